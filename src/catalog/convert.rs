@@ -1,0 +1,57 @@
+//! Between the numbers of the database, which are signed, and the types of `model`.
+
+use chrono::{DateTime, SubsecRound, Utc};
+
+use super::engine::Value;
+use super::{AttemptId, CatalogError, DatasetId, FileId, UserId, VersionNumber};
+
+/// The present, to the microsecond: what the database keeps.
+pub(super) fn now() -> DateTime<Utc> {
+    Utc::now().trunc_subsecs(6)
+}
+
+/// A time as the database keeps it: microseconds since 1970-01-01T00:00:00Z.
+pub(super) fn from_time(time: DateTime<Utc>) -> Value<'static> {
+    Value::Integer(time.timestamp_micros())
+}
+
+/// The time that `column` holds.
+pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>, CatalogError> {
+    DateTime::from_timestamp_micros(micros).ok_or_else(|| CatalogError::Corrupt { column, value: micros.to_string() })
+}
+
+/// A number to compare with an id or a version number. One that the database cannot hold belongs to no
+/// record; no record has -1 either.
+fn key(number: u64) -> Value<'static> {
+    Value::Integer(i64::try_from(number).unwrap_or(-1))
+}
+
+macro_rules! key {
+    ($($id:ty),*) => {
+        $(impl From<$id> for Value<'static> {
+            fn from(id: $id) -> Self {
+                key(id.get())
+            }
+        })*
+    };
+}
+
+key!(UserId, DatasetId, FileId, AttemptId, VersionNumber);
+
+/// A number to store.
+pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'static>, CatalogError> {
+    match i64::try_from(value) {
+        Ok(value) => Ok(Value::Integer(value)),
+        Err(_) => Err(CatalogError::OutOfRange { field, value }),
+    }
+}
+
+/// The number, never negative, that `column` holds.
+pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64, CatalogError> {
+    u64::try_from(value).map_err(|_| CatalogError::Corrupt { column, value: value.to_string() })
+}
+
+/// The name that `column` holds, parsed.
+pub(super) fn to_named<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T, CatalogError> {
+    value.parse().map_err(|_| CatalogError::Corrupt { column, value })
+}

@@ -1,0 +1,77 @@
+//! The catalog: users, datasets, versions and all else that is recorded about entities, but no entity.
+//!
+//! It is the only place with SQL. One text serves both engines, SQLite (embedded, the default) and
+//! PostgreSQL; what differs is how a connection is made (`sqlite.rs`, `postgres.rs`) and the migrations in
+//! `sql/`. Every table group has a file with the methods on [`Catalog`] and the types of its rows, which
+//! convert to the types of `model`.
+//!
+//! Nothing is cached here: every call asks the database, so that a change made by another process (a
+//! server, an import on the command line, another replica) is seen by the next call.
+//!
+//! Writes that belong together are one transaction. SQLite takes its write lock at the start
+//! (`BEGIN IMMEDIATE`), so no transaction fails half way because another one wrote; under PostgreSQL each
+//! transaction first updates the row that concurrent ones would compete for, which makes them wait for
+//! each other there.
+
+use crate::model::ids::{AttemptId, DatasetId, FileId, UserId};
+use crate::model::version::VersionNumber;
+
+mod attempts;
+mod convert;
+mod datasets;
+mod engine;
+mod error;
+mod postgres;
+mod sqlite;
+mod tokens;
+mod users;
+mod versions;
+
+pub use attempts::AttemptOutcome;
+pub use error::CatalogError;
+pub use versions::Resolved;
+
+use engine::Engine;
+
+/// A handle on the catalog. Cloning is cheap, and the clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    engine: Engine,
+}
+
+impl Catalog {
+    /// Opens the catalog at `url` and brings its tables up to date. Several processes may do so at once.
+    ///
+    /// - `sqlite://PATH` (or `sqlite:PATH`): a file, made if it is missing together with its directory.
+    ///   The path is taken literally, nothing in it is decoded; it has no parameters.
+    /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (or `postgresql://…`): a database that exists.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::InvalidUrl`], [`CatalogError::Directory`], [`CatalogError::Migration`],
+    /// [`CatalogError::Database`].
+    pub async fn open(url: &str) -> Result<Catalog, CatalogError> {
+        let engine = if let Some(path) = sqlite::path_of(url) {
+            sqlite::open(path).await?
+        } else if postgres::is_url(url) {
+            postgres::open(url).await?
+        } else {
+            return Err(CatalogError::InvalidUrl {
+                // Whatever stands before the host may be a password, so only the scheme is repeated.
+                url: url.split(':').next().unwrap_or_default().to_owned(),
+                reason: "it must begin with sqlite:// or postgres://".to_owned(),
+            });
+        };
+        Ok(Catalog { engine })
+    }
+
+    /// Asks the database for a sign of life.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Database`] if there is none.
+    pub async fn ping(&self) -> Result<(), CatalogError> {
+        self.engine.execute("SELECT 1", &[]).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a command failed, and how that becomes one line.
+
+use std::error::Error;
+use std::io;
+
+use crate::config::ConfigError;
+use crate::http::ServeError;
+use crate::service::{AccountError, DemoError, ImportError, OpenError};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CliError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The catalog, the store or the engine cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The user cannot be added.
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    /// The import made no version.
+    #[error("importing {from}")]
+    Import {
+        /// The file or URL as it was given.
+        from: String,
+        /// Why.
+        source: ImportError,
+    },
+    /// The demo cannot be loaded.
+    #[error("the demo cannot be loaded")]
+    Demo(#[from] DemoError),
+    /// The address to listen on cannot be had.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address as configured.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The server stopped by itself.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// No password was given.
+    #[error("{0}")]
+    Password(&'static str),
+    /// A signal ended the command before it was done.
+    #[error("interrupted")]
+    Interrupted,
+    /// The machine failed to do something.
+    #[error("{what}")]
+    Io {
+        /// What did not work.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The error and its causes on one line, the outermost first. A cause that the text before it already holds,
+/// as many errors repeat theirs, is left out.
+pub(super) fn one_line(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = error.source();
+    }
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<Layer>>,
+    }
+
+    #[test]
+    fn a_chain_of_causes_is_one_line_without_repetition() {
+        let chain = ["opening failed", "store: disk full\n  (at /data)", "disk full\n  (at /data)", "no space"];
+        let error = chain.into_iter().rev().fold(None, |source, text| Some(Box::new(Layer { text, source })));
+        let error = error.expect("a chain");
+        assert_eq!(one_line(&*error), "opening failed: store: disk full (at /data): no space");
+    }
+}

@@ -1,0 +1,106 @@
+//! `strata import`: a file or a URL becomes the next version of a dataset.
+
+use std::io::{self, IsTerminal};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
+
+use super::error::CliError;
+use super::print;
+use super::progress::ProgressDisplay;
+use super::signals::Signals;
+use crate::config::Config;
+use crate::model::path::Path;
+use crate::model::source::SourceFormat;
+use crate::service::{App, ImportProgress, ImportRequest, Imported};
+
+/// Create a dataset from a file or URL, or make the next version of it
+///
+/// Prints one line of JSON: dataset_id, name_slug, version, entity_count, private_key.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The source: a file, or an http or https URL; plain, gzip or zstd
+    #[arg(value_name = "FILE-OR-URL")]
+    source: String,
+    /// The name of the dataset; the owner's dataset of that name gets a new version
+    #[arg(long)]
+    name: String,
+    /// The e-mail address of the owner
+    #[arg(long, value_name = "EMAIL")]
+    owner: String,
+    /// Make a new dataset private: reading it takes its key
+    #[arg(long)]
+    private: bool,
+    /// The format [default: detected]
+    #[arg(
+        long,
+        value_parser = PossibleValuesParser::new(SourceFormat::ALL.map(SourceFormat::name))
+            .try_map(|name| name.parse::<SourceFormat>())
+    )]
+    format: Option<SourceFormat>,
+    /// The path to the array of entities in a JSON document that is an object, such as data.items
+    #[arg(long, value_name = "PATH", value_parser = Path::parse)]
+    records_path: Option<Path>,
+}
+
+/// The line that the command prints.
+#[derive(Serialize)]
+struct Line<'a> {
+    dataset_id: u64,
+    name_slug: &'a str,
+    version: u64,
+    entity_count: u64,
+    private_key: Option<&'a str>,
+}
+
+/// Imports with a progress bar on a terminal. A signal ends the import, and nothing is changed.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    const REDRAW: Duration = Duration::from_millis(100);
+
+    let app = App::open(&config).await?;
+    let progress = Arc::new(ImportProgress::default());
+    let display = io::stderr().is_terminal().then(ProgressDisplay::new);
+    let from = arguments.source.clone();
+    let request = ImportRequest {
+        source: arguments.source,
+        name: arguments.name,
+        owner_email: arguments.owner,
+        private: arguments.private,
+        format: arguments.format,
+        records_path: arguments.records_path,
+    };
+    let mut signals = Signals::listen()?;
+    let mut importing = pin!(app.import(request, progress.clone()));
+    let mut redraw = tokio::time::interval(REDRAW);
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut importing => break outcome,
+            _ = signals.next() => return Err(CliError::Interrupted),
+            _ = redraw.tick(), if display.is_some() => {
+                if let Some(display) = &display {
+                    display.show(&progress);
+                }
+            }
+        }
+    };
+    drop(display);
+    let imported = outcome.map_err(|source| CliError::Import { from, source })?;
+    print(&line(&imported)?)
+}
+
+fn line(imported: &Imported) -> Result<String, CliError> {
+    let line = Line {
+        dataset_id: imported.dataset_id.get(),
+        name_slug: &imported.name_slug,
+        version: imported.version.get(),
+        entity_count: imported.entity_count,
+        private_key: imported.private_key.as_ref().map(|key| key.expose()),
+    };
+    let text = serde_json::to_string(&line)
+        .map_err(|error| CliError::Io { what: "the result cannot be printed", source: error.into() })?;
+    Ok(text + "\n")
+}

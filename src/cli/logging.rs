@@ -1,0 +1,24 @@
+//! Structured logs on standard error: lines for people by default, JSON objects for machines.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use super::error::CliError;
+use crate::config::{Log, LogFormat};
+
+/// Starts logging for the rest of the process, at `default_level` where the configuration names none.
+pub(super) fn start(log: &Log, default_level: &str) -> Result<(), CliError> {
+    let level = log.level.as_ref().map_or(default_level, |level| level.as_str());
+    let filter = EnvFilter::builder().parse(level).map_err(|error| wrong(io::Error::other(error)))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match log.format {
+        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    }
+    .map_err(|error| wrong(io::Error::other(error)))
+}
+
+fn wrong(source: io::Error) -> CliError {
+    CliError::Io { what: "logging cannot be started", source }
+}

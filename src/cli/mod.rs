@@ -1,0 +1,120 @@
+//! The command line: one file per command, each a struct of its arguments and a function that runs it.
+//!
+//! A command fails with one line on standard error, `strata: …`, that ends in the cause, and with exit code 1;
+//! a command line that cannot be parsed ends in 2.
+
+mod demo;
+mod error;
+mod fixtures;
+mod import;
+mod logging;
+mod progress;
+mod serve;
+mod signals;
+mod user;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, ConfigFile, ConfigSources};
+use error::{CliError, one_line};
+
+/// Serves versioned datasets of JSON entities.
+#[derive(Debug, Parser)]
+#[command(name = "strata", version, about, max_term_width = 100)]
+pub struct CommandLine {
+    #[command(flatten)]
+    shared: SharedArguments,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+struct SharedArguments {
+    /// The data directory (data.directory) [default: ./strata-data]
+    #[arg(long, value_name = "DIR", global = true, display_order = 100)]
+    data: Option<String>,
+    /// The configuration file [default: ./strata.toml if it exists]
+    #[arg(long, value_name = "FILE", global = true, display_order = 101)]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Arguments),
+    User(user::Arguments),
+    Import(import::Arguments),
+}
+
+/// Runs a parsed command line to its end.
+pub fn run(command_line: CommandLine) -> ExitCode {
+    match execute(command_line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed.
+            let _ = writeln!(io::stderr(), "strata: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command_line: CommandLine) -> Result<(), CliError> {
+    let CommandLine { shared, command } = command_line;
+    let listen = match &command {
+        Command::Serve(arguments) => arguments.listen.clone(),
+        Command::User(_) | Command::Import(_) => None,
+    };
+    let config = Config::load(&sources(shared, listen))?;
+    match command {
+        Command::Serve(arguments) => {
+            logging::start(&config.log, "info")?;
+            block_on(serve::run(arguments, config))
+        }
+        Command::User(arguments) => {
+            logging::start(&config.log, "warn")?;
+            let command = arguments.prepare()?;
+            block_on(command.run(config))
+        }
+        Command::Import(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(import::run(arguments, config))
+        }
+    }
+}
+
+/// Where this process's configuration comes from.
+fn sources(shared: SharedArguments, listen: Option<String>) -> ConfigSources {
+    let file = match shared.config {
+        Some(path) => ConfigFile::Required(path),
+        None => ConfigFile::IfPresent(PathBuf::from("strata.toml")),
+    };
+    let flags = [("data.directory", "--data", shared.data), ("server.listen", "--listen", listen)];
+    let flags = flags.into_iter().filter_map(|(key, flag, value)| Some((key, flag, value?)));
+    ConfigSources { file, environment: std::env::vars_os().collect(), flags: flags.collect() }
+}
+
+/// Runs a command on a runtime with a worker per core.
+fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::Io { what: "the threads cannot be started", source })?;
+    let outcome = runtime.block_on(command);
+    // What still runs was cut by a signal or an error; it gets a moment to remove its temporary files.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    outcome
+}
+
+/// Writes to standard output at once.
+fn print(text: &str) -> Result<(), CliError> {
+    let mut output = io::stdout().lock();
+    output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+        .map_err(|source| CliError::Io { what: "standard output cannot be written", source })
+}

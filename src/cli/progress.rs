@@ -1,0 +1,57 @@
+//! The progress of an import on a terminal: the source's bytes while it is read, then the entities while they
+//! are written.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::service::ImportProgress;
+
+/// A bar on standard error, removed when dropped.
+pub(super) struct ProgressDisplay {
+    bar: ProgressBar,
+    reading_all: ProgressStyle,
+    reading_on: ProgressStyle,
+    writing: ProgressStyle,
+}
+
+impl ProgressDisplay {
+    /// An empty bar.
+    pub(super) fn new() -> Self {
+        let style = |template: &str| {
+            // The templates are constants; a wrong one would show the default bar, which does no harm.
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+        };
+        Self {
+            bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
+            reading_all: style("reading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {msg} entities"),
+            reading_on: style("reading {spinner} {bytes} {bytes_per_sec}, {msg} entities"),
+            writing: style("writing {wide_bar} {human_pos}/{human_len} entities"),
+        }
+    }
+
+    /// Draws how far the import has come.
+    pub(super) fn show(&self, progress: &ImportProgress) {
+        let (decoded, written) = (progress.entities_decoded.load(Relaxed), progress.entities_written.load(Relaxed));
+        let (read_bytes, total_bytes) = (progress.bytes_read.load(Relaxed), progress.bytes_total.load(Relaxed));
+        let (style, length, position) = match (written, total_bytes) {
+            (0, 0) => (&self.reading_on, None, read_bytes),
+            (0, _) => (&self.reading_all, Some(total_bytes), read_bytes),
+            _ => (&self.writing, Some(decoded), written),
+        };
+        self.bar.set_style(style.clone());
+        match length {
+            Some(length) => self.bar.set_length(length),
+            None => self.bar.unset_length(),
+        }
+        self.bar.set_message(HumanCount(decoded).to_string());
+        self.bar.set_position(position);
+        self.bar.tick();
+    }
+}
+
+impl Drop for ProgressDisplay {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,87 @@
+//! `strata serve`: the service, until a signal ends it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
+
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use super::error::CliError;
+use super::signals::Signals;
+use super::{demo, print};
+use crate::config::Config;
+use crate::http;
+use crate::service::App;
+
+/// Run the service
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The address and port to listen on (server.listen) [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub(super) listen: Option<String>,
+    /// First load the demo datasets, and print URLs to try
+    #[arg(long)]
+    demo: bool,
+}
+
+/// Opens everything, listens, serves; the first signal ends it gracefully, a second one at once.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let address = config.server.listen.clone();
+    let app = App::open(&config).await?;
+    // Listening comes before the demo, so that a port that is taken is known before work is done.
+    let cannot_listen = |source| CliError::Listen { address: address.as_str().to_owned(), source };
+    let listener = TcpListener::bind(address.as_str()).await.map_err(cannot_listen)?;
+    let base_url = format!("http://{}", reachable(listener.local_addr().map_err(cannot_listen)?));
+    if arguments.demo {
+        demo::load(&app, &base_url).await?;
+    }
+    let mut signals = Signals::listen()?;
+    print(&format!("listening on {base_url}\n"))?;
+    tracing::info!(url = base_url, data = %config.data.directory.display(), "listening");
+
+    let (begin_shutdown, shutdown) = oneshot::channel::<()>();
+    let mut serving = pin!(http::serve(app, listener, shutdown));
+    tokio::select! {
+        outcome = &mut serving => return Ok(outcome?),
+        signal = signals.next() => tracing::info!(signal, drain_s = config.server.drain_s, "stopping"),
+    }
+    // The receiver lives in `serving`, so this reaches it.
+    let _ = begin_shutdown.send(());
+    tokio::select! {
+        outcome = &mut serving => {
+            outcome?;
+            tracing::info!("stopped");
+        }
+        signal = signals.next() => tracing::warn!(signal, "stopped before all requests had ended"),
+    }
+    Ok(())
+}
+
+/// An address that a client on this machine can connect to: that of the loopback where any is listened on.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_addresses_can_be_connected_to() {
+        for (bound, printed) in [
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("192.0.2.1:80", "192.0.2.1:80"),
+            ("[2001:db8::1]:80", "[2001:db8::1]:80"),
+        ] {
+            assert_eq!(reachable(bound.parse().expect("an address")).to_string(), printed);
+        }
+    }
+}

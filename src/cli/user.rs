@@ -1,0 +1,115 @@
+//! `strata user`: the people who own datasets.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+
+use super::error::CliError;
+use super::print;
+use crate::config::Config;
+use crate::model::user::Plan;
+use crate::service::App;
+
+/// Bytes of a password, so that a file given by mistake is not read to its end.
+const PASSWORD_BYTES: u64 = 4096;
+
+/// Manage users
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: UserCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum UserCommand {
+    /// Add a user; the password is read from standard input, or asked for on a terminal
+    Add(AddArguments),
+}
+
+#[derive(Debug, Args)]
+struct AddArguments {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: String,
+    /// The plan
+    #[arg(long, value_parser = PossibleValuesParser::new(Plan::ALL.map(Plan::name)).try_map(|name| name.parse::<Plan>()))]
+    plan: Plan,
+    /// Also make an API token of this name, and print it alone on the last line
+    #[arg(long, value_name = "NAME")]
+    token: Option<String>,
+}
+
+/// A user command whose questions have been answered.
+pub(super) struct Prepared {
+    arguments: AddArguments,
+    password: String,
+}
+
+impl Arguments {
+    /// Asks what must be asked.
+    pub(super) fn prepare(self) -> Result<Prepared, CliError> {
+        let UserCommand::Add(arguments) = self.command;
+        let password = if io::stdin().is_terminal() { ask_password()? } else { read_password(io::stdin().lock())? };
+        Ok(Prepared { arguments, password })
+    }
+}
+
+impl Prepared {
+    /// Does it.
+    pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
+        let AddArguments { email, plan, token } = self.arguments;
+        let app = App::open(&config).await?;
+        let added = app.add_user(&email, &self.password, plan, token.as_deref()).await?;
+        let token = added.token.map_or(String::new(), |token| format!("{}\n", token.expose()));
+        print(&format!("added {email} with the plan {plan}\n{token}"))
+    }
+}
+
+fn ask_password() -> Result<String, CliError> {
+    let ask = |prompt: &str| rpassword::prompt_password(prompt).map_err(unreadable);
+    let password = ask("Password: ")?;
+    if password.is_empty() {
+        return Err(CliError::Password("the password is empty"));
+    }
+    if ask("Once more: ")? != password {
+        return Err(CliError::Password("the two passwords differ"));
+    }
+    Ok(password)
+}
+
+/// The first line, without its end.
+fn read_password(input: impl BufRead) -> Result<String, CliError> {
+    let mut line = String::new();
+    input.take(PASSWORD_BYTES + 1).read_line(&mut line).map_err(unreadable)?;
+    let password = line.strip_suffix('\n').unwrap_or(&line);
+    let password = password.strip_suffix('\r').unwrap_or(password);
+    if password.is_empty() {
+        return Err(CliError::Password("no password: standard input must hold it on its first line"));
+    }
+    if line.len() as u64 > PASSWORD_BYTES {
+        return Err(CliError::Password("the password is longer than 4096 bytes"));
+    }
+    Ok(password.to_owned())
+}
+
+fn unreadable(source: io::Error) -> CliError {
+    CliError::Io { what: "the password cannot be read", source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_the_first_line_of_standard_input() {
+        for input in ["pass word ", "pass word \n", "pass word \r\n", "pass word \nmore\n"] {
+            assert_eq!(read_password(input.as_bytes()).ok().as_deref(), Some("pass word "), "{input:?}");
+        }
+        let long = "x".repeat(5000);
+        for input in ["", "\n", "\r\n", "\npassword\n", &long] {
+            assert!(read_password(input.as_bytes()).is_err(), "{input:?}");
+        }
+        assert!(read_password(&b"\xff\n"[..]).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! `[catalog]`: the database that knows users, datasets and versions.
+
+use std::fmt;
+
+use serde::Deserialize;
+use url::Url;
+
+use super::option::{OptionKind, OptionValue, section};
+
+section! {
+    /// The database that knows users, datasets and versions.
+    Catalog in "catalog" {
+        /// `sqlite://path/to/file` or `postgres://user:password@host/database`; when not given, the SQLite
+        /// database `catalog.sqlite` in the data directory.
+        url: Option<CatalogUrl> = None;
+    }
+}
+
+/// The URL of a catalog. It may hold a password, which `Debug` leaves out.
+///
+/// - Its scheme is `sqlite`, `postgres` or `postgresql`.
+/// - A PostgreSQL URL parses as a URL.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct CatalogUrl(String);
+
+impl CatalogUrl {
+    /// The URL with its password, for the connection.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for CatalogUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        // The messages leave the text out: it may hold a password.
+        let expected = "expected sqlite://path/to/file or postgres://user:password@host/database";
+        match text.split_once(':') {
+            Some(("sqlite", rest)) if rest.trim_start_matches('/').is_empty() => {
+                Err(format!("the path of the file is missing; {expected}"))
+            }
+            Some(("sqlite", _)) => Ok(Self(text)),
+            Some(("postgres" | "postgresql", _)) => match Url::parse(&text) {
+                Ok(url) if url.has_authority() => Ok(Self(text)),
+                Ok(_) => Err(format!("the host is missing; {expected}")),
+                Err(error) => Err(format!("{error}; {expected}")),
+            },
+            _ => Err(format!("the scheme is neither sqlite nor postgres; {expected}")),
+        }
+    }
+}
+
+impl fmt::Debug for CatalogUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Url::parse(&self.0) {
+            Ok(url) if url.scheme() != "sqlite" => {
+                // Both the part before the host and the query may hold a password.
+                write!(formatter, "{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+            }
+            _ => formatter.write_str(&self.0),
+        }
+    }
+}
+
+impl OptionValue for CatalogUrl {
+    const KIND: OptionKind = OptionKind::Secret;
+
+    fn shown(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+}

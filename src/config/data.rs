@@ -1,0 +1,14 @@
+//! `[data]`: where the service keeps what it needs on local disk.
+
+use std::path::PathBuf;
+
+use super::option::section;
+
+section! {
+    /// Where the service keeps what it needs on local disk.
+    Data in "data" {
+        /// The data directory, created when missing; a relative path starts at the current directory. It holds
+        /// temporary files, and the catalog and the store unless `catalog.url` and `store.url` name others.
+        directory: PathBuf = PathBuf::from("./strata-data");
+    }
+}

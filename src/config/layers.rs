@@ -1,0 +1,197 @@
+//! The places a value may come from, each read into the same form: file, environment, flags.
+//!
+//! Unknown keys are found here, place by place, because here it is still known where each one stands.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use figment::providers::{Format, Toml};
+use figment::value::{Dict, Map, Value};
+use figment::{Metadata, Profile, Provider};
+
+use super::ConfigError;
+use super::option::{ConfigOption, OptionKind};
+
+/// Where the values come from, the weakest first; defaults stand below all of them.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigSources {
+    /// The configuration file.
+    pub file: ConfigFile,
+    /// The process's environment; variables that do not start with `STRATA_` are passed over.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Flags of the command line: the key, the flag's name for messages, and its value.
+    pub flags: Vec<(&'static str, &'static str, String)>,
+}
+
+/// Which file is read.
+#[derive(Clone, Debug, Default)]
+pub enum ConfigFile {
+    /// None.
+    #[default]
+    None,
+    /// This one if it exists.
+    IfPresent(PathBuf),
+    /// This one, which must exist.
+    Required(PathBuf),
+}
+
+/// Values from one place, and how a message names that place.
+pub(super) struct Layer {
+    origin: String,
+    values: Dict,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
+        Ok(Profile::Default.collect(self.values.clone()))
+    }
+}
+
+/// All layers in the order in which each overrides the one before.
+pub(super) fn read(sources: &ConfigSources, options: &[ConfigOption]) -> Result<Vec<Layer>, ConfigError> {
+    let mut layers = Vec::new();
+    layers.extend(match &sources.file {
+        ConfigFile::None => None,
+        ConfigFile::IfPresent(path) => file(path, false, options)?,
+        ConfigFile::Required(path) => file(path, true, options)?,
+    });
+    for (name, value) in &sources.environment {
+        layers.extend(variable(name, value, options)?);
+    }
+    for (key, flag, text) in &sources.flags {
+        let option = options.iter().find(|option| option.key() == *key);
+        let option = option.ok_or_else(|| unknown(flag.to_string(), key, options))?;
+        layers.push(layer(flag.to_string(), option, text)?);
+    }
+    Ok(layers)
+}
+
+fn file(path: &Path, required: bool, options: &[ConfigOption]) -> Result<Option<Layer>, ConfigError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !required => return Ok(None),
+        Err(source) => return Err(ConfigError::Read { path: path.to_owned(), source }),
+    };
+    let values = Toml::string(&text).data().map_err(|error| {
+        // The parser's message is several lines, which quote the file; the first tells where, the last what.
+        let message = error.to_string();
+        let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+        let place = lines.next().unwrap_or_default();
+        let reason = lines.next_back().map_or(place.to_owned(), |what| format!("{place}: {what}"));
+        ConfigError::Syntax { path: path.to_owned(), reason }
+    })?;
+    let values = values.into_values().flatten().collect::<Dict>();
+    let origin = path.display().to_string();
+    for (section, value) in &values {
+        let Value::Dict(_, fields) = value else {
+            return Err(unknown(origin, section, options));
+        };
+        for name in fields.keys() {
+            if !options.iter().any(|option| option.section == section && option.name == name) {
+                return Err(unknown(origin, &format!("{section}.{name}"), options));
+            }
+        }
+        if !options.iter().any(|option| option.section == section) {
+            return Err(unknown(origin, section, options));
+        }
+    }
+    Ok(Some(Layer { origin, values }))
+}
+
+fn variable(name: &OsString, value: &OsString, options: &[ConfigOption]) -> Result<Option<Layer>, ConfigError> {
+    let Some(name) = name.to_str().filter(|name| name.starts_with("STRATA_")) else { return Ok(None) };
+    let origin = format!("environment variable {name}");
+    let Some(option) = options.iter().find(|option| option.environment_variable() == name) else {
+        let key = name["STRATA_".len()..].to_ascii_lowercase().replace("__", ".");
+        return if is_service_link(name) { Ok(None) } else { Err(unknown(origin, &key, options)) };
+    };
+    let Some(text) = value.to_str() else {
+        return Err(ConfigError::Value { origin, key: option.key(), reason: "its value is not UTF-8".to_owned() });
+    };
+    layer(origin, option, text).map(Some)
+}
+
+/// Whether an orchestrator set the variable for a neighbour whose name starts with `strata`: container links
+/// and Kubernetes services put `STRATA_PORT`, `STRATA_SERVICE_HOST`, `STRATA_PORT_8080_TCP_ADDR` and the like
+/// into every environment near them, unasked.
+fn is_service_link(name: &str) -> bool {
+    let words: Vec<&str> = name.split('_').collect();
+    !words.contains(&"")
+        && (name.ends_with("_SERVICE_HOST")
+            || name.ends_with("_PORT")
+            || name.contains("_SERVICE_PORT_")
+            || words.windows(2).any(|pair| pair[0] == "PORT" && pair[1].parse::<u16>().is_ok()))
+}
+
+/// One value given as text, in the type that its option has.
+fn layer(origin: String, option: &ConfigOption, text: &str) -> Result<Layer, ConfigError> {
+    let value = match option.kind {
+        OptionKind::Text | OptionKind::Secret => Some(Value::from(text)),
+        OptionKind::WholeNumber => text.trim().parse::<u64>().ok().map(Value::from),
+        OptionKind::Boolean => text.trim().parse::<bool>().ok().map(Value::from),
+        OptionKind::List => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Some(Value::from(items.map(Value::from).collect::<Vec<_>>()))
+        }
+    };
+    let Some(value) = value else {
+        let reason = format!("found {text:?}, expected {}", option.kind.expectation());
+        return Err(ConfigError::Value { origin, key: option.key(), reason });
+    };
+    let fields = Dict::from([(option.name.to_owned(), value)]);
+    Ok(Layer { origin, values: Dict::from([(option.section.to_owned(), Value::from(fields))]) })
+}
+
+fn unknown(origin: String, key: &str, options: &[ConfigOption]) -> ConfigError {
+    let (section, environment) = (key.split('.').next().unwrap_or_default(), origin.starts_with("environment"));
+    let shown = |option: &ConfigOption| if environment { option.environment_variable() } else { option.key() };
+    let of_section: Vec<String> = options.iter().filter(|option| option.section == section).map(shown).collect();
+    let known = if of_section.is_empty() {
+        let mut sections: Vec<&str> = options.iter().map(|option| option.section).collect();
+        sections.dedup();
+        let form = if environment { "variables are named STRATA_SECTION__KEY, and the" } else { "the" };
+        format!("{form} sections are {}", sections.join(", "))
+    } else {
+        format!("the keys of this section are {}", of_section.join(", "))
+    };
+    ConfigError::UnknownKey { origin, key: key.to_owned(), known }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_in_the_environment_is_separated_by_commas() {
+        let option = ConfigOption {
+            section: "server",
+            name: "names",
+            about: String::new(),
+            kind: OptionKind::List,
+            default: None,
+            range: None,
+        };
+        for (text, expected) in [("a, b,,c ", vec!["a", "b", "c"]), ("one", vec!["one"]), (" ", vec![])] {
+            let layer = layer("test".to_owned(), &option, text).expect("a list takes any text");
+            let value = figment::Figment::from(layer).extract_inner::<Vec<String>>("server.names");
+            assert_eq!(value.expect("the list"), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn variables_that_neighbours_cause_are_told_from_misspelt_ones() {
+        for name in
+            ["STRATA_SERVICE_HOST", "STRATA_PORT", "STRATA_PORT_8080_TCP_ADDR", "STRATA_REDIS_SERVICE_PORT_HTTP"]
+        {
+            assert!(is_service_link(name), "{name}");
+        }
+        for name in ["STRATA_LISTEN", "STRATA_SERVER__PORT", "STRATA_SERVER_LISTEN", "STRATA_"] {
+            assert!(!is_service_link(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! `[limits]`: what the service accepts.
+
+use super::option::section;
+
+section! {
+    /// What the service accepts.
+    Limits in "limits" {
+        /// Bytes of one entity, as JSON.
+        entity_bytes: u64 = 16 << 20, within 1_024..=1 << 30;
+    }
+}

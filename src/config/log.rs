@@ -1,0 +1,95 @@
+//! `[log]`: what is logged, on standard error, and how.
+
+use serde::Deserialize;
+
+use super::option::{OptionKind, OptionValue, section};
+
+section! {
+    /// What is logged, on standard error, and how.
+    Log in "log" {
+        /// `text` for people, `json` for machines: one object per line.
+        format: LogFormat = LogFormat::Text;
+        /// The least severe level that is logged: `error`, `warn`, `info`, `debug`, `trace` or `off`; for single
+        /// modules add them as `info,strata::query=debug`. When not given, `info` for `serve` and `warn` for the
+        /// other commands.
+        level: Option<LogFilter> = None;
+    }
+}
+
+/// How a log line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LogFormat {
+    /// One readable line per event.
+    Text,
+    /// One JSON object per event.
+    Json,
+}
+
+impl TryFrom<String> for LogFormat {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("{text:?} is neither text nor json")),
+        }
+    }
+}
+
+impl OptionValue for LogFormat {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(match self {
+            Self::Text => "text".to_owned(),
+            Self::Json => "json".to_owned(),
+        })
+    }
+}
+
+/// Which events are logged: a level, and levels for single modules.
+///
+/// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level
+///   for the name of a module and then logs nothing else, so it is not left to judge.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct LogFilter(String);
+
+impl LogFilter {
+    /// The directives, as `tracing_subscriber::EnvFilter` takes them.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for LogFilter {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let module = |name: &str| {
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'-' | b'.'))
+        };
+        for item in text.split(',') {
+            let (name, level) = item.split_once('=').map_or((None, item), |(name, level)| (Some(name), level));
+            if !LEVELS.contains(&level) || !name.is_none_or(module) {
+                return Err(format!(
+                    "{item:?} is neither a level ({}) nor module=level, such as strata::query=debug",
+                    LEVELS.join(", ")
+                ));
+            }
+        }
+        Ok(Self(text))
+    }
+}
+
+impl OptionValue for LogFilter {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.0.clone())
+    }
+}

@@ -1,0 +1,169 @@
+//! The configuration: one file per section, parsed once at start.
+//!
+//! 1. Each place is read: `strata.toml`, the environment, flags; an unknown key is refused there.
+//! 2. They are laid over each other and over the defaults, a later place over an earlier one.
+//! 3. Types parse, and numbers are checked against their ranges.
+//!
+//! To add an option, write one documented field in its section; the README's table follows from it.
+
+mod cache;
+mod catalog;
+mod data;
+mod error;
+mod layers;
+mod limits;
+mod log;
+mod option;
+mod plans;
+mod query;
+mod reference;
+mod secret;
+mod server;
+mod sources;
+mod store;
+
+pub use cache::Cache;
+pub use catalog::{Catalog, CatalogUrl};
+pub use data::Data;
+pub use error::ConfigError;
+pub use layers::{ConfigFile, ConfigSources};
+pub use limits::Limits;
+pub use log::{Log, LogFilter, LogFormat};
+pub use option::{ConfigOption, OptionKind};
+pub use plans::Plans;
+pub use query::Query;
+pub use reference::markdown_table;
+pub use server::{ListenAddress, Server};
+pub use sources::Sources;
+pub use store::{Endpoint, Store, StoreUrl};
+
+use figment::Figment;
+use figment::error::{Actual, Kind};
+use serde::Deserialize;
+
+use option::{Section, Violation};
+
+/// The whole configuration. `Debug` shows no secret.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where the service listens and how it treats connections.
+    pub server: Server,
+    /// Where the service keeps what it needs on local disk.
+    pub data: Data,
+    /// The database that knows users, datasets and versions.
+    pub catalog: Catalog,
+    /// Where the version files lie.
+    pub store: Store,
+    /// What the service accepts.
+    pub limits: Limits,
+    /// What is kept in memory between requests.
+    pub cache: Cache,
+    /// What one process, and one request, may take.
+    pub query: Query,
+    /// What is fetched, and how patiently.
+    pub sources: Sources,
+    /// What each plan includes.
+    pub plans: Plans,
+    /// What is logged, on standard error, and how.
+    pub log: Log,
+}
+
+impl Config {
+    /// Every option, in the order of the documentation.
+    pub fn options() -> Vec<ConfigOption> {
+        [
+            Server::options(),
+            Data::options(),
+            Catalog::options(),
+            Store::options(),
+            Limits::options(),
+            Cache::options(),
+            Query::options(),
+            Sources::options(),
+            Plans::options(),
+            Log::options(),
+        ]
+        .concat()
+    }
+
+    /// Reads and checks the configuration. Nothing but the file is touched.
+    ///
+    /// # Errors
+    /// [`ConfigError`], for the first thing that is wrong.
+    pub fn load(sources: &ConfigSources) -> Result<Config, ConfigError> {
+        let options = Config::options();
+        let layers = layers::read(sources, &options)?;
+        let figment = layers.into_iter().fold(Figment::new(), Figment::merge);
+        let config = figment.extract::<Config>().map_err(|error| wrong_value(&error, &options))?;
+        config.check().map_err(|violation| {
+            let origin = figment.find_metadata(&violation.key).map(|metadata| metadata.name.to_string());
+            let origin = origin.unwrap_or_else(|| "configuration".to_owned());
+            ConfigError::Value { origin, key: violation.key, reason: violation.reason }
+        })?;
+        Ok(config)
+    }
+
+    /// The catalog's URL, with its password: `catalog.url`, or the SQLite database in the data directory. Nothing
+    /// in the path is encoded.
+    pub fn catalog_url(&self) -> String {
+        match &self.catalog.url {
+            Some(url) => url.expose().to_owned(),
+            None => format!("sqlite://{}", self.data.directory.join("catalog.sqlite").display()),
+        }
+    }
+
+    /// The store's URL: `store.url`, or the directory `store` in the data directory.
+    pub fn store_url(&self) -> String {
+        match &self.store.url {
+            Some(url) => url.as_str().to_owned(),
+            None => self.data.directory.join("store").display().to_string(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        self.server.check_ranges()?;
+        self.data.check_ranges()?;
+        self.catalog.check_ranges()?;
+        self.store.check_ranges()?;
+        self.limits.check_ranges()?;
+        self.cache.check_ranges()?;
+        self.query.check_ranges()?;
+        self.sources.check_ranges()?;
+        self.plans.check_ranges()?;
+        self.log.check_ranges()?;
+        self.store.check_combinations()?;
+        if self.data.directory.as_os_str().is_empty() {
+            return Err(Violation { key: "data.directory".to_owned(), reason: "it is empty".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// What the deserializer says, in the words of the configuration, and without the value of a secret.
+fn wrong_value(error: &figment::Error, options: &[ConfigOption]) -> ConfigError {
+    let key = error.path.join(".");
+    let option = options.iter().find(|option| key == option.key());
+    let origin = error.metadata.as_ref().map_or("configuration".to_owned(), |metadata| metadata.name.to_string());
+    let found = |actual: &Actual| match option {
+        Some(option) if option.kind == OptionKind::Secret => "something else".to_owned(),
+        _ => match actual {
+            Actual::Str(text) => format!("{text:?}"),
+            Actual::Unsigned(number) => format!("`{number}`"),
+            Actual::Signed(number) => format!("`{number}`"),
+            Actual::Float(number) => format!("`{number}`"),
+            Actual::Bool(value) => format!("`{value}`"),
+            Actual::Seq => "an array".to_owned(),
+            Actual::Map => "a table".to_owned(),
+            other => other.to_string(),
+        },
+    };
+    let reason = match &error.kind {
+        Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
+            let expected = option.map_or(expected.as_str(), |option| option.kind.expectation());
+            format!("found {}, expected {expected}", found(actual))
+        }
+        kind => kind.to_string(),
+    };
+    ConfigError::Value { origin, key, reason }
+}

@@ -1,0 +1,223 @@
+//! An option is data: its key, documentation, default and range stand in one place, and the parser, the
+//! refusal of unknown keys and the README's table all read them from there.
+//!
+//! [`section!`] makes a section of the configuration from a list of documented fields:
+//!
+//! ```text
+//! section! {
+//!     /// What the section is about.
+//!     Query in "query" {
+//!         /// What the option does, its unit, what 0 means.
+//!         timeout_s: u64 = 30, within 1..=86_400;
+//!     }
+//! }
+//! ```
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// How a value is written in the environment and on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// The text as it is.
+    Text,
+    /// Text that is never shown, in no message either.
+    Secret,
+    /// Decimal digits.
+    WholeNumber,
+    /// `true` or `false`.
+    Boolean,
+    /// Texts separated by commas; an array in the file.
+    List,
+}
+
+impl OptionKind {
+    /// What a message says was expected.
+    pub(super) fn expectation(self) -> &'static str {
+        match self {
+            OptionKind::Text | OptionKind::Secret => "a text",
+            OptionKind::WholeNumber => "a whole number, 0 or more",
+            OptionKind::Boolean => "true or false",
+            OptionKind::List => "a list of texts",
+        }
+    }
+}
+
+/// One option of the configuration, as documentation and the parser know it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigOption {
+    /// The section, as in the file's `[section]`.
+    pub section: &'static str,
+    /// The name within the section.
+    pub name: &'static str,
+    /// What the option does.
+    pub about: String,
+    /// How its value is written.
+    pub kind: OptionKind,
+    /// Its default as text; `None` when the option is simply not given.
+    pub default: Option<String>,
+    /// The numbers it may have; `None` for any, or for no number.
+    pub range: Option<RangeInclusive<u64>>,
+}
+
+impl ConfigOption {
+    /// The option's full name, `section.name`.
+    pub fn key(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    /// The environment variable that sets it, `STRATA_SECTION__NAME`.
+    pub fn environment_variable(&self) -> String {
+        format!("STRATA_{}__{}", self.section, self.name).to_ascii_uppercase()
+    }
+}
+
+/// A value that breaks a rule: the key and what would be right.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Violation {
+    pub(super) key: String,
+    pub(super) reason: String,
+}
+
+/// A section of the configuration, which [`section!`] implements.
+pub(super) trait Section: Default {
+    /// Its options, in the order of the fields.
+    fn options() -> Vec<ConfigOption>;
+
+    /// The first number outside its range.
+    fn check_ranges(&self) -> Result<(), Violation>;
+}
+
+/// A type that an option may have.
+pub(super) trait OptionValue {
+    const KIND: OptionKind;
+
+    /// The value as documentation shows it; `None` when nothing is given.
+    fn shown(&self) -> Option<String>;
+
+    /// The value as a number, for the check of its range.
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl OptionValue for u64 {
+    const KIND: OptionKind = OptionKind::WholeNumber;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+
+    fn number(&self) -> Option<u64> {
+        Some(*self)
+    }
+}
+
+impl OptionValue for bool {
+    const KIND: OptionKind = OptionKind::Boolean;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl OptionValue for String {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.clone())
+    }
+}
+
+impl OptionValue for PathBuf {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.display().to_string())
+    }
+}
+
+impl<T: OptionValue> OptionValue for Option<T> {
+    const KIND: OptionKind = T::KIND;
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(T::shown)
+    }
+
+    fn number(&self) -> Option<u64> {
+        self.as_ref().and_then(T::number)
+    }
+}
+
+impl OptionValue for Vec<String> {
+    const KIND: OptionKind = OptionKind::List;
+
+    fn shown(&self) -> Option<String> {
+        (!self.is_empty()).then(|| self.join(", "))
+    }
+}
+
+/// Checks one number against its range.
+pub(super) fn check_range(key: &str, value: Option<u64>, range: &RangeInclusive<u64>) -> Result<(), Violation> {
+    match value {
+        Some(number) if !range.contains(&number) => Err(Violation {
+            key: key.to_owned(),
+            reason: format!("{number} is not from {} to {}", range.start(), range.end()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a section: a struct with public fields, its defaults, its deserialization and its list of options.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $section_type:ident in $section:literal {
+            $(
+                $(#[doc = $doc:literal])+
+                $name:ident: $type:ty = $default:expr $(, within $range:expr)?;
+            )+
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $section_type {
+            $( $(#[doc = $doc])+ pub $name: $type, )+
+        }
+
+        impl Default for $section_type {
+            fn default() -> Self {
+                Self { $( $name: $default, )+ }
+            }
+        }
+
+        impl $crate::config::option::Section for $section_type {
+            fn options() -> Vec<$crate::config::option::ConfigOption> {
+                use $crate::config::option::{ConfigOption, OptionValue};
+                let defaults = Self::default();
+                vec![ $( ConfigOption {
+                    section: $section,
+                    name: stringify!($name),
+                    about: concat!($($doc),+).trim().to_owned(),
+                    kind: <$type as OptionValue>::KIND,
+                    default: defaults.$name.shown(),
+                    range: None$(.or(Some($range)))?,
+                }, )+ ]
+            }
+
+            fn check_ranges(&self) -> Result<(), $crate::config::option::Violation> {
+                $( $(
+                    $crate::config::option::check_range(
+                        concat!($section, ".", stringify!($name)),
+                        $crate::config::option::OptionValue::number(&self.$name),
+                        &$range,
+                    )?;
+                )? )+
+                Ok(())
+            }
+        }
+    };
+}
+
+pub(super) use section;

@@ -1,0 +1,15 @@
+//! `[plans]`: what each plan includes.
+
+use super::option::section;
+
+section! {
+    /// What each plan includes.
+    Plans in "plans" {
+        /// Datasets that a user on the plan free may have, frozen ones not counted.
+        free_active_datasets: u64 = 3;
+        /// Datasets that a user on the plan pro may have, frozen ones not counted.
+        pro_active_datasets: u64 = 50;
+        /// Datasets that a user on the plan scale may have, frozen ones not counted.
+        scale_active_datasets: u64 = 1_000;
+    }
+}

@@ -1,0 +1,122 @@
+//! `[store]`: where the version files lie.
+
+use serde::Deserialize;
+use url::Url;
+
+use super::option::{OptionKind, OptionValue, Violation, section};
+use crate::model::secret::Secret;
+
+section! {
+    /// Where the version files lie.
+    Store in "store" {
+        /// A directory (created when missing), `file:///path`, `s3://bucket/prefix`, or `memory://` (gone when the
+        /// process ends); when not given, the directory `store` in the data directory.
+        url: Option<StoreUrl> = None;
+        /// Endpoint of an S3-compatible server, such as `https://s3.example.org`; `AWS_ENDPOINT_URL` when not given.
+        endpoint: Option<Endpoint> = None;
+        /// Region of the bucket; `AWS_REGION` when not given.
+        region: Option<String> = None;
+        /// Access key of an S3 store, together with `store.secret_access_key`; `AWS_ACCESS_KEY_ID` when not given.
+        access_key_id: Option<String> = None;
+        /// Secret key of an S3 store; `AWS_SECRET_ACCESS_KEY` when not given.
+        secret_access_key: Option<Secret> = None;
+        /// Whether `store.endpoint` may be plain `http`.
+        allow_http: bool = false;
+    }
+}
+
+impl Store {
+    /// The rules that concern more than one option.
+    pub(super) fn check_combinations(&self) -> Result<(), Violation> {
+        let violation = |key: &str, reason: &str| Err(Violation { key: key.to_owned(), reason: reason.to_owned() });
+        match (&self.access_key_id, &self.secret_access_key) {
+            (Some(_), None) => violation("store.access_key_id", "store.secret_access_key must be given with it"),
+            (None, Some(_)) => violation("store.secret_access_key", "store.access_key_id must be given with it"),
+            _ => match &self.endpoint {
+                Some(endpoint) if endpoint.is_plain_http() && !self.allow_http => {
+                    violation("store.endpoint", "plain http needs store.allow_http = true")
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+/// Where the version files lie: a directory's path or a URL.
+///
+/// - Without `://` it is a path, and not empty.
+/// - With it, the scheme is `file`, `s3` or `memory`, and what the scheme needs is there.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct StoreUrl(String);
+
+impl StoreUrl {
+    /// The text as given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for StoreUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let expected = "expected a directory, file:///path, s3://bucket/prefix or memory://";
+        let wrong = match text.split_once("://") {
+            None if text.is_empty() => Some("it is empty"),
+            None => None,
+            Some(("file", path)) if !path.starts_with('/') => Some("the path of a file URL starts with a slash"),
+            Some(("s3", rest)) if rest.is_empty() || rest.starts_with('/') => Some("the bucket is missing"),
+            Some(("memory", rest)) if !rest.is_empty() => Some("a store in memory has no path"),
+            Some(("file" | "s3" | "memory", _)) => None,
+            Some(_) => Some("the scheme is unknown"),
+        };
+        match wrong {
+            None => Ok(Self(text)),
+            Some(reason) => Err(format!("{text:?}: {reason}; {expected}")),
+        }
+    }
+}
+
+impl OptionValue for StoreUrl {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.0.clone())
+    }
+}
+
+/// The `http` or `https` address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Endpoint(String);
+
+impl Endpoint {
+    /// The text as given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn is_plain_http(&self) -> bool {
+        Url::parse(&self.0).is_ok_and(|url| url.scheme() == "http")
+    }
+}
+
+impl TryFrom<String> for Endpoint {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match Url::parse(&text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(Self(text)),
+            _ => Err(format!("{text:?} is not an http or https address, such as https://s3.example.org")),
+        }
+    }
+}
+
+impl OptionValue for Endpoint {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.0.clone())
+    }
+}

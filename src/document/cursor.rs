@@ -1,0 +1,299 @@
+//! Reading canonical text from front to back, without copies and without allocations.
+//!
+//! Everything here trusts its input to be canonical. Over other bytes the answers mean nothing, but nothing panics,
+//! reads out of bounds or fails to end.
+
+use super::scan;
+use super::text::Text;
+
+/// One step through canonical text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token<'a> {
+    /// `{`
+    ObjectStart,
+    /// `}`
+    ObjectEnd,
+    /// `[`
+    ArrayStart,
+    /// `]`
+    ArrayEnd,
+    /// The key of a member; its value follows.
+    Key(Text<'a>),
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A number, as its text.
+    Number(&'a str),
+    /// A string that is a value.
+    String(Text<'a>),
+}
+
+/// A value that is neither object nor array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar<'a> {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A number, as its text.
+    Number(&'a str),
+    /// A string.
+    String(Text<'a>),
+}
+
+impl<'a> Token<'a> {
+    /// The scalar that this token is, if it is one.
+    pub fn scalar(self) -> Option<Scalar<'a>> {
+        match self {
+            Token::Null => Some(Scalar::Null),
+            Token::Bool(value) => Some(Scalar::Bool(value)),
+            Token::Number(text) => Some(Scalar::Number(text)),
+            Token::String(text) => Some(Scalar::String(text)),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Scalar<'a> {
+    /// The scalar whose canonical text is `value`; `None` for an object, an array and no value.
+    pub fn read(value: &'a [u8]) -> Option<Scalar<'a>> {
+        Cursor::new(value).next()?.scalar()
+    }
+}
+
+/// What kind of value comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool,
+    /// A number.
+    Number,
+    /// A string.
+    String,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+impl Kind {
+    /// The kind of the value whose canonical text begins with `byte`.
+    #[inline]
+    pub fn of(byte: u8) -> Option<Kind> {
+        match byte {
+            b'"' => Some(Kind::String),
+            b'-' | b'0'..=b'9' => Some(Kind::Number),
+            b'{' => Some(Kind::Object),
+            b'[' => Some(Kind::Array),
+            b't' | b'f' => Some(Kind::Bool),
+            b'n' => Some(Kind::Null),
+            _ => None,
+        }
+    }
+}
+
+/// A pull reader over canonical text. Read either token by token (it is an iterator), or by structure with
+/// [`enter`](Cursor::enter), [`next_key`](Cursor::next_key), [`next_element`](Cursor::next_element) and
+/// [`skip_value`](Cursor::skip_value); both may be mixed.
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor before the first byte of `text`, which may be any canonical value.
+    pub fn new(text: &'a [u8]) -> Cursor<'a> {
+        Cursor { text, at: 0 }
+    }
+
+    /// The position in bytes: after the last token (and the colon after a key).
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// The kind of the value that comes next; `None` at the end of a container or of the text.
+    #[inline]
+    pub fn peek(&mut self) -> Option<Kind> {
+        Kind::of(self.peek_byte()?)
+    }
+
+    /// Skips the value that follows (after a key, or in an array) and returns its text. Does not look inside but for
+    /// quotes and brackets. Returns nothing, and stays, at the end of a container or of the text.
+    #[inline]
+    pub fn skip_value(&mut self) -> &'a [u8] {
+        let Some(first) = self.peek_byte() else { return &[] };
+        let start = self.at;
+        self.at = match first {
+            b'"' => (scan::string_end(self.text, start + 1).0 + 1).min(self.text.len()),
+            b'{' | b'[' => scan::container_end(self.text, start, 0),
+            _ => self.scalar_end(),
+        };
+        &self.text[start..self.at]
+    }
+
+    /// Steps into the object or array that comes next. Its members are read by [`next_key`](Cursor::next_key), its
+    /// elements by [`next_element`](Cursor::next_element).
+    #[inline]
+    pub fn enter(&mut self) {
+        if let Some(b'{' | b'[') = self.peek_byte() {
+            self.at += 1;
+        }
+    }
+
+    /// Inside an object: the next key, its value being what comes next; or `None`, having stepped out of the object.
+    #[inline]
+    pub fn next_key(&mut self) -> Option<Text<'a>> {
+        match self.peek_byte()? {
+            b'"' => {
+                let text = self.string();
+                self.at = (self.at + 1).min(self.text.len());
+                Some(text)
+            }
+            _ => {
+                self.at += 1;
+                None
+            }
+        }
+    }
+
+    /// Where `key`, which has just been read, starts: its quote.
+    #[inline]
+    pub(super) fn key_start(&self, key: Text<'_>) -> usize {
+        // Two quotes and a colon.
+        self.at.saturating_sub(key.raw().len() + 3)
+    }
+
+    /// The text from `start`, which has been passed, to here.
+    #[inline]
+    pub(super) fn text_since(&self, start: usize) -> &'a [u8] {
+        &self.text[start..self.at]
+    }
+
+    /// Inside an array: whether there is another element, being what comes next; or not, having stepped out of the
+    /// array.
+    #[inline]
+    pub fn next_element(&mut self) -> bool {
+        match self.peek_byte() {
+            None => false,
+            Some(b']' | b'}') => {
+                self.at += 1;
+                false
+            }
+            // Text that is not canonical must not hold up a loop over elements.
+            Some(byte) if Kind::of(byte).is_none() => {
+                self.at = self.text.len();
+                false
+            }
+            Some(_) => true,
+        }
+    }
+
+    /// Inside an object or array, between two of its members or elements: skips the rest of it.
+    pub fn leave(&mut self) {
+        self.at = scan::container_end(self.text, self.at, 1);
+    }
+
+    /// The scalar that comes next; `None`, staying, if an object, array or end does.
+    #[inline]
+    pub fn next_scalar(&mut self) -> Option<Scalar<'a>> {
+        match self.peek_byte()? {
+            b'"' => Some(Scalar::String(self.string())),
+            b'n' => {
+                self.skip_bytes(4);
+                Some(Scalar::Null)
+            }
+            b't' => {
+                self.skip_bytes(4);
+                Some(Scalar::Bool(true))
+            }
+            b'f' => {
+                self.skip_bytes(5);
+                Some(Scalar::Bool(false))
+            }
+            b'-' | b'0'..=b'9' => {
+                let start = self.at;
+                self.at = self.scalar_end();
+                // The bytes of a number are ASCII in canonical text.
+                Some(Scalar::Number(std::str::from_utf8(&self.text[start..self.at]).unwrap_or_default()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The next byte but for the comma between two values.
+    #[inline]
+    fn peek_byte(&mut self) -> Option<u8> {
+        let byte = *self.text.get(self.at)?;
+        if byte != b',' {
+            return Some(byte);
+        }
+        self.at += 1;
+        self.text.get(self.at).copied()
+    }
+
+    /// The string whose quote is next.
+    #[inline]
+    fn string(&mut self) -> Text<'a> {
+        let start = self.at + 1;
+        let (end, plain) = scan::string_end(self.text, start);
+        self.at = (end + 1).min(self.text.len());
+        Text::with_plainness(&self.text[start..end], plain)
+    }
+
+    /// The end of the number or literal that is next.
+    #[inline]
+    fn scalar_end(&self) -> usize {
+        let mut at = self.at;
+        while let Some(byte) = self.text.get(at) {
+            if matches!(byte, b',' | b'}' | b']') {
+                break;
+            }
+            at += 1;
+        }
+        at
+    }
+
+    #[inline]
+    fn skip_bytes(&mut self, count: usize) {
+        self.at = (self.at + count).min(self.text.len());
+    }
+}
+
+impl<'a> Iterator for Cursor<'a> {
+    type Item = Token<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Token<'a>> {
+        let token = match self.peek_byte()? {
+            b'"' => {
+                let text = self.string();
+                // In canonical text a colon outside of strings follows a key, and nothing else.
+                if self.text.get(self.at) == Some(&b':') {
+                    self.at += 1;
+                    return Some(Token::Key(text));
+                }
+                return Some(Token::String(text));
+            }
+            b'{' => Token::ObjectStart,
+            b'}' => Token::ObjectEnd,
+            b'[' => Token::ArrayStart,
+            b']' => Token::ArrayEnd,
+            _ => match self.next_scalar() {
+                Some(Scalar::Null) => return Some(Token::Null),
+                Some(Scalar::Bool(value)) => return Some(Token::Bool(value)),
+                Some(Scalar::Number(text)) => return Some(Token::Number(text)),
+                Some(Scalar::String(_)) | None => {
+                    self.at = self.text.len();
+                    return None;
+                }
+            },
+        };
+        self.at += 1;
+        Some(token)
+    }
+}

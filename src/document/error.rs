@@ -1,0 +1,74 @@
+//! Why a text is not an entity.
+
+/// What is wrong with a JSON text, and at which byte of it, from 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// It is JSON, or begins like it, but not an object.
+    #[error("an entity must be a JSON object; this is {found}")]
+    NotAnObject {
+        /// What it is, with its article: `an array`, `null`.
+        found: &'static str,
+    },
+    /// It is not UTF-8.
+    #[error("byte {offset}: not UTF-8")]
+    NotUtf8 {
+        /// The first byte that does not belong.
+        offset: usize,
+    },
+    /// It ends too early.
+    #[error("byte {offset}: the text ends where {expected} should follow")]
+    Ends {
+        /// The length of the text.
+        offset: usize,
+        /// What should follow.
+        expected: &'static str,
+    },
+    /// Another character was needed.
+    #[error("byte {offset}: found {found:?} where {expected} should stand")]
+    Unexpected {
+        /// The byte where the character starts.
+        offset: usize,
+        /// The character.
+        found: char,
+        /// What should stand there.
+        expected: &'static str,
+    },
+    /// A number is not written as JSON writes numbers (`01`, `+1`, `.5`, `1.`).
+    #[error("byte {offset}: not a JSON number")]
+    Number {
+        /// Where it stops being one.
+        offset: usize,
+    },
+    /// A backslash is followed by what makes no escape.
+    #[error("byte {offset}: not a JSON escape")]
+    Escape {
+        /// The backslash.
+        offset: usize,
+    },
+    /// A `\u` escape names half of a surrogate pair.
+    #[error("byte {offset}: half of a surrogate pair, which is no character")]
+    LoneSurrogate {
+        /// The backslash.
+        offset: usize,
+    },
+    /// A string holds a control character that is not escaped.
+    #[error("byte {offset}: a control character (0x{byte:02x}) in a string must be escaped")]
+    ControlCharacter {
+        /// Where it stands.
+        offset: usize,
+        /// The character.
+        byte: u8,
+    },
+    /// Objects and arrays are nested too deep.
+    #[error("byte {offset}: nested deeper than {limit} levels", limit = super::MAX_DEPTH)]
+    TooDeep {
+        /// The bracket that opens the level too many.
+        offset: usize,
+    },
+    /// Something follows the object.
+    #[error("byte {offset}: text after the end of the object")]
+    TrailingText {
+        /// Where it starts.
+        offset: usize,
+    },
+}

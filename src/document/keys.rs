@@ -1,0 +1,73 @@
+//! Finding equal keys among the members of one object, without a hash table for ordinary objects and without a
+//! quadratic worst case for hostile ones.
+//!
+//! While members arrive, each key's cheap 32-bit hash is compared with those of at most [`FEW`] members before it. Only
+//! when two agree, or there are more members than that, the keys are sorted once at the end ([`Winners::find`]), which
+//! decides by their bytes. So the hash need not be strong: collisions cost time, n log n at worst, never correctness.
+
+/// Members up to which hashes are compared one with all.
+const FEW: usize = 64;
+
+/// The hashes of the keys of the objects that are open, outermost first.
+#[derive(Debug, Default)]
+pub(super) struct KeyHashes(Vec<u32>);
+
+impl KeyHashes {
+    /// Forgets the keys of an object whose first key was number `first`.
+    pub fn truncate(&mut self, first: usize) {
+        self.0.truncate(first);
+    }
+
+    /// Notes a key of the innermost object, whose first key is number `first`. False when it is certainly unlike the
+    /// keys before it; true when [`Winners::find`] has to decide.
+    #[inline]
+    pub fn may_repeat(&mut self, first: usize, key: &[u8]) -> bool {
+        let hash = hash(key);
+        let before = &self.0[first..];
+        let suspect = before.len() > FEW || before.contains(&hash);
+        self.0.push(hash);
+        suspect
+    }
+}
+
+/// Length and outer bytes of the key, mixed: keys that differ in the middle only collide, which is rare in real objects.
+#[inline]
+fn hash(key: &[u8]) -> u32 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (head, tail) = match (key.first_chunk(), key.last_chunk()) {
+        (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
+        _ => match (key.first_chunk(), key.last_chunk()) {
+            (Some(head), Some(tail)) => (u64::from(u32::from_le_bytes(*head)), u64::from(u32::from_le_bytes(*tail))),
+            _ => (key.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)), 0),
+        },
+    };
+    let mixed = (head ^ tail.rotate_left(29) ^ (key.len() as u64) << 17).wrapping_mul(FACTOR);
+    (mixed >> 32) as u32
+}
+
+/// For each member, which member's value it has in the end.
+#[derive(Debug, Default)]
+pub(super) struct Winners {
+    order: Vec<usize>,
+    winners: Vec<Option<usize>>,
+}
+
+impl Winners {
+    /// Settles equal keys among `count` members: the first of equals keeps its place and takes the value of the last,
+    /// the others go (`None`). Returns nothing when all keys differ.
+    pub fn find<'k>(&mut self, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Option<&[Option<usize>]> {
+        self.order.clear();
+        self.order.extend(0..count);
+        self.order.sort_unstable_by(|&left, &right| key(left).cmp(key(right)).then(left.cmp(&right)));
+        self.winners.clear();
+        self.winners.resize(count, None);
+        let mut all_differ = true;
+        for equals in self.order.chunk_by(|&left, &right| key(left) == key(right)) {
+            if let [first, .., last] | [first @ last] = *equals {
+                self.winners[first] = Some(last);
+            }
+            all_differ &= equals.len() == 1;
+        }
+        (!all_differ).then_some(self.winners.as_slice())
+    }
+}

@@ -1,0 +1,49 @@
+//! One entity as JSON text: pure functions over bytes, never through a tree of values.
+//!
+//! Text comes in through one door, [`canonicalize`], which validates it and writes the canonical form that storage
+//! keeps. Everything else trusts canonical text, and is fast because of it:
+//!
+//! | to | use |
+//! |---|---|
+//! | find where a document ends in a stream | [`ValueScanner`] |
+//! | read | [`Cursor`], [`reach`], [`reach_values`], [`scalars`], [`member`], [`Text`] |
+//! | clean and choose fields | [`denull`], [`Projection`] |
+//! | reshape | [`flatten`], [`flatten_cells`], [`Flattener`], [`pretty_into`], [`write_string`] |
+//! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`canonical_form`], [`canonical_hash`] |
+//!
+//! Objects and arrays nest at most [`MAX_DEPTH`] levels, and no function recurses deeper than that.
+
+mod canonical_form;
+mod canonicalize;
+mod cursor;
+mod denull;
+mod error;
+mod flatten;
+mod fold;
+mod keys;
+mod number;
+mod predicate;
+mod pretty;
+mod project;
+mod reach;
+mod scan;
+mod split;
+mod text;
+
+pub use canonical_form::{CanonicalForm, canonical_form, canonical_hash};
+pub use canonicalize::{Canonicalizer, canonicalize};
+pub use cursor::{Cursor, Kind, Scalar, Token};
+pub use denull::denull;
+pub use error::DocumentError;
+pub use flatten::{Cell, Flattener, flatten, flatten_cells};
+pub use fold::{fold, fold_into, fold_text_into};
+pub use number::NumericValue;
+pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
+pub use pretty::pretty_into;
+pub use project::Projection;
+pub use reach::{member, reach, reach_values, scalars};
+pub use split::ValueScanner;
+pub use text::{Text, escape_into, write_string};
+
+/// Levels to which objects and arrays may nest; the entity is level 1 (decisions, section 1).
+pub const MAX_DEPTH: usize = 128;

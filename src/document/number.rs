@@ -1,0 +1,316 @@
+//! The numeric value of a JSON number (decisions, section 1): an integer (no `.`, `e`, `E`) of any length is exact,
+//! every other number is its nearest double, and the two compare mathematically.
+
+use std::cmp::Ordering;
+use std::hash::Hash;
+
+use super::canonicalize::number_end;
+
+/// A number by its value: `1`, `1.0` and `10e-1` are equal, and so are `0` and `-0`; `9007199254740993` is not
+/// `9007199254740992`; `1e400` is infinite and above every integer.
+///
+/// No heap is used for integers that fit 64 bits, and none for doubles.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NumericValue(Form);
+
+/// Each value has one form only, so that equality and hash are those of the form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    /// Every integer that fits.
+    Integer(i64),
+    /// A double that is not such an integer: it has a fraction, is large, or is infinite.
+    Double(Double),
+    /// An integer that is neither of these.
+    Long {
+        negative: bool,
+        /// Without sign or leading zeros; at least 19.
+        digits: Box<str>,
+    },
+}
+
+/// A double that is neither NaN nor zero, so that equal values have equal bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Double(u64);
+
+impl Double {
+    fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+/// 2^63, the first integer above `i64`.
+const ABOVE_I64: f64 = 9_223_372_036_854_775_808.0;
+
+impl NumericValue {
+    /// The value of a JSON number; `None` when `text` is not one, to the letter (`+1`, `01`, `1.`, ` 1`).
+    pub fn parse(text: &str) -> Option<NumericValue> {
+        if number_end(text.as_bytes(), 0) != Ok(text.len()) {
+            return None;
+        }
+        if text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
+            return text.parse().ok().map(NumericValue::from_double);
+        }
+        // 18 digits and a sign always fit.
+        if text.len() <= 20
+            && let Ok(integer) = text.parse()
+        {
+            return Some(NumericValue(Form::Integer(integer)));
+        }
+        let digits = text.trim_start_matches('-');
+        let negative = digits.len() < text.len();
+        let nearest: f64 = text.parse().ok()?;
+        if nearest.is_finite() && integer_digits(nearest) == digits {
+            return Some(NumericValue::from_double(nearest));
+        }
+        Some(NumericValue(Form::Long { negative, digits: digits.into() }))
+    }
+
+    /// The value of a double that is not NaN.
+    fn from_double(double: f64) -> NumericValue {
+        if (-ABOVE_I64..ABOVE_I64).contains(&double) && double.trunc() == double {
+            return NumericValue(Form::Integer(double as i64));
+        }
+        NumericValue(Form::Double(Double(double.to_bits())))
+    }
+
+    /// The nearest double. Infinite for numbers beyond the doubles, integers too.
+    pub fn double(&self) -> f64 {
+        match &self.0 {
+            Form::Integer(integer) => *integer as f64,
+            Form::Double(double) => double.get(),
+            Form::Long { negative, digits } => {
+                let magnitude = digits.parse().unwrap_or(f64::INFINITY);
+                if *negative { -magnitude } else { magnitude }
+            }
+        }
+    }
+
+    /// The value less [`double`](NumericValue::double), exactly: with it, the value again. 0 for all but integers that
+    /// no double equals. `None` when it does not fit 64 bits, or the double of an integer is infinite.
+    ///
+    /// Where both have one, `(double, remainder)` orders as the values do.
+    pub fn remainder(&self) -> Option<i64> {
+        match &self.0 {
+            Form::Integer(integer) => i64::try_from(i128::from(*integer) - *integer as f64 as i128).ok(),
+            Form::Double(_) => Some(0),
+            Form::Long { negative, digits } => {
+                let double = self.double();
+                if double.is_infinite() {
+                    return None;
+                }
+                let difference = difference(digits, &integer_digits(double))?;
+                Some(if *negative { -difference } else { difference })
+            }
+        }
+    }
+
+    /// The value as an integer, if it is one that fits 64 bits.
+    pub fn integer(&self) -> Option<i64> {
+        match self.0 {
+            Form::Integer(integer) => Some(integer),
+            _ => None,
+        }
+    }
+
+    /// Appends bytes that are equal exactly for equal values, that end where they end by themselves when a comma or
+    /// bracket follows, and that begin like no other JSON value: the digits of an integer, or `d` and the eight bytes
+    /// of a double.
+    pub(super) fn write_canonical(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Form::Integer(integer) => {
+                // 19 digits and a sign, from the last to the first.
+                let mut digits = [0; 20];
+                let mut at = digits.len();
+                let mut rest = integer.unsigned_abs();
+                loop {
+                    at -= 1;
+                    digits[at] = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                    if rest == 0 {
+                        break;
+                    }
+                }
+                if *integer < 0 {
+                    at -= 1;
+                    digits[at] = b'-';
+                }
+                out.extend_from_slice(&digits[at..]);
+            }
+            Form::Double(double) => {
+                out.push(b'd');
+                out.extend_from_slice(&double.0.to_be_bytes());
+            }
+            Form::Long { negative, digits } => {
+                if *negative {
+                    out.push(b'-');
+                }
+                out.extend_from_slice(digits.as_bytes());
+            }
+        }
+    }
+
+    fn is_negative(&self) -> bool {
+        match &self.0 {
+            Form::Integer(integer) => *integer < 0,
+            Form::Double(double) => double.get() < 0.0,
+            Form::Long { negative, .. } => *negative,
+        }
+    }
+
+    /// Compares the magnitudes of two values of one sign, of which at least one is neither an `i64` nor the other's
+    /// form.
+    fn compare_magnitudes(&self, other: &NumericValue) -> Ordering {
+        match (&self.0, &other.0) {
+            (Form::Long { digits: left, .. }, Form::Long { digits: right, .. }) => compare_digits(left, right),
+            (Form::Long { digits, .. }, Form::Double(double)) => {
+                let magnitude = double.get().abs();
+                if magnitude.is_infinite() {
+                    Ordering::Less
+                } else {
+                    // A fraction, which only doubles of fewer digits have, decides nothing.
+                    compare_digits(digits, &integer_digits(magnitude))
+                }
+            }
+            (Form::Double(_), Form::Long { .. }) => other.compare_magnitudes(self).reverse(),
+            // What is long does not fit 64 bits.
+            (Form::Long { .. }, Form::Integer(_)) => Ordering::Greater,
+            (Form::Integer(_), Form::Long { .. }) => Ordering::Less,
+            (Form::Integer(_) | Form::Double(_), Form::Integer(_) | Form::Double(_)) => {
+                self.double().abs().total_cmp(&other.double().abs())
+            }
+        }
+    }
+}
+
+impl Ord for NumericValue {
+    fn cmp(&self, other: &NumericValue) -> Ordering {
+        match (&self.0, &other.0) {
+            (Form::Integer(left), Form::Integer(right)) => left.cmp(right),
+            // Neither is NaN or zero.
+            (Form::Double(left), Form::Double(right)) => left.get().total_cmp(&right.get()),
+            (Form::Integer(integer), Form::Double(double)) => compare_with_double(*integer, double.get()),
+            (Form::Double(double), Form::Integer(integer)) => compare_with_double(*integer, double.get()).reverse(),
+            _ => match (self.is_negative(), other.is_negative()) {
+                (false, false) => self.compare_magnitudes(other),
+                (true, true) => other.compare_magnitudes(self),
+                (true, false) => Ordering::Less,
+                (false, true) => Ordering::Greater,
+            },
+        }
+    }
+}
+
+impl PartialOrd for NumericValue {
+    fn partial_cmp(&self, other: &NumericValue) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Compares an integer with a double that is no integer of 64 bits.
+fn compare_with_double(integer: i64, double: f64) -> Ordering {
+    if double >= ABOVE_I64 {
+        Ordering::Less
+    } else if double < -ABOVE_I64 {
+        Ordering::Greater
+    } else if integer <= double.floor() as i64 {
+        Ordering::Less
+    } else {
+        Ordering::Greater
+    }
+}
+
+/// All digits of the magnitude of a finite double that is an integer.
+fn integer_digits(double: f64) -> String {
+    // With a precision given, the standard library writes doubles exactly.
+    format!("{:.0}", double.abs())
+}
+
+/// Compares two integers by their digits, which have no leading zeros.
+fn compare_digits(left: &str, right: &str) -> Ordering {
+    left.len().cmp(&right.len()).then_with(|| left.cmp(right))
+}
+
+/// `left - right`, if it fits.
+fn difference(left: &str, right: &str) -> Option<i64> {
+    if compare_digits(left, right).is_lt() {
+        return difference(right, left).map(|difference| -difference);
+    }
+    let mut borrow = 0;
+    let mut digits: Vec<u8> = Vec::with_capacity(left.len());
+    let right = right.bytes().rev().chain(std::iter::repeat(b'0'));
+    for (left, right) in left.bytes().rev().zip(right) {
+        let digit = 10 + (left - b'0') - (right - b'0') - borrow;
+        borrow = u8::from(digit < 10);
+        digits.push(digit % 10);
+    }
+    digits.iter().rev().try_fold(0_i64, |sum, &digit| sum.checked_mul(10)?.checked_add(i64::from(digit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> NumericValue {
+        NumericValue::parse(text).expect("a JSON number")
+    }
+
+    #[test]
+    fn only_json_numbers() {
+        for text in ["", "-", "01", "-01", "+1", ".5", "1.", "1e", "1e+", " 1", "1 ", "0x1", "NaN", "inf", "1_0", "١"]
+        {
+            assert_eq!(NumericValue::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn order_and_equality() {
+        // Ascending; values in one row are equal.
+        let rows: &[&[&str]] = &[
+            &["-1e400", "-1e999"],
+            &["-1000000000000000000000000000000000"],
+            &["-9223372036854775809"],
+            &["-9223372036854775808", "-9223372036854775808.0"],
+            &["-1.5"],
+            &["-1", "-1.0", "-10e-1"],
+            &["-5e-324"],
+            &["0", "-0", "0.0", "-0e5", "1e-400"],
+            &["0.1", "1e-1", "0.1000000000000000055511151231257827"],
+            &["9007199254740992", "9007199254740992.0", "9007199254740993.0"],
+            &["9007199254740993"],
+            &["9223372036854775807"],
+            &["9223372036854775808", "9.223372036854775807e18"],
+            &["9223372036854775809"],
+            &["1000000000000000019884624838656", "1e30"],
+            &["1000000000000000019884624838657"],
+            &["1e308"],
+            &["1e400", "1e401"],
+        ];
+        for (left_row, left) in
+            rows.iter().enumerate().flat_map(|(row, texts)| texts.iter().map(move |text| (row, text)))
+        {
+            for (right_row, right) in
+                rows.iter().enumerate().flat_map(|(row, texts)| texts.iter().map(move |text| (row, text)))
+            {
+                assert_eq!(value(left).cmp(&value(right)), left_row.cmp(&right_row), "{left} and {right}");
+                assert_eq!(value(left) == value(right), left_row == right_row, "{left} and {right}");
+            }
+        }
+        let long = "1".repeat(400);
+        assert!(value(&long) < value("1e400"));
+        assert!(value(&long) > value("1e308"));
+    }
+
+    #[test]
+    fn double_and_remainder() {
+        let parts = |text| (value(text).double(), value(text).remainder());
+        assert_eq!(parts("9007199254740993"), (9007199254740992.0, Some(1)));
+        assert_eq!(parts("9223372036854775807"), (ABOVE_I64, Some(-1)));
+        assert_eq!(parts("-9223372036854775807"), (-ABOVE_I64, Some(1)));
+        assert_eq!(parts("1000000000000000000000000000000"), (1e30, Some(-19884624838656)));
+        assert_eq!(parts("-1000000000000000000000000000000"), (-1e30, Some(19884624838656)));
+        assert_eq!(parts("1.5"), (1.5, Some(0)));
+        assert_eq!(parts("1e400"), (f64::INFINITY, Some(0)));
+        assert_eq!(parts(&"1".repeat(400)), (f64::INFINITY, None));
+        assert_eq!(value(&"1".repeat(200)).remainder(), None);
+    }
+}

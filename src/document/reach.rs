@@ -1,0 +1,124 @@
+//! What a path reaches in an entity (decisions, section 2), by skipping everything else.
+//!
+//! A key applied to an object takes that member; applied to an array it is applied to every element, nested arrays too;
+//! applied to a scalar it finds nothing. Keys do not repeat in an object, so that the rest of an object is skipped at
+//! once when its member has been found, and at the top is not looked at.
+
+use std::ops::ControlFlow;
+
+use super::MAX_DEPTH;
+use super::cursor::{Cursor, Kind, Scalar};
+use crate::model::path::Path;
+
+/// Calls `visit` with every scalar that `path` reaches, in document order, until it breaks. A path that ends in an
+/// array fans out over its elements, nested arrays too; one that ends in an object reaches no scalar.
+pub fn reach<'a>(document: &'a [u8], path: &Path, mut visit: impl FnMut(Scalar<'a>) -> ControlFlow<()>) {
+    let _ = search(document, path, &mut |cursor| fan_out(cursor, &mut visit));
+}
+
+/// Calls `visit` with the text of every value that `path` reaches, in document order, until it breaks. An object or an
+/// array at the end of the path is one value (decisions, section 3, rule 9).
+pub fn reach_values<'a>(document: &'a [u8], path: &Path, mut visit: impl FnMut(&'a [u8]) -> ControlFlow<()>) {
+    let _ = search(document, path, &mut |cursor| visit(cursor.skip_value()));
+}
+
+/// Calls `visit` with every scalar at any depth, in document order, until it breaks.
+pub fn scalars<'a>(document: &'a [u8], mut visit: impl FnMut(Scalar<'a>) -> ControlFlow<()>) {
+    for token in Cursor::new(document) {
+        if let Some(scalar) = token.scalar()
+            && visit(scalar).is_break()
+        {
+            return;
+        }
+    }
+}
+
+/// The text of the value of a top-level member, if there is one of that name.
+pub fn member<'a>(document: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    let mut cursor = Cursor::new(document);
+    cursor.enter();
+    find_key(&mut cursor, key).then(|| cursor.skip_value())
+}
+
+/// Calls `found` with a cursor before every value that `path` reaches in the entity.
+fn search<'a>(
+    document: &'a [u8],
+    path: &Path,
+    found: &mut impl FnMut(&mut Cursor<'a>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let mut cursor = Cursor::new(document);
+    let [first, rest @ ..] = path.keys() else { return ControlFlow::Continue(()) };
+    cursor.enter();
+    if find_key(&mut cursor, first) { descend(&mut cursor, rest, 2, found) } else { ControlFlow::Continue(()) }
+}
+
+/// The same for the value that comes next, which it steps over, and which is at level `depth` if it has one.
+fn descend<'a>(
+    cursor: &mut Cursor<'a>,
+    keys: &[String],
+    depth: usize,
+    found: &mut impl FnMut(&mut Cursor<'a>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let [first, rest @ ..] = keys else { return found(cursor) };
+    match cursor.peek() {
+        Some(Kind::Object) if depth <= MAX_DEPTH => {
+            cursor.enter();
+            if find_key(cursor, first) {
+                descend(cursor, rest, depth + 1, found)?;
+                cursor.leave();
+            }
+        }
+        Some(Kind::Array) if depth <= MAX_DEPTH => {
+            cursor.enter();
+            while cursor.next_element() {
+                descend(cursor, keys, depth + 1, found)?;
+            }
+        }
+        _ => {
+            cursor.skip_value();
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Visits the scalars of the value that comes next: itself, or those of an array, however nested.
+fn fan_out<'a>(cursor: &mut Cursor<'a>, visit: &mut impl FnMut(Scalar<'a>) -> ControlFlow<()>) -> ControlFlow<()> {
+    match cursor.peek() {
+        Some(Kind::Array) => {
+            cursor.enter();
+            // Nested arrays are told apart by counting, which bounds the stack over any text.
+            let mut depth = 1;
+            while depth > 0 {
+                if !cursor.next_element() {
+                    depth -= 1;
+                } else if cursor.peek() == Some(Kind::Array) {
+                    cursor.enter();
+                    depth += 1;
+                } else if let Some(scalar) = cursor.next_scalar() {
+                    visit(scalar)?;
+                } else {
+                    cursor.skip_value();
+                }
+            }
+        }
+        _ => match cursor.next_scalar() {
+            Some(scalar) => visit(scalar)?,
+            None => {
+                cursor.skip_value();
+            }
+        },
+    }
+    ControlFlow::Continue(())
+}
+
+/// Inside an object: whether there is a member of that name, its value being what comes next; if not, steps out.
+#[inline]
+fn find_key(cursor: &mut Cursor<'_>, key: &str) -> bool {
+    while let Some(found) = cursor.next_key() {
+        if found.eq_str(key) {
+            return true;
+        }
+        cursor.skip_value();
+    }
+    false
+}

@@ -1,0 +1,157 @@
+//! Finding the end of a JSON value in a stream of untrusted bytes, chunk by chunk.
+//!
+//! Only strings and the depth of brackets are followed, 64 bytes at a time; whether what lies between is JSON is for
+//! [`canonicalize`](super::canonicalize) to say. Each byte is looked at once, however the stream is cut.
+
+use super::MAX_DEPTH;
+use super::error::DocumentError;
+use super::scan::{Block, StringState, block_at};
+
+/// Where in a value the bytes so far have led. One scanner finds the end of one value.
+#[derive(Clone, Debug, Default)]
+pub struct ValueScanner {
+    state: State,
+    /// Brackets open.
+    depth: usize,
+    /// Bytes seen in earlier chunks.
+    seen_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    /// Nothing but white space has come.
+    #[default]
+    Before,
+    /// Inside an object or array.
+    Nested(StringState),
+    /// Inside a string that is the value; whether the next byte is escaped.
+    Text { escaped: bool },
+    /// Inside a number or literal, which ends before the first byte that cannot belong to it.
+    Bare,
+    /// The value is over.
+    After,
+}
+
+impl ValueScanner {
+    /// A scanner before a value. White space before the value counts as its own.
+    pub fn new() -> ValueScanner {
+        ValueScanner::default()
+    }
+
+    /// Takes the next bytes. Returns how many of them belong to the value once its end is known, or `None` when all of
+    /// them do and more may follow. A number or a literal ends only with the byte after it (see
+    /// [`may_end`](ValueScanner::may_end)). After the end, 0.
+    ///
+    /// Fails when brackets nest deeper than [`MAX_DEPTH`], and when a bracket, comma or colon stands where the value
+    /// should begin; the offset counts from the first byte fed.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, DocumentError> {
+        let mut at = 0;
+        if let State::Before = self.state {
+            at = bytes.iter().position(|byte| !is_blank(*byte)).unwrap_or(bytes.len());
+            match bytes.get(at) {
+                None => {}
+                Some(b'{' | b'[') => self.state = State::Nested(StringState::default()),
+                Some(b'"') => {
+                    self.state = State::Text { escaped: false };
+                    at += 1;
+                }
+                Some(&byte @ (b']' | b'}' | b',' | b':')) => {
+                    let offset = self.seen_bytes + at;
+                    return Err(DocumentError::Unexpected { offset, found: char::from(byte), expected: "a value" });
+                }
+                Some(_) => self.state = State::Bare,
+            }
+        }
+        let end = match self.state {
+            State::Before => None,
+            State::Nested(strings) => self.nested(strings, bytes, at)?,
+            State::Text { escaped } => self.text(escaped, bytes, at),
+            State::Bare => (at..bytes.len()).find(|&at| ends_bare(bytes[at])),
+            State::After => Some(0),
+        };
+        if end.is_some() {
+            self.state = State::After;
+        }
+        self.seen_bytes += bytes.len();
+        Ok(end)
+    }
+
+    /// Whether the value would be complete if the stream ended here: it is over, or it is a number or a literal.
+    pub fn may_end(&self) -> bool {
+        matches!(self.state, State::Bare | State::After)
+    }
+
+    /// Whether nothing of the value has come, but white space.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.state, State::Before)
+    }
+
+    fn nested(
+        &mut self,
+        mut strings: StringState,
+        bytes: &[u8],
+        mut at: usize,
+    ) -> Result<Option<usize>, DocumentError> {
+        loop {
+            let (block, length) = block_at(bytes, at);
+            if length == 0 {
+                self.state = State::Nested(strings);
+                return Ok(None);
+            }
+            let block = Block::read(&block);
+            let outside = !strings.advance(&block, length);
+            let (open, close) = (block.open & outside, block.close & outside);
+            let (opened, closed) = (open.count_ones() as usize, close.count_ones() as usize);
+            if self.depth > closed && self.depth + opened <= MAX_DEPTH {
+                self.depth = self.depth + opened - closed;
+            } else if let Some(end) = self.take_brackets(open, close, at)? {
+                return Ok(Some(end));
+            }
+            at += length;
+        }
+    }
+
+    /// Takes the brackets of the block at `at`, which may hold the end of the value or nest too deep, one by one.
+    fn take_brackets(&mut self, open: u64, close: u64, at: usize) -> Result<Option<usize>, DocumentError> {
+        let mut brackets = open | close;
+        while brackets != 0 {
+            let bracket = brackets & brackets.wrapping_neg();
+            let position = at + bracket.trailing_zeros() as usize;
+            if open & bracket != 0 {
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err(DocumentError::TooDeep { offset: self.seen_bytes + position });
+                }
+            } else {
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth == 0 {
+                    return Ok(Some(position + 1));
+                }
+            }
+            brackets ^= bracket;
+        }
+        Ok(None)
+    }
+
+    fn text(&mut self, mut escaped: bool, bytes: &[u8], from: usize) -> Option<usize> {
+        for (at, byte) in bytes.iter().enumerate().skip(from) {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => return Some(at + 1),
+                _ => {}
+            }
+        }
+        self.state = State::Text { escaped };
+        None
+    }
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+/// Whether a number or literal cannot go on with this byte.
+fn ends_bare(byte: u8) -> bool {
+    is_blank(byte) || matches!(byte, b',' | b':' | b'[' | b']' | b'{' | b'}' | b'"')
+}

@@ -1,0 +1,15 @@
+//! `count=true`: one JSON object in place of the entities (decisions, section 3, rule 13).
+
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionNumber;
+
+/// `{"count":…,"dataset_id":…,"version":N,"alt":…}`, indented when `pretty`.
+pub fn count(count: u64, dataset: DatasetId, version: VersionNumber, alt: bool, pretty: bool) -> String {
+    if pretty {
+        format!(
+            "{{\n  \"count\": {count},\n  \"dataset_id\": {dataset},\n  \"version\": {version},\n  \"alt\": {alt}\n}}"
+        )
+    } else {
+        format!("{{\"count\":{count},\"dataset_id\":{dataset},\"version\":{version},\"alt\":{alt}}}")
+    }
+}

@@ -1,0 +1,28 @@
+//! The outermost layer: HTTP in, HTTP out. Handlers extract, call one function of `service`, and encode its result.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `router` | every route, in one table, and the layers around them |
+//! | `server`, `timed_stream` | connections: accepting, limits, graceful shutdown |
+//! | `read` | the read endpoint |
+//! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
+//! | `health` | `/healthz` and `/readyz` |
+//! | `error` | every error answer: its status and its text |
+//! | `access_log`, `panics` | the layers around every handler |
+//! | `text` | input made fit to be shown |
+
+mod access_log;
+mod auth;
+pub mod error;
+mod health;
+mod panics;
+pub mod params;
+pub mod path;
+pub mod read;
+pub mod router;
+pub mod server;
+mod text;
+mod timed_stream;
+
+pub use router::router;
+pub use server::{ServeError, ServerLimits, serve};

@@ -1,0 +1,35 @@
+//! A panic in a handler becomes a 500 in plain text, not a connection that drops without an answer.
+//!
+//! A panic while a body is streamed comes too late for that: it ends the connection, as any failure after the first
+//! byte does.
+
+use std::{any::Any, panic::AssertUnwindSafe};
+
+use axum::{
+    extract::Request,
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use futures::FutureExt;
+
+use super::error::HttpError;
+
+/// The layer. Unwind safety: a handler that panicked is dropped, and what it shared with others (the pools, the caches)
+/// is behind locks and channels that are not left half-changed by an unwinding thread.
+pub(super) async fn answer(request: Request, next: Next) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => HttpError::Panic(message(&*panic)).into_response(),
+    }
+}
+
+/// What `panic!` was given, when it was text.
+fn message(panic: &(dyn Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "not text".to_owned()
+    }
+}

@@ -1,0 +1,74 @@
+//! `application/x-www-form-urlencoded`, strictly: unlike the usual decoders it does not replace bytes that are not
+//! UTF-8, it reports them.
+//!
+//! Pairs are split at `&`, empty ones are skipped; a pair is split at its first `=`, without one the value is empty;
+//! `+` is a space; `%` with two hexadecimal digits is a byte, any other `%` stands for itself.
+
+use percent_encoding::percent_decode;
+
+/// A part of a query string whose bytes, once decoded, are not UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotUtf8;
+
+/// One `name=value` of a query string, not yet decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RawPair<'a> {
+    /// What stands before the first `=`.
+    pub name: &'a str,
+    /// What stands after it; empty when there is none.
+    pub value: &'a str,
+}
+
+/// The pairs of a query string, in order, without the empty ones.
+pub(super) fn pairs(query: &str) -> impl Iterator<Item = RawPair<'_>> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| match pair.split_once('=') {
+        Some((name, value)) => RawPair { name, value },
+        None => RawPair { name: pair, value: "" },
+    })
+}
+
+/// A name or a value as text.
+pub(super) fn decode(raw: &str) -> Result<String, NotUtf8> {
+    // `+` first: a space that stands for itself as `%20` and a plus sign as `%2B` must not be mixed up.
+    let spaced: Vec<u8> = raw.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    let bytes: Vec<u8> = percent_decode(&spaced).collect();
+    String::from_utf8(bytes).map_err(|_| NotUtf8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_like_a_form() {
+        for (raw, expected) in [
+            ("", Ok("")),
+            ("a+b", Ok("a b")),
+            ("a%20b", Ok("a b")),
+            ("a%2Bb", Ok("a+b")),
+            ("%C3%84pfel", Ok("Äpfel")),
+            ("Äpfel", Ok("Äpfel")),
+            ("100%", Ok("100%")),
+            ("%4", Ok("%4")),
+            ("%zz%41", Ok("%zzA")),
+            ("%%41", Ok("%A")),
+            ("%00", Ok("\0")),
+            ("%FF", Err(NotUtf8)),
+            ("%C3", Err(NotUtf8)),
+            ("%ED%A0%80", Err(NotUtf8)),
+        ] {
+            assert_eq!(decode(raw), expected.map(str::to_owned), "{raw}");
+        }
+    }
+
+    #[test]
+    fn splits_pairs() {
+        let split = |query| pairs(query).map(|pair| (pair.name, pair.value)).collect::<Vec<_>>();
+        assert_eq!(split(""), []);
+        assert_eq!(split("&&"), []);
+        assert_eq!(split("a=1&&b=2&"), [("a", "1"), ("b", "2")]);
+        assert_eq!(split("a"), [("a", "")]);
+        assert_eq!(split("a=b=c"), [("a", "b=c")]);
+        assert_eq!(split("=x&="), [("", "x"), ("", "")]);
+    }
+}

@@ -1,0 +1,66 @@
+//! `filter`: keeps entities by an exact, case-insensitive match.
+
+use std::borrow::Cow;
+
+use super::{InvalidValue, Parameter, Repetition, value};
+use crate::model::request::ReadRequest;
+
+/// The parameter `filter`.
+pub(super) struct Filter;
+
+impl Parameter for Filter {
+    fn name(&self) -> &'static str {
+        "filter"
+    }
+
+    fn values(&self) -> Cow<'static, str> {
+        "path:value".into()
+    }
+
+    fn default_text(&self) -> &'static str {
+        "none"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Exact, case-insensitive match; dot-notation for nested fields; fans out across arrays; all must match"
+    }
+
+    fn documentation(&self) -> &'static str {
+        "Keeps the entities in which any value that the path reaches equals the value, whatever the case. Numbers are also \
+         compared as numbers (`10` finds `10.0`), and `null` finds null. `a.b` reaches into objects and, through arrays, into every element. \
+         Split at the first colon that is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters \
+         themselves, the value has no escapes. May be repeated: all must match."
+    }
+
+    fn repetition(&self) -> Repetition {
+        Repetition::Repeat
+    }
+
+    fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
+        request.filters.push(value::path_value(value)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{path::Path, request::PathValue};
+
+    #[test]
+    fn every_occurrence_is_kept_in_order() {
+        let mut request = ReadRequest::default();
+        assert_eq!(Filter.apply("a.b:One", &mut request), Ok(()));
+        assert_eq!(Filter.apply("c:", &mut request), Ok(()));
+        let condition = |path, value: &str| PathValue { path: Path::parse(path).expect(path), value: value.to_owned() };
+        let filters = vec![condition("a.b", "One"), condition("c", "")];
+        assert_eq!(request, ReadRequest { filters, ..ReadRequest::default() });
+    }
+
+    #[test]
+    fn refuses_what_has_no_path_or_no_colon() {
+        for value in ["", "name", ":x", r"a\:b"] {
+            assert!(Filter.apply(value, &mut ReadRequest::default()).is_err(), "{value}");
+        }
+    }
+}

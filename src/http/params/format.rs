@@ -1,0 +1,77 @@
+//! `format`: the serialization of the response.
+
+use std::borrow::Cow;
+
+use super::{InvalidValue, Parameter, Repetition};
+use crate::model::request::{Format, ReadRequest};
+
+/// The parameter `format`. Not called `Format`, which is the value it sets.
+pub(super) struct FormatParameter;
+
+impl Parameter for FormatParameter {
+    fn name(&self) -> &'static str {
+        "format"
+    }
+
+    fn values(&self) -> Cow<'static, str> {
+        names().into()
+    }
+
+    fn default_text(&self) -> &'static str {
+        "json"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Response format"
+    }
+
+    fn documentation(&self) -> &'static str {
+        "The serialization of the response. `json` is one array of entities, `jsonl` one compact entity per line."
+    }
+
+    fn repetition(&self) -> Repetition {
+        Repetition::Single
+    }
+
+    fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
+        match Format::ALL.into_iter().find(|format| format.name() == value) {
+            Some(format) => {
+                request.format = format;
+                Ok(())
+            }
+            None => Err(InvalidValue::new("is not a supported format", names())),
+        }
+    }
+}
+
+/// The names of all formats, in the order of documentation.
+fn names() -> String {
+    Format::ALL.map(Format::name).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_every_format_by_its_name() {
+        for format in Format::ALL {
+            let mut request = ReadRequest::default();
+            assert_eq!(FormatParameter.apply(format.name(), &mut request), Ok(()));
+            assert_eq!(request, ReadRequest { format, ..ReadRequest::default() });
+        }
+    }
+
+    #[test]
+    fn the_documented_default_is_the_default() {
+        assert_eq!(FormatParameter.default_text(), ReadRequest::default().format.name());
+    }
+
+    #[test]
+    fn names_are_exact() {
+        for value in ["JSON", "Jsonl", " json", "yaml", ""] {
+            let refused = FormatParameter.apply(value, &mut ReadRequest::default()).expect_err(value);
+            assert!(Format::ALL.iter().all(|format| refused.valid.contains(format.name())), "{refused:?}");
+        }
+    }
+}

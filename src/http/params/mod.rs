@@ -1,0 +1,94 @@
+//! The query parameters of the read endpoint, as data: one file per parameter, holding its name, its documentation,
+//! its parser and its tests; `registry` lists them in order and turns a query string into a `ReadRequest`.
+//!
+//! To add a parameter, write its file and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
+//! README's table is generated from the registry.
+//!
+//! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
+
+mod alt;
+mod count;
+mod decode;
+mod filter;
+mod filter_contains;
+mod format;
+mod limit;
+mod offset;
+mod pretty;
+mod registry;
+mod table;
+mod unknown;
+mod value;
+
+use std::borrow::Cow;
+
+use crate::model::request::ReadRequest;
+
+pub use registry::{PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse};
+pub use table::markdown_table;
+pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
+
+/// One query parameter of the read endpoint.
+pub trait Parameter: Sync {
+    /// The name in a URL: exact, lower case.
+    fn name(&self) -> &'static str;
+
+    /// The values it takes, in the words of the specification's table ("boolean", "path:value").
+    fn values(&self) -> Cow<'static, str>;
+
+    /// What holds when it is not given, in the words of the specification's table ("false", "all", "none").
+    fn default_text(&self) -> &'static str;
+
+    /// What it does, in one line without a final full stop, for tables. May hold Markdown.
+    fn summary(&self) -> &'static str;
+
+    /// What it does, in full sentences, for reference documentation. May hold Markdown.
+    fn documentation(&self) -> &'static str;
+
+    /// Whether one request may give it more than once.
+    fn repetition(&self) -> Repetition;
+
+    /// Writes one decoded value into the request.
+    ///
+    /// Called once per occurrence, in the order of the query string; never a second time for a parameter that may be
+    /// given only once. Errors when the value is not valid; the request is not used then.
+    fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue>;
+}
+
+/// How often one request may give a parameter (decisions, section 3, rule 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repetition {
+    /// At most once; a second time is an error.
+    Single,
+    /// Any number of times; every occurrence counts on its own.
+    Repeat,
+    /// Any number of times; the comma lists of all occurrences are joined in order, as if they were one.
+    List,
+}
+
+impl Repetition {
+    /// The word for tables.
+    pub fn text(self) -> &'static str {
+        match self {
+            Repetition::Single => "no",
+            Repetition::Repeat => "yes",
+            Repetition::List => "yes, lists are joined",
+        }
+    }
+}
+
+/// Why a parameter refused a value. The parts complete the sentence `"value" {problem}; valid: {valid}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidValue {
+    /// What is wrong with the value ("is not a boolean").
+    pub problem: Cow<'static, str>,
+    /// What would have been right ("true, false, 1 or 0").
+    pub valid: Cow<'static, str>,
+}
+
+impl InvalidValue {
+    /// Joins the two parts.
+    pub fn new(problem: impl Into<Cow<'static, str>>, valid: impl Into<Cow<'static, str>>) -> InvalidValue {
+        InvalidValue { problem: problem.into(), valid: valid.into() }
+    }
+}

@@ -1,0 +1,113 @@
+//! The one list of parameters, and how a query string becomes a `ReadRequest`.
+//!
+//! For each pair of the query string, in its order:
+//! 1. decode the name and the value (`decode`); bytes that are not UTF-8 are an error, of unknown parameters too;
+//! 2. look the name up, exactly; an unknown one is noted once and ignored;
+//! 3. refuse a second value for a parameter that takes one;
+//! 4. let the parameter write its value into the request.
+//!
+//! The first error ends the parsing. Rules: decisions, section 3, rule 1.
+
+use std::collections::HashSet;
+
+use super::{
+    InvalidValue, Parameter, Repetition, UnknownParameter, alt::Alt, count::Count, decode, filter::Filter,
+    filter_contains::FilterContains, format::FormatParameter, limit::Limit, offset::Offset, pretty::Pretty,
+};
+use crate::{http::text::quoted, model::request::ReadRequest};
+
+/// Every parameter of the read endpoint, in the specification's processing order; what selects or shapes the whole
+/// response comes last. Documentation lists them in this order; the order in a URL does not matter.
+pub const PARAMETERS: &[&dyn Parameter] =
+    &[&Filter, &FilterContains, &Offset, &Limit, &FormatParameter, &Pretty, &Count, &Alt];
+
+/// Most bytes of a query string. Below what the HTTP implementation takes (65,534 bytes for the whole target), so that
+/// the refusal has a text.
+pub const QUERY_BYTES_LIMIT: usize = 32 * 1024;
+
+/// Why a query string is not a read request. The text names the parameter, the value and what would be valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// The whole query string is longer than [`QUERY_BYTES_LIMIT`].
+    #[error("the query string is {bytes} bytes long; valid: at most {QUERY_BYTES_LIMIT} bytes")]
+    QueryTooLong {
+        /// Its length, still encoded.
+        bytes: usize,
+    },
+    /// A parameter's name decodes to bytes that are not UTF-8.
+    #[error("a parameter's name, {}, is not UTF-8; valid: percent-encoded UTF-8", quoted(.raw))]
+    NameNotUtf8 {
+        /// The name, still encoded.
+        raw: String,
+    },
+    /// A value decodes to bytes that are not UTF-8.
+    #[error("parameter {}: {} is not UTF-8; valid: percent-encoded UTF-8", bare(.name), quoted(.raw))]
+    ValueNotUtf8 {
+        /// The decoded name of the parameter.
+        name: String,
+        /// The value, still encoded.
+        raw: String,
+    },
+    /// A parameter that takes one value was given a second one.
+    #[error("parameter {name}: {} is a second value; valid: {name} given at most once", quoted(.value))]
+    GivenTwice {
+        /// The name of the parameter.
+        name: &'static str,
+        /// The second value.
+        value: String,
+    },
+    /// A parameter refused its value.
+    #[error("parameter {name}: {} {}; valid: {}", quoted(.value), .reason.problem, .reason.valid)]
+    Invalid {
+        /// The name of the parameter.
+        name: &'static str,
+        /// The value it refused.
+        value: String,
+        /// What is wrong with it, and what would be right.
+        reason: InvalidValue,
+    },
+}
+
+/// Parses the part of a URL after `?` (`None` when there is none).
+///
+/// Returns the request, with defaults for what was not given, and the names of the parameters that were ignored: in
+/// the order of their first appearance, each once, the empty name left out. Costs one pass over the string.
+pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>), ParameterError> {
+    let query = query.unwrap_or_default();
+    if query.len() > QUERY_BYTES_LIMIT {
+        return Err(ParameterError::QueryTooLong { bytes: query.len() });
+    }
+
+    let mut request = ReadRequest::default();
+    let mut given = vec![false; PARAMETERS.len()];
+    let mut unknown = Vec::new();
+    let mut unknown_seen = HashSet::new();
+
+    for pair in decode::pairs(query) {
+        let name = decode::decode(pair.name).map_err(|_| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
+        let value = match decode::decode(pair.value) {
+            Ok(value) => value,
+            Err(_) => return Err(ParameterError::ValueNotUtf8 { name, raw: pair.value.to_owned() }),
+        };
+        let Some(index) = PARAMETERS.iter().position(|parameter| parameter.name() == name) else {
+            if !name.is_empty() && unknown_seen.insert(name.clone()) {
+                unknown.push(UnknownParameter(name));
+            }
+            continue;
+        };
+        let parameter = PARAMETERS[index];
+        if given[index] && parameter.repetition() == Repetition::Single {
+            return Err(ParameterError::GivenTwice { name: parameter.name(), value });
+        }
+        given[index] = true;
+        if let Err(reason) = parameter.apply(&value, &mut request) {
+            return Err(ParameterError::Invalid { name: parameter.name(), value, reason });
+        }
+    }
+    Ok((request, unknown))
+}
+
+/// A name as it stands when it is one of ours, and in quotation marks when it can be anything.
+fn bare(name: &str) -> String {
+    if PARAMETERS.iter().any(|parameter| parameter.name() == name) { name.to_owned() } else { quoted(name).to_string() }
+}

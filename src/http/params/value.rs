@@ -1,0 +1,83 @@
+//! The kinds of values that several parameters share: booleans, whole numbers, and a path with a value.
+
+use super::InvalidValue;
+use crate::model::{
+    path::{Path, PathError},
+    request::PathValue,
+};
+
+/// `true`, `false`, `1` or `0`, in any case.
+pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {
+    if value == "1" || value.eq_ignore_ascii_case("true") {
+        Ok(true)
+    } else if value == "0" || value.eq_ignore_ascii_case("false") {
+        Ok(false)
+    } else {
+        Err(InvalidValue::new("is not a boolean", "true, false, 1 or 0"))
+    }
+}
+
+/// Decimal digits only, up to the largest `u64`. Leading zeros do not matter; a sign or a blank is not a digit.
+pub(super) fn whole_number(value: &str) -> Result<u64, InvalidValue> {
+    let valid = || format!("decimal digits only, from 0 to {}", u64::MAX);
+    if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(InvalidValue::new("is not a whole number", valid()));
+    }
+    // Only digits are left, so the one way to fail is to be too large.
+    value.parse().map_err(|_| InvalidValue::new("is too large", valid()))
+}
+
+/// `path:value`, split at the first unescaped colon. The value has no escapes and may be empty; the path may not.
+pub(super) fn path_value(value: &str) -> Result<PathValue, InvalidValue> {
+    const VALID: &str = "path:value, such as address.city:Berlin";
+    match Path::parse_prefix(value) {
+        Ok((path, value)) => Ok(PathValue { path, value: value.to_owned() }),
+        Err(PathError::NoColon) => Err(InvalidValue::new("has no colon between a path and a value", VALID)),
+        Err(PathError::Empty) => Err(InvalidValue::new("has an empty path", VALID)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_in_any_case() {
+        for value in ["true", "TRUE", "tRuE", "1"] {
+            assert_eq!(boolean(value), Ok(true), "{value}");
+        }
+        for value in ["false", "False", "0"] {
+            assert_eq!(boolean(value), Ok(false), "{value}");
+        }
+        for value in ["", "yes", "on", "2", "01", " true", "tru"] {
+            assert!(boolean(value).is_err(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_up_to_the_largest() {
+        assert_eq!(whole_number("0"), Ok(0));
+        assert_eq!(whole_number("007"), Ok(7));
+        assert_eq!(whole_number("0000000000000000000000018446744073709551615"), Ok(u64::MAX));
+        assert!(whole_number("18446744073709551616").is_err());
+        assert!(whole_number("").is_err());
+    }
+
+    #[test]
+    fn a_path_with_a_value() {
+        let check = |text: &str, path: &str, value: &str| {
+            let parsed = path_value(text).map(|parsed| (parsed.path.to_string(), parsed.value));
+            assert_eq!(parsed, Ok((path.to_owned(), value.to_owned())), "{text}");
+        };
+        check("a:b", "a", "b");
+        check("a..b:", "a..b", "");
+        check(r"a\:b:c\:d", r"a\:b", r"c\:d");
+        check("url:https://example.test/", "url", "https://example.test/");
+        for (text, problem) in
+            [("name", "has no colon"), ("", "has no colon"), (r"a\:b", "has no colon"), (":x", "has an empty path")]
+        {
+            let refused = path_value(text).expect_err(text);
+            assert!(refused.problem.starts_with(problem), "{text}: {refused:?}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `GET /api/{dataset_id}/{name_slug}/{version}/[alt/]`: the read endpoint.
+//!
+//! The checks run in this order (decisions, section 5); each ends the request:
+//! 1. the method: 405,
+//! 2. the path: 400,
+//! 3. the parameters: 400,
+//! 4. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 503, 500.
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderName, HeaderValue, Method, Uri, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use futures::{StreamExt, future, stream};
+
+use super::{
+    auth::authorization,
+    error::{HttpError, log_read_error},
+    params::{self, UnknownParameter, unknown_parameters_header},
+    path,
+};
+use crate::{
+    model::request::ReadRequest,
+    service::{Answer, AnswerBody, App, ReadError, ReadTarget},
+};
+
+const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
+const X_DATASET_VERSION: HeaderName = HeaderName::from_static("x-dataset-version");
+const X_DATASET_ALT: HeaderName = HeaderName::from_static("x-dataset-alt");
+const X_TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
+const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-parameters");
+
+/// What a request asks for, before anything is looked up.
+#[derive(Clone, Debug)]
+pub struct ParsedRead {
+    /// Which dataset and which version of it.
+    pub target: ReadTarget,
+    /// What of it, and in which form.
+    pub request: ReadRequest,
+    /// Parameters that were ignored.
+    pub unknown: Vec<UnknownParameter>,
+}
+
+/// The handler, for every method and every path under `/api`.
+///
+/// Answers to requests that could be parsed name their unknown parameters, whatever their status.
+pub async fn read(State(app): State<App>, request: Request) -> Response {
+    let parsed = match parse(request.method(), request.uri()) {
+        Ok(parsed) => parsed,
+        Err(error) => return error.into_response(),
+    };
+    let authorization = authorization(request.headers());
+    let mut response = match app.read(&parsed.target, authorization, parsed.request).await {
+        Ok(answer) => respond(answer).await.unwrap_or_else(IntoResponse::into_response),
+        Err(error) => HttpError::Read(error).into_response(),
+    };
+    if let Some(names) = unknown_parameters_header(&parsed.unknown) {
+        response.headers_mut().insert(X_UNKNOWN_PARAMETERS, names);
+    }
+    response
+}
+
+/// The checks that need nothing but the request itself: the method, the path, the parameters, in this order.
+pub fn parse(method: &Method, uri: &Uri) -> Result<ParsedRead, HttpError> {
+    if method != Method::GET {
+        return Err(HttpError::MethodNotAllowed { allowed: Some("GET") });
+    }
+    let path = path::parse(uri.path())?;
+    let (mut request, unknown) = params::parse(uri.query())?;
+    // `/alt/` wins over `alt=false`.
+    request.alt |= path.alt;
+    Ok(ParsedRead { target: path.target, request, unknown })
+}
+
+/// An answer as a response.
+///
+/// Waits for the first bytes of a streamed body, so that a file that cannot be read at all is still an error with a
+/// status. A failure after them is logged and ends the body with an error, on which the HTTP implementation cuts the
+/// connection: a cut body never looks whole.
+async fn respond(answer: Answer) -> Result<Response, HttpError> {
+    let body = match answer.body {
+        AnswerBody::Whole(bytes) => Body::from(bytes),
+        AnswerBody::Stream(mut chunks) => match first_bytes(&mut chunks).await {
+            None => Body::empty(),
+            Some(Err(error)) => return Err(HttpError::Read(error)),
+            Some(Ok(first)) => {
+                let rest = chunks.inspect(|chunk| {
+                    if let Err(error) = chunk {
+                        log_read_error(error);
+                    }
+                });
+                Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest))
+            }
+        },
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+    headers.insert(X_DATASET_ID, HeaderValue::from(answer.dataset_id.get()));
+    headers.insert(X_DATASET_ALT, HeaderValue::from_static(if answer.alt { "true" } else { "false" }));
+    headers.insert(X_TOTAL_COUNT, HeaderValue::from(answer.total));
+    // A `v` and digits are always a valid value.
+    if let Ok(version) = HeaderValue::try_from(format!("v{}", answer.version)) {
+        headers.insert(X_DATASET_VERSION, version);
+    }
+    Ok(response)
+}
+
+/// The first chunk that holds anything.
+async fn first_bytes(
+    chunks: &mut (impl stream::Stream<Item = Result<Bytes, ReadError>> + Unpin),
+) -> Option<Result<Bytes, ReadError>> {
+    loop {
+        match chunks.next().await {
+            Some(Ok(chunk)) if chunk.is_empty() => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream::{Stream, StreamExt};
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::model::{ids::DatasetId, version::VersionNumber};
+
+    type Chunk = Result<Bytes, ReadError>;
+
+    fn chunk(text: &'static str) -> Chunk {
+        Ok(Bytes::from_static(text.as_bytes()))
+    }
+
+    fn streamed(chunks: Vec<Chunk>) -> AnswerBody {
+        AnswerBody::Stream(stream::iter(chunks).boxed())
+    }
+
+    async fn response(body: AnswerBody) -> Result<Response, HttpError> {
+        respond(Answer {
+            dataset_id: DatasetId::new(7),
+            name_slug: "world".to_owned(),
+            version: VersionNumber::new(12),
+            alt: true,
+            total: 250,
+            content_type: "application/json",
+            body,
+        })
+        .await
+    }
+
+    /// The chunks of the body, up to its first error.
+    fn chunks(response: Response) -> impl Stream<Item = Option<String>> {
+        response
+            .into_body()
+            .into_data_stream()
+            .map(|chunk| chunk.ok().map(|bytes| String::from_utf8_lossy(&bytes).into()))
+    }
+
+    #[tokio::test]
+    async fn an_answer_says_what_it_is() {
+        let response = response(AnswerBody::Whole(Bytes::from_static(b"[]"))).await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        let mut headers: Vec<_> =
+            response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        headers.sort_unstable();
+        let expected: [(&str, &[u8]); 5] = [
+            ("content-type", b"application/json"),
+            ("x-dataset-alt", b"true"),
+            ("x-dataset-id", b"7"),
+            ("x-dataset-version", b"v12"),
+            ("x-total-count", b"250"),
+        ];
+        assert_eq!(headers, expected);
+        assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(2));
+        assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "[]");
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_passed_on_chunk_by_chunk() {
+        let response = response(streamed(vec![chunk(""), chunk("[1,"), chunk("2]")])).await.expect("an answer");
+        let chunks: Vec<_> = chunks(response).collect().await;
+        assert_eq!(chunks, [Some("[1,".to_owned()), Some("2]".to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_nothing_is_an_empty_body() {
+        for body in [streamed(vec![]), streamed(vec![chunk("")])] {
+            let response = response(body).await.expect("an answer");
+            assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(0));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_before_the_first_byte_still_has_a_status() {
+        let failed = response(streamed(vec![chunk(""), Err(ReadError::OutOfMemory)])).await;
+        assert!(matches!(failed, Err(HttpError::Read(ReadError::OutOfMemory))), "{failed:?}");
+    }
+
+    #[tokio::test]
+    async fn a_failure_after_the_first_byte_fails_the_body() {
+        let response = response(streamed(vec![chunk("[1,"), Err(ReadError::OutOfMemory)])).await.expect("an answer");
+        let chunks: Vec<_> = chunks(response).collect().await;
+        assert_eq!(chunks, [Some("[1,".to_owned()), None]);
+    }
+}

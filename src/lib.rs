@@ -1,0 +1,51 @@
+//! strata serves versioned datasets of schemaless JSON entities.
+//!
+//! A dataset is refreshed from a source; every refresh makes a new, permanent version, one immutable Parquet
+//! file. One endpoint reads a version: each request becomes a DataFusion plan over that file, and the selected
+//! entities are copied out of it, byte for byte.
+//!
+//! # Map
+//!
+//! | Module | Is for |
+//! |---|---|
+//! | [`cli`] | the command line: one file per command |
+//! | [`http`] | the server: routes, query parameters, errors |
+//! | [`service`] | the use cases; the only place that combines the parts below |
+//! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last |
+//! | [`encode`] | documents to the bytes of an answer, one file per format |
+//! | [`refresh`] | sources: fetch, decompress, decode |
+//! | [`catalog`] | users, datasets, versions in SQLite or PostgreSQL; the only SQL |
+//! | [`storage`] | version files: layout, writer, reader, cache |
+//! | [`document`] | one entity as JSON text: pure functions over bytes |
+//! | [`config`] | the configuration, parsed once |
+//! | [`model`] | plain types that all share |
+//!
+//! # The layer rule
+//!
+//! A module uses only modules of lower layers, never its own or a higher one:
+//! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `catalog`} > `storage` > `document` >
+//! `config` > `model`. A test reads the sources and checks it.
+//!
+//! # Where to add things
+//!
+//! | To add | Write |
+//! |---|---|
+//! | a query parameter | one file in `http/params/` and its registry line |
+//! | a step of the pipeline | one file in `query/pipeline/` and its place in the list |
+//! | an output format | one file in `encode/` and its arm in `encode::encoder` |
+//! | a source format | one file in `refresh/` and its arm in `refresh::open` |
+//! | a migration | the same-named file in both folders of `sql/` |
+//! | an error status | an arm of the one match in `http/error.rs` |
+//! | a configuration option | one documented field in a file of `config/` |
+
+pub mod catalog;
+pub mod cli;
+pub mod config;
+pub mod document;
+pub mod encode;
+pub mod http;
+pub mod model;
+pub mod query;
+pub mod refresh;
+pub mod service;
+pub mod storage;

@@ -1,0 +1,233 @@
+//! Datasets: what the catalog records of one, and what is needed to create one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+
+use super::ids::{DatasetId, UserId};
+use super::secret::Secret;
+use super::slug::name_slug;
+use super::source::SourceFormat;
+use super::version::VersionNumber;
+
+/// When a dataset is refreshed unless its owner says otherwise: nightly, as a cron expression in UTC.
+pub const DEFAULT_SCHEDULE: &str = "0 2 * * *";
+
+/// A named collection of entities, without its versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dataset {
+    /// Its id, in URLs too.
+    pub id: DatasetId,
+    /// Who owns it.
+    pub owner: UserId,
+    /// Its name, unique among the owner's datasets.
+    pub name: DatasetName,
+    /// The key for reading it; `None` is a public dataset.
+    pub private_key: Option<Secret>,
+    /// Where its entities come from.
+    pub source: DatasetSource,
+    /// The format of the source; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// The path to the array of entities within a JSON source; `None` is the document itself.
+    pub records_path: Option<String>,
+    /// A cron expression in UTC; `None` has no schedule.
+    pub schedule: Option<String>,
+    /// The token in its ping URL.
+    pub ping_token: Secret,
+    /// The highest version number; `None` before the first version.
+    pub latest_version: Option<VersionNumber>,
+    /// The version that a rollback made active for good.
+    pub pinned_version: Option<VersionNumber>,
+    /// Whether refreshes are prevented and reads answer 410.
+    pub frozen: bool,
+    /// When it was created, to the microsecond.
+    pub created_at: DateTime<Utc>,
+}
+
+impl Dataset {
+    /// The version that `active` means: the pinned one, else the newest; `None` before the first.
+    pub fn active_version(&self) -> Option<VersionNumber> {
+        self.pinned_version.or(self.latest_version)
+    }
+
+    /// Whether reading it needs its private key.
+    pub fn is_private(&self) -> bool {
+        self.private_key.is_some()
+    }
+}
+
+/// What creates a dataset. The secrets come from the caller, who draws the random bytes.
+#[derive(Clone, Debug)]
+pub struct NewDataset {
+    /// Who will own it.
+    pub owner: UserId,
+    /// Its name.
+    pub name: DatasetName,
+    /// The key for reading it; `None` makes it public.
+    pub private_key: Option<Secret>,
+    /// Where its entities come from.
+    pub source: DatasetSource,
+    /// The format of the source; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// The path to the array of entities within a JSON source.
+    pub records_path: Option<String>,
+    /// A cron expression in UTC; `None` has no schedule.
+    pub schedule: Option<String>,
+    /// The token of its ping URL.
+    pub ping_token: Secret,
+}
+
+/// A dataset's name together with its URL form.
+///
+/// - The slug is `name_slug(name)` as of the time it was given, and never empty.
+/// - The name has at most [`DatasetName::MAX_CHARACTERS`] characters and no NUL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatasetName {
+    name: String,
+    slug: String,
+}
+
+/// Why a text cannot be a dataset's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidDatasetName {
+    /// Nothing of it would be left in a URL.
+    #[error("name must hold at least one letter or digit")]
+    Empty,
+    /// It has too many characters.
+    #[error("name must have at most {} characters", DatasetName::MAX_CHARACTERS)]
+    TooLong,
+    /// It holds U+0000, which databases cannot store.
+    #[error("name must not hold the character U+0000")]
+    Nul,
+}
+
+impl DatasetName {
+    /// The longest name there can be; what PostgreSQL can index is the reason for a limit.
+    pub const MAX_CHARACTERS: usize = 200;
+
+    /// A name that was recorded before, with the slug it was given then.
+    pub(crate) fn from_stored(name: String, slug: String) -> DatasetName {
+        DatasetName { name, slug }
+    }
+
+    /// The name for display.
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// The name in a URL.
+    pub fn slug(&self) -> &str {
+        &self.slug
+    }
+}
+
+impl FromStr for DatasetName {
+    type Err = InvalidDatasetName;
+
+    /// Takes the name as it is; blanks around it stay a part of it.
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name.contains('\0') {
+            return Err(InvalidDatasetName::Nul);
+        }
+        if name.chars().count() > DatasetName::MAX_CHARACTERS {
+            return Err(InvalidDatasetName::TooLong);
+        }
+        let slug = name_slug(name).ok_or(InvalidDatasetName::Empty)?;
+        Ok(DatasetName { name: name.to_owned(), slug })
+    }
+}
+
+impl fmt::Display for DatasetName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)
+    }
+}
+
+/// Where the entities of a dataset come from (decisions section 6, `source`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatasetSource {
+    /// `push`: the owner sends them.
+    Push,
+    /// They are fetched from this URL.
+    Url(String),
+}
+
+impl From<&str> for DatasetSource {
+    /// `push` is [`DatasetSource::Push`], any other text a URL, which is not checked here.
+    fn from(text: &str) -> Self {
+        match text {
+            "push" => DatasetSource::Push,
+            url => DatasetSource::Url(url.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DatasetSource {
+    /// `push` or the URL.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            DatasetSource::Push => "push",
+            DatasetSource::Url(url) => url,
+        })
+    }
+}
+
+/// What asked for a refresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefreshTrigger {
+    /// The dataset's schedule.
+    Schedule,
+    /// A call of its ping URL.
+    Ping,
+    /// Its owner, through the management interface.
+    Manual,
+    /// `strata import` on the command line.
+    Import,
+}
+
+impl RefreshTrigger {
+    /// The name in records: `schedule`, `ping`, `manual` or `import`.
+    pub fn name(self) -> &'static str {
+        match self {
+            RefreshTrigger::Schedule => "schedule",
+            RefreshTrigger::Ping => "ping",
+            RefreshTrigger::Manual => "manual",
+            RefreshTrigger::Import => "import",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_carries_its_slug() {
+        let name: DatasetName = "World Countries".parse().unwrap();
+        assert_eq!(name.as_str(), "World Countries");
+        assert_eq!(name.slug(), "world-countries");
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_is_refused() {
+        let longest = "é".repeat(DatasetName::MAX_CHARACTERS);
+        assert!(longest.parse::<DatasetName>().is_ok());
+        for (text, error) in [
+            ("", InvalidDatasetName::Empty),
+            ("--", InvalidDatasetName::Empty),
+            ("a\0b", InvalidDatasetName::Nul),
+            (&format!("{longest}e"), InvalidDatasetName::TooLong),
+        ] {
+            assert_eq!(text.parse::<DatasetName>(), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_source_parses_and_prints_as_the_same_text() {
+        assert_eq!(DatasetSource::from("push"), DatasetSource::Push);
+        for text in ["push", "https://a.test/x.json", "s3://bucket/key"] {
+            assert_eq!(DatasetSource::from(text).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The numbers that identify users, datasets, version files and refresh attempts.
+//!
+//! The catalog assigns them: positive, never reused, at most `i64::MAX`. A request may name any number;
+//! one that was never assigned is simply not found.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Declares one id: a number in a type of its own.
+macro_rules! id {
+    ($(#[$documentation:meta])* $name:ident) => {
+        $(#[$documentation])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// The id with this number, whether or not the catalog has assigned it.
+            pub fn new(number: u64) -> Self {
+                $name(number)
+            }
+
+            /// The number.
+            pub fn get(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(formatter)
+            }
+        }
+    };
+}
+
+id! {
+    /// Identifies a dataset, in URLs and in `X-Dataset-ID` too.
+    DatasetId
+}
+
+id! {
+    /// Identifies a user.
+    UserId
+}
+
+id! {
+    /// Identifies one immutable file of entities; versions may share one.
+    FileId
+}
+
+id! {
+    /// Identifies one attempt to refresh a dataset.
+    AttemptId
+}
+
+/// A text that is no `dataset_id`: not `[1-9][0-9]*`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a dataset_id: it must be a positive integer")]
+pub struct InvalidDatasetId(pub String);
+
+impl FromStr for DatasetId {
+    type Err = InvalidDatasetId;
+
+    /// Parses `[1-9][0-9]*` (decisions section 5). A number past `u64` is well formed and therefore no
+    /// error; it becomes `u64::MAX`, which is never assigned.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match parse_decimal(text) {
+            Some(number) if number > 0 => Ok(DatasetId(number)),
+            _ => Err(InvalidDatasetId(text.to_owned())),
+        }
+    }
+}
+
+/// Reads `0` or `[1-9][0-9]*`, ASCII digits only; what exceeds `u64` becomes `u64::MAX`.
+pub(super) fn parse_decimal(text: &str) -> Option<u64> {
+    let digits = text.as_bytes();
+    let well_formed = match digits {
+        [b'0'] => true,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    // Well-formed digits can fail to parse in one way only: by being too many.
+    well_formed.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dataset_id_is_a_positive_integer_without_leading_zeros() {
+        for (text, number) in [
+            ("1", 1),
+            ("10", 10),
+            ("18446744073709551615", u64::MAX),
+            ("18446744073709551616", u64::MAX),
+            ("999999999999999999999999999999", u64::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(DatasetId::new(number)), "{text}");
+        }
+        for text in ["", "0", "00", "01", "+1", "-1", " 1", "1 ", "1.0", "1e3", "0x1", "١", "abc"] {
+            assert_eq!(text.parse::<DatasetId>(), Err(InvalidDatasetId(text.to_owned())));
+        }
+    }
+}

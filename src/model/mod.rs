@@ -1,0 +1,11 @@
+//! Plain types that every layer shares: no I/O, nothing of ours above it.
+
+pub mod dataset;
+pub mod ids;
+pub mod path;
+pub mod request;
+pub mod secret;
+pub mod slug;
+pub mod source;
+pub mod user;
+pub mod version;

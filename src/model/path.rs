@@ -1,0 +1,211 @@
+//! Paths into an entity: `stock.berlin`, `a\.b`, and lists of them.
+//!
+//! A path is text split at `.`; a backslash before `.` `,` `:` `\` or a blank makes that character part of a key, any
+//! other backslash stands for itself (decisions, section 2). A blank is a space or a tab.
+
+use std::fmt;
+
+/// A path: the keys from the top of an entity inwards.
+///
+/// - There is at least one key.
+/// - It can be written: the lone empty key has no spelling, so it is no path. An empty key among others (`a..b`) is
+///   one.
+/// - [`Display`](fmt::Display) writes the escaped form, which parses to an equal path, alone and in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Path(Vec<String>);
+
+/// Why a text is not a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// There is no key in it.
+    #[error("the path is empty: it must name a field, such as `name` or `stock.berlin`")]
+    Empty,
+    /// A `path:value` has no unescaped colon.
+    #[error("there is no colon: it must have the form `path:value`, with `\\:` for a colon in a field name")]
+    NoColon,
+}
+
+impl Path {
+    /// Parses one path. Commas, colons and blanks need no escape here; they may have one.
+    pub fn parse(text: &str) -> Result<Path, PathError> {
+        Path::from_characters(characters(text))
+    }
+
+    /// Parses a comma-separated list. Unescaped blanks around an item do not count, and empty items are dropped; none
+    /// left is an empty list.
+    pub fn parse_list(text: &str) -> Vec<Path> {
+        let characters: Vec<Character> = characters(text).collect();
+        characters
+            .split(|character| character.is_plain(','))
+            .filter_map(|item| Path::from_characters(trim(item).iter().copied()).ok())
+            .collect()
+    }
+
+    /// Splits `path:value` at the first unescaped colon. The value is everything after it, as it stands.
+    pub fn parse_prefix(text: &str) -> Result<(Path, &str), PathError> {
+        let colon = characters(text).find(|character| character.is_plain(':')).ok_or(PathError::NoColon)?;
+        let path = Path::parse(&text[..colon.offset])?;
+        Ok((path, &text[colon.offset + 1..]))
+    }
+
+    /// The path with these keys, outermost first; [`PathError::Empty`] for no key and for the lone empty key.
+    pub fn from_keys<K: Into<String>>(keys: impl IntoIterator<Item = K>) -> Result<Path, PathError> {
+        let keys: Vec<String> = keys.into_iter().map(Into::into).collect();
+        match keys.as_slice() {
+            [] => Err(PathError::Empty),
+            [only] if only.is_empty() => Err(PathError::Empty),
+            _ => Ok(Path(keys)),
+        }
+    }
+
+    /// The keys, outermost first; at least one.
+    pub fn keys(&self) -> &[String] {
+        &self.0
+    }
+
+    fn from_characters(characters: impl Iterator<Item = Character>) -> Result<Path, PathError> {
+        let mut keys = vec![String::new()];
+        for character in characters {
+            if character.is_plain('.') {
+                keys.push(String::new());
+            } else if let Some(key) = keys.last_mut() {
+                key.push(character.value);
+            }
+        }
+        Path::from_keys(keys)
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+
+        let last_key = self.0.len() - 1;
+        for (number, key) in self.0.iter().enumerate() {
+            if number > 0 {
+                formatter.write_char('.')?;
+            }
+            for (offset, character) in key.char_indices() {
+                let first = number == 0 && offset == 0;
+                let last = number == last_key && offset + character.len_utf8() == key.len();
+                // A list trims blanks at the ends only, so those within stay readable.
+                let escape = match character {
+                    '.' | ',' | ':' | '\\' => true,
+                    ' ' | '\t' => first || last,
+                    _ => false,
+                };
+                if escape {
+                    formatter.write_char('\\')?;
+                }
+                formatter.write_char(character)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One character of a path's text, its escape resolved.
+#[derive(Clone, Copy)]
+struct Character {
+    /// Where its spelling starts, in bytes.
+    offset: usize,
+    value: char,
+    escaped: bool,
+}
+
+impl Character {
+    /// Whether this is `value` with its special meaning.
+    fn is_plain(self, value: char) -> bool {
+        !self.escaped && self.value == value
+    }
+
+    fn is_plain_blank(self) -> bool {
+        self.is_plain(' ') || self.is_plain('\t')
+    }
+}
+
+fn characters(text: &str) -> impl Iterator<Item = Character> + '_ {
+    let mut rest = text.char_indices().peekable();
+    std::iter::from_fn(move || {
+        let (offset, value) = rest.next()?;
+        if value == '\\' {
+            let escapable = |next: &(usize, char)| matches!(next.1, '.' | ',' | ':' | '\\' | ' ' | '\t');
+            if let Some((_, value)) = rest.next_if(escapable) {
+                return Some(Character { offset, value, escaped: true });
+            }
+        }
+        Some(Character { offset, value, escaped: false })
+    })
+}
+
+/// `item` without the unescaped blanks at its ends.
+fn trim(mut item: &[Character]) -> &[Character] {
+    while let [first, rest @ ..] = item
+        && first.is_plain_blank()
+    {
+        item = rest;
+    }
+    while let [rest @ .., last] = item
+        && last.is_plain_blank()
+    {
+        item = rest;
+    }
+    item
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, keys: &[&str]) {
+        let path = Path::parse(text).expect("a path");
+        assert_eq!(path.keys(), keys);
+    }
+
+    #[test]
+    fn escapes() {
+        check("a", &["a"]);
+        check("a.b", &["a", "b"]);
+        check(r"a\.b", &["a.b"]);
+        check(r"a\\.b", &[r"a\", "b"]);
+        check(r"a\\\.b", &[r"a\.b"]);
+        check(r"\n\", &[r"\n\"]);
+        check(r"a\,b\:c\ d", &["a,b:c d"]);
+        check("a,b:c d", &["a,b:c d"]);
+        check("a..b", &["a", "", "b"]);
+        check(".", &["", ""]);
+        check(" a ", &[" a "]);
+        assert_eq!(Path::parse(""), Err(PathError::Empty));
+    }
+
+    #[test]
+    fn lists() {
+        let keys =
+            |text| -> Vec<Vec<String>> { Path::parse_list(text).iter().map(|path| path.keys().to_vec()).collect() };
+        assert_eq!(keys("a, b.c ,,\t"), [vec!["a"], vec!["b", "c"]]);
+        assert_eq!(keys(r"a\,b,\ c,d\ ,e\\ "), [["a,b"], [" c"], ["d "], [r"e\"]]);
+        assert_eq!(keys("first name"), [["first name"]]);
+        assert!(keys(" , ,").is_empty());
+        assert!(keys("").is_empty());
+    }
+
+    #[test]
+    fn prefixes() {
+        let split = |text| Path::parse_prefix(text).map(|(path, value)| (path.to_string(), value));
+        assert_eq!(split("a.b:c:d"), Ok(("a.b".to_owned(), "c:d")));
+        assert_eq!(split(r"a\:b:\,"), Ok((r"a\:b".to_owned(), r"\,")));
+        assert_eq!(split("a:"), Ok(("a".to_owned(), "")));
+        assert_eq!(split("name"), Err(PathError::NoColon));
+        assert_eq!(split(r"name\:x"), Err(PathError::NoColon));
+        assert_eq!(split(":x"), Err(PathError::Empty));
+    }
+
+    #[test]
+    fn only_what_can_be_written() {
+        assert_eq!(Path::from_keys([""; 1]), Err(PathError::Empty));
+        assert_eq!(Path::from_keys([""; 0]), Err(PathError::Empty));
+        let path = Path::from_keys(["", " a b ", "\t"]).expect("a path");
+        assert_eq!(path.to_string(), ". a b .\\\t");
+    }
+}

@@ -1,0 +1,113 @@
+//! Keys and tokens: how they are made from random bytes, compared and hashed.
+//!
+//! Everything here is pure: the caller draws the bytes from a cryptographically secure generator.
+
+use std::fmt;
+use std::hint::black_box;
+
+use sha2::{Digest, Sha256};
+
+/// How many random bytes a secret is made of.
+pub const SECRET_BYTES: usize = 32;
+
+/// A key or token that opens something to whoever holds it. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The key for reading a private dataset: `sk_` and 64 hexadecimal digits.
+    pub fn private_key(random: [u8; SECRET_BYTES]) -> Secret {
+        Secret::with_prefix("sk_", random)
+    }
+
+    /// The token in a dataset's ping URL: `ping_` and 64 hexadecimal digits.
+    pub fn ping_token(random: [u8; SECRET_BYTES]) -> Secret {
+        Secret::with_prefix("ping_", random)
+    }
+
+    /// A user's API token: `strata_` and 64 hexadecimal digits.
+    pub fn api_token(random: [u8; SECRET_BYTES]) -> Secret {
+        Secret::with_prefix("strata_", random)
+    }
+
+    /// A secret that was made before, read back from where it is kept.
+    pub fn from_stored(text: String) -> Secret {
+        Secret(text)
+    }
+
+    /// The secret itself, for its owner or for storage.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `presented` is this secret. Takes as long for a near miss as for a far one; only the
+    /// length, which is public, shows.
+    pub fn matches(&self, presented: &str) -> bool {
+        let (own, presented) = (self.0.as_bytes(), presented.as_bytes());
+        if own.len() != presented.len() {
+            return false;
+        }
+        let difference = own.iter().zip(presented).fold(0, |difference, (own, presented)| {
+            // Opaque to the optimizer, which could otherwise leave the loop at the first difference.
+            black_box(difference | (own ^ presented))
+        });
+        difference == 0
+    }
+
+    /// The SHA-256 of the secret as lower-case hexadecimal digits, for storage where the service need
+    /// not show it again. A plain hash is enough: 256 random bits cannot be guessed from it.
+    pub fn hash(&self) -> String {
+        hex::encode(Sha256::digest(self.0.as_bytes()))
+    }
+
+    fn with_prefix(prefix: &str, random: [u8; SECRET_BYTES]) -> Secret {
+        Secret(format!("{prefix}{}", hex::encode(random)))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_its_prefix_and_the_bytes_in_hexadecimal() {
+        let random = [0xab; SECRET_BYTES];
+        let digits = "ab".repeat(SECRET_BYTES);
+        for (secret, prefix) in [
+            (Secret::private_key(random), "sk_"),
+            (Secret::ping_token(random), "ping_"),
+            (Secret::api_token(random), "strata_"),
+        ] {
+            assert_eq!(secret.expose(), format!("{prefix}{digits}"));
+        }
+    }
+
+    #[test]
+    fn only_the_same_text_matches() {
+        let secret = Secret::from_stored("sk_00ff".to_owned());
+        assert!(secret.matches("sk_00ff"));
+        for other in ["", "sk_00fe", "Sk_00ff", "sk_00f", "sk_00ff0", " sk_00ff", "xk_00ff"] {
+            assert!(!secret.matches(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_sha_256() {
+        assert_eq!(
+            Secret::from_stored("abc".to_owned()).hash(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn debug_does_not_show_it() {
+        let secret = Secret::private_key([1; SECRET_BYTES]);
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
+}

@@ -1,0 +1,155 @@
+//! Versions of a dataset: their numbers, their files, and how a reader names one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+
+use super::ids::{DatasetId, FileId, parse_decimal};
+
+/// The number of a version: 1 for a dataset's first, one more for each that follows.
+///
+/// A request may name any number, 0 too; one that was never assigned is not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VersionNumber(u64);
+
+impl VersionNumber {
+    /// The version number with this value, whether or not there is such a version.
+    pub fn new(number: u64) -> Self {
+        VersionNumber(number)
+    }
+
+    /// The value.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for VersionNumber {
+    /// The bare number; `X-Dataset-Version` and URLs put a `v` before it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Which version a reader asks for (specification, "Read endpoint", path segment `version`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VersionSelector {
+    /// `active`: the pinned version, or the newest where none is pinned.
+    Active,
+    /// `latest`: the highest number.
+    Latest,
+    /// `vN`: this one and no other.
+    Number(VersionNumber),
+}
+
+impl fmt::Display for VersionSelector {
+    /// The path segment: `active`, `latest` or `vN`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VersionSelector::Active => formatter.write_str("active"),
+            VersionSelector::Latest => formatter.write_str("latest"),
+            VersionSelector::Number(number) => write!(formatter, "v{number}"),
+        }
+    }
+}
+
+/// A text that selects no version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a version: it must be active, latest or vN (N a version number)")]
+pub struct InvalidVersionSelector(pub String);
+
+impl FromStr for VersionSelector {
+    type Err = InvalidVersionSelector;
+
+    /// Parses `active`, `latest`, or `v` with `0` or `[1-9][0-9]*`; lower case only (decisions section
+    /// 5). A number past `u64` is well formed; it becomes `u64::MAX`, which no version has.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "active" => Ok(VersionSelector::Active),
+            "latest" => Ok(VersionSelector::Latest),
+            _ => text
+                .strip_prefix('v')
+                .and_then(parse_decimal)
+                .map(|number| VersionSelector::Number(VersionNumber(number)))
+                .ok_or_else(|| InvalidVersionSelector(text.to_owned())),
+        }
+    }
+}
+
+/// A permanent version of a dataset, as the catalog records it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The dataset it belongs to.
+    pub dataset: DatasetId,
+    /// Its number within that dataset.
+    pub number: VersionNumber,
+    /// Its entities. Other versions may share this file.
+    pub file: VersionFile,
+    /// Its alternate: a separate copy of the entity list, read with `alt=true`.
+    pub alt: Option<VersionFile>,
+    /// When it was recorded, to the microsecond.
+    pub created_at: DateTime<Utc>,
+}
+
+/// One immutable file of entities that the catalog has recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionFile {
+    /// Its id.
+    pub id: FileId,
+    /// Its path within the store; never shown to the public.
+    pub path: String,
+    /// Its size in the store, in bytes.
+    pub size_bytes: u64,
+    /// How many entities it holds.
+    pub entity_count: u64,
+    /// A hash over its content, as lower-case hex: equal for equal entity lists.
+    pub content_hash: String,
+}
+
+/// A file that a writer has finished and the catalog has yet to record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFile {
+    /// Its path within the store: a name never used before.
+    pub path: String,
+    /// Its size in the store, in bytes.
+    pub size_bytes: u64,
+    /// How many entities it holds.
+    pub entity_count: u64,
+    /// A hash over its content, as lower-case hex: equal for equal entity lists.
+    pub content_hash: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_parses_and_prints_as_the_same_text() {
+        for (text, selector) in [
+            ("active", VersionSelector::Active),
+            ("latest", VersionSelector::Latest),
+            ("v0", VersionSelector::Number(VersionNumber::new(0))),
+            ("v1", VersionSelector::Number(VersionNumber::new(1))),
+            ("v120", VersionSelector::Number(VersionNumber::new(120))),
+        ] {
+            assert_eq!(text.parse(), Ok(selector));
+            assert_eq!(selector.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_number_past_u64_is_well_formed() {
+        assert_eq!("v99999999999999999999999".parse(), Ok(VersionSelector::Number(VersionNumber::new(u64::MAX))));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in [
+            "", "v", "V1", "1", "v01", "v00", "v-1", "v+1", "v1.0", "v 1", "vv1", "v1/", "Active", "LATEST", "active ",
+            "newest", "v١",
+        ] {
+            assert_eq!(text.parse::<VersionSelector>(), Err(InvalidVersionSelector(text.to_owned())));
+        }
+    }
+}

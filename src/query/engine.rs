@@ -1,0 +1,196 @@
+//! The query engine: one DataFusion session for all queries, with the rules that their plans need, a memory
+//! pool, and threads of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use datafusion::error::Result as EngineResult;
+use datafusion::execution::TaskContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::optimizer::OptimizerRule;
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
+use datafusion::optimizer::push_down_limit::PushDownLimit;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionConfig;
+use futures::StreamExt;
+use tokio::runtime::{Handle, Runtime};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::selection::Selection;
+use super::table::VersionTable;
+use super::window::WindowIntoScan;
+use super::{QueryError, pipeline};
+use crate::model::request::ReadRequest;
+use crate::storage::reader::VersionReader;
+
+/// What bounds the engine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Threads for queries and for encoding their answers; also how many row groups one query works on at once.
+    pub threads: usize,
+    /// What all queries together may hold, in bytes.
+    pub memory_bytes: usize,
+    /// How long settling a selection may take.
+    pub timeout: Duration,
+    /// Where sorts and dedups spill.
+    pub spill_directory: PathBuf,
+}
+
+/// The engine. Clones share everything.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: SessionState,
+    context: Arc<TaskContext>,
+    threads: usize,
+    timeout: Duration,
+    runtime: QueryRuntime,
+}
+
+/// The threads of queries. They are left to end by themselves: a runtime must not be waited for from async code.
+struct QueryRuntime(Option<Runtime>);
+
+impl QueryRuntime {
+    fn handle(&self) -> Option<&Handle> {
+        self.0.as_ref().map(Runtime::handle)
+    }
+}
+
+impl Drop for QueryRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What a query found.
+#[derive(Debug)]
+pub enum Outcome {
+    /// `count=true`: how many entities the request would return.
+    Count(u64),
+    /// The entities.
+    Selection(Selection),
+}
+
+impl Engine {
+    /// An engine with threads of its own.
+    ///
+    /// # Errors
+    /// When the threads or the spill directory cannot be had.
+    pub fn try_new(options: &EngineOptions) -> Result<Engine, QueryError> {
+        let threads = options.threads.max(1);
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(options.memory_bytes));
+        let disk = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::Directories(vec![options.spill_directory.clone()]));
+        let environment =
+            RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
+        // The scan itself works on several row groups at once and keeps their order; partitions would lose it.
+        let config = SessionConfig::new().with_target_partitions(1);
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(environment)
+            .with_analyzer_rules(Vec::new())
+            .with_optimizer_rules(logical_rules())
+            .with_physical_optimizer_rules(physical_rules())
+            .build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("strata-query")
+            .enable_all()
+            .build()
+            .map_err(crate::storage::StorageError::Io)?;
+        let context = state.task_ctx();
+        let shared = Shared { state, context, threads, timeout: options.timeout, runtime: QueryRuntime(Some(runtime)) };
+        Ok(Engine { shared: Arc::new(shared) })
+    }
+
+    /// How many threads queries have.
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Runs work on the engine's threads, so that it does not keep connections waiting. Dropping the handle
+    /// stops the work at its next point of waiting.
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
+        AbortOnDropHandle::new(match self.shared.runtime.handle() {
+            Some(handle) => handle.spawn(work),
+            None => tokio::spawn(work),
+        })
+    }
+
+    /// Settles which entities of a version a request selects. Dropping the future stops the query.
+    ///
+    /// # Errors
+    /// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when the version
+    /// cannot be read.
+    pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
+        let engine = self.clone();
+        let limit = self.shared.timeout;
+        let work = async move { tokio::time::timeout(limit, engine.run(reader, &request)).await };
+        match self.spawn(work).await? {
+            Ok(outcome) => outcome,
+            Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
+        }
+    }
+
+    async fn run(&self, reader: VersionReader, request: &ReadRequest) -> Result<Outcome, QueryError> {
+        let plan = self.physical_plan(reader, request).await?;
+        let mut batches = execute_stream(plan, self.shared.context.clone())?;
+        if request.count {
+            let mut count = 0;
+            while let Some(batch) = batches.next().await {
+                let batch = batch?;
+                count += batch.column(0).as_primitive::<Int64Type>().values().iter().sum::<i64>();
+            }
+            return Ok(Outcome::Count(u64::try_from(count).unwrap_or_default()));
+        }
+        let consumer = MemoryConsumer::new("selection");
+        let mut selection = Selection::new(consumer.register(self.shared.context.memory_pool()));
+        while let Some(batch) = batches.next().await {
+            selection.append(&batch?)?;
+        }
+        Ok(Outcome::Selection(selection))
+    }
+
+    async fn physical_plan(
+        &self,
+        reader: VersionReader,
+        request: &ReadRequest,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let plan = pipeline::plan(VersionTable::new(reader, self.shared.threads), request)?;
+        self.shared.state.create_physical_plan(&plan).await
+    }
+}
+
+/// The logical rules that these plans need, out of DataFusion's two dozen: each costs time in every request.
+fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    vec![
+        Arc::new(PushDownLimit::new()),
+        // After limits, which filters cannot pass.
+        Arc::new(PushDownFilter::new()),
+        // Last: what the filters that were pushed down needed is not read any more.
+        Arc::new(OptimizeProjections::new()),
+    ]
+}
+
+/// The physical rules that these plans need.
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    vec![
+        Arc::new(WindowIntoScan),
+        // After windows: a count over a scan without predicates is known then.
+        Arc::new(AggregateStatistics::new()),
+    ]
+}

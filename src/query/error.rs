@@ -1,0 +1,47 @@
+//! What can go wrong with a query.
+
+use datafusion::error::DataFusionError;
+
+use crate::storage::StorageError;
+
+/// A query failed.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// It took longer than `query.timeout_s`.
+    #[error("the query took longer than {seconds} s")]
+    Timeout {
+        /// The limit.
+        seconds: u64,
+    },
+    /// It needed more than `query.memory_bytes`, with what other queries held at the time.
+    #[error("the query needed more memory than queries may hold: {0}")]
+    OutOfMemory(String),
+    /// The version file could not be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The plan failed for another reason.
+    #[error("query engine: {0}")]
+    Engine(DataFusionError),
+    /// The task that ran the query ended early.
+    #[error("the query's task ended early: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl From<DataFusionError> for QueryError {
+    fn from(error: DataFusionError) -> QueryError {
+        match error {
+            DataFusionError::ResourcesExhausted(what) => QueryError::OutOfMemory(what),
+            DataFusionError::Context(_, cause) => QueryError::from(*cause),
+            DataFusionError::External(cause) => match cause.downcast::<StorageError>() {
+                Ok(storage) => QueryError::Storage(*storage),
+                Err(other) => QueryError::Engine(DataFusionError::External(other)),
+            },
+            other => QueryError::Engine(other),
+        }
+    }
+}
+
+/// Carries a storage error through DataFusion.
+pub(super) fn through_engine(error: StorageError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

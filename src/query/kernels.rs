@@ -1,0 +1,156 @@
+//! Predicates over the Arrow arrays of a row group, as selections of its rows.
+//!
+//! A leaf that fans out is evaluated over its elements; a row is selected when one of its elements is.
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, ListArray};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+use memchr::memmem;
+
+use crate::document::NumericValue;
+use crate::storage::layout::Kind;
+
+/// The elements of a leaf column: the array itself, or what a list array holds, and how to get back to rows.
+pub struct Elements<'a> {
+    values: &'a ArrayRef,
+    list: Option<&'a ListArray>,
+}
+
+impl<'a> Elements<'a> {
+    /// The elements of a column.
+    pub fn of(column: &'a ArrayRef) -> Elements<'a> {
+        match column.as_list_opt::<i32>() {
+            Some(list) => Elements { values: list.values(), list: Some(list) },
+            None => Elements { values: column, list: None },
+        }
+    }
+
+    /// The rows that have a selected element.
+    pub fn rows(&self, selected: BooleanBuffer) -> BooleanBuffer {
+        let Some(list) = self.list else { return selected };
+        let offsets = list.value_offsets();
+        let mut rows = arrow::array::BooleanBufferBuilder::new(list.len());
+        rows.append_n(list.len(), false);
+        let mut row = 0;
+        for element in selected.set_indices() {
+            while (offsets[row + 1] as usize) <= element {
+                row += 1;
+            }
+            rows.set_bit(row, true);
+        }
+        rows.finish()
+    }
+
+    /// Elements whose text equals `text`.
+    pub fn text_equals(&self, text: &[u8]) -> BooleanBuffer {
+        self.texts(|values| select(values, |value| value == text))
+    }
+
+    /// Elements whose text contains `text`.
+    pub fn text_contains(&self, text: &[u8]) -> BooleanBuffer {
+        self.texts(|values| contains(values, text))
+    }
+
+    /// Elements whose number is `number`, by double and remainder.
+    pub fn number_equals(&self, remainders: &Elements<'_>, number: &NumericValue) -> BooleanBuffer {
+        let doubles = self.values.as_primitive::<Float64Type>();
+        let (double, Some(remainder)) = (number.double(), number.remainder()) else {
+            return BooleanBuffer::new_unset(doubles.len());
+        };
+        let remainders = remainders.values.as_primitive::<Int64Type>();
+        let values = doubles.values();
+        let equal = BooleanBuffer::collect_bool(values.len(), |index| values[index] == double);
+        let equal = valid(equal, doubles.nulls());
+        if remainder == 0 && remainders.null_count() == remainders.len() {
+            return equal;
+        }
+        let rest = |index| if remainders.is_null(index) { 0 } else { remainders.value(index) };
+        BooleanBuffer::collect_bool(values.len(), |index| equal.value(index) && rest(index) == remainder)
+    }
+
+    /// Elements of this kind.
+    pub fn kind_is(&self, kind: Kind) -> BooleanBuffer {
+        let kinds = self.values.as_primitive::<UInt8Type>().values();
+        let wanted = kind as u8;
+        BooleanBuffer::collect_bool(kinds.len(), |index| kinds[index] == wanted)
+    }
+
+    /// Evaluates over the distinct texts where the column is a dictionary, over all of them otherwise.
+    fn texts(&self, evaluate: impl Fn(&BinaryArray) -> BooleanBuffer) -> BooleanBuffer {
+        let Some(dictionary) = self.values.as_dictionary_opt::<Int32Type>() else {
+            return evaluate(self.values.as_binary::<i32>());
+        };
+        let matches = evaluate(dictionary.values().as_binary::<i32>());
+        let keys = dictionary.keys().values();
+        let selected = match matches.count_set_bits() {
+            0 => return BooleanBuffer::new_unset(keys.len()),
+            1 => {
+                let wanted = matches.set_indices().next().unwrap_or_default() as i32;
+                BooleanBuffer::collect_bool(keys.len(), |index| keys[index] == wanted)
+            }
+            // The key of a null may be anything.
+            _ => BooleanBuffer::collect_bool(keys.len(), |index| {
+                let key = keys[index] as usize;
+                key < matches.len() && matches.value(key)
+            }),
+        };
+        valid(selected, dictionary.nulls())
+    }
+}
+
+/// The rows whose bytes contain `needle`.
+pub fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
+    if needle.is_empty() {
+        return valid(BooleanBuffer::new_set(values.len()), values.nulls());
+    }
+    // One search over the contiguous values; a hit across a border is none, and the search goes on at the border.
+    let offsets = values.value_offsets();
+    let bytes = values.value_data();
+    let end = offsets[values.len()] as usize;
+    let finder = memmem::Finder::new(needle);
+    let mut rows = arrow::array::BooleanBufferBuilder::new(values.len());
+    rows.append_n(values.len(), false);
+    let mut row = 0;
+    let mut at = offsets[0] as usize;
+    while let Some(hit) = finder.find(&bytes[at..end]) {
+        let hit = at + hit;
+        if offsets[row + 1] as usize <= hit {
+            row += partition_ahead(&offsets[row + 1..], hit);
+        }
+        let border = offsets[row + 1] as usize;
+        if hit + needle.len() <= border {
+            rows.set_bit(row, true);
+            at = border;
+            row += 1;
+            if row == values.len() {
+                break;
+            }
+        } else {
+            // The needle may begin again inside what was looked at.
+            at = hit + 1;
+        }
+    }
+    valid(rows.finish(), values.nulls())
+}
+
+/// How many of the ascending `ends` are at most `position`, by doubling steps: hits are often near.
+fn partition_ahead(ends: &[i32], position: usize) -> usize {
+    let mut step = 1;
+    while step < ends.len() && ends[step] as usize <= position {
+        step *= 2;
+    }
+    let from = step / 2;
+    from + ends[from..ends.len().min(step + 1)].partition_point(|end| *end as usize <= position)
+}
+
+fn select(values: &BinaryArray, matches: impl Fn(&[u8]) -> bool) -> BooleanBuffer {
+    let selected = BooleanBuffer::collect_bool(values.len(), |index| matches(values.value(index)));
+    valid(selected, values.nulls())
+}
+
+fn valid(selected: BooleanBuffer, nulls: Option<&NullBuffer>) -> BooleanBuffer {
+    match nulls {
+        Some(nulls) if nulls.null_count() > 0 => &selected & nulls.inner(),
+        _ => selected,
+    }
+}

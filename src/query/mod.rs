@@ -1,0 +1,25 @@
+//! A read as a DataFusion plan: `ReadRequest -> LogicalPlan -> positions -> documents`.
+//!
+//! Steps of one query:
+//! 1. [`pipeline`] builds the logical plan, one step per file, in the specification's order.
+//! 2. The few optimizer rules that these plans need push predicates and limits into the scan ([`engine`]).
+//! 3. [`scan`] decides what to read per row group ([`access`]) and evaluates predicates over leaves, search text
+//!    and documents ([`kernels`]), giving positions in order.
+//! 4. The positions are the [`selection`]: settled before the first byte of an answer, accounted to the memory pool.
+//! 5. [`documents`] fetches the selected documents last, page by page.
+
+pub mod access;
+pub mod documents;
+pub mod engine;
+mod error;
+pub mod functions;
+pub mod kernels;
+pub mod pipeline;
+pub mod predicate;
+pub mod scan;
+pub mod selection;
+pub mod table;
+pub mod window;
+
+pub use engine::{Engine, EngineOptions};
+pub use error::QueryError;

@@ -1,0 +1,431 @@
+//! The scan of a version: row groups pruned, predicates evaluated, positions given in order.
+//!
+//! Row groups are worked on several at once and given in order. Within one, predicates run from cheap to dear:
+//! leaves select rows, the search text selects rows that may match, and documents are read only for rows that
+//! are still selected and only when a predicate needs them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::SortOptions;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
+use datafusion::common::internal_err;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::{StreamExt, TryStreamExt};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::access::{self, Access};
+use super::documents::Pages;
+use super::error::through_engine;
+use super::kernels::{self, Elements};
+use super::predicate::{Comparison, Predicate};
+use super::table::{DOCUMENT, POSITION};
+use crate::storage::StorageError;
+use crate::storage::layout::{Kind, LeafColumn};
+use crate::storage::reader::VersionReader;
+
+/// A scan of one version. One partition, in order of position.
+#[derive(Clone)]
+pub struct VersionScan {
+    reader: VersionReader,
+    schema: SchemaRef,
+    /// With the way each is answered, cheapest first.
+    predicates: Arc<[(Access, Predicate)]>,
+    /// Positions looked at.
+    range: Range<u64>,
+    /// Most entities given.
+    fetch: Option<usize>,
+    threads: usize,
+    properties: Arc<PlanProperties>,
+}
+
+impl VersionScan {
+    /// A scan that gives `schema`'s columns of the entities that match all predicates.
+    pub fn new(
+        reader: VersionReader,
+        schema: SchemaRef,
+        predicates: Vec<Predicate>,
+        fetch: Option<usize>,
+        threads: usize,
+    ) -> VersionScan {
+        let mut predicates: Vec<(Access, Predicate)> =
+            predicates.into_iter().map(|predicate| (access::choose(reader.layout(), &predicate), predicate)).collect();
+        predicates.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let ordering = schema.index_of(POSITION).ok().map(|index| {
+            let position: Arc<dyn PhysicalExpr> = Arc::new(Column::new(POSITION, index));
+            [PhysicalSortExpr::new(position, SortOptions { descending: false, nulls_first: false })]
+        });
+        let equivalence = EquivalenceProperties::new_with_orderings(schema.clone(), ordering);
+        let properties = PlanProperties::new(
+            equivalence,
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        VersionScan {
+            range: 0..reader.entity_count(),
+            reader,
+            schema,
+            predicates: predicates.into(),
+            fetch,
+            threads: threads.max(1),
+            properties: Arc::new(properties),
+        }
+    }
+
+    /// The plan that gives the rows of this scan from the `skip`-th on, `fetch` at most.
+    pub fn windowed(&self, skip: usize, fetch: Option<usize>) -> Arc<dyn ExecutionPlan> {
+        let mut scan = self.clone();
+        if self.predicates.is_empty() {
+            let end = match self.fetch {
+                Some(most) => self.range.end.min(self.range.start.saturating_add(most as u64)),
+                None => self.range.end,
+            };
+            let start = self.range.start.saturating_add(skip as u64).min(end);
+            let length = fetch.map_or(u64::MAX, |fetch| fetch as u64);
+            scan.range = start..end.min(start.saturating_add(length));
+            scan.fetch = None;
+            return Arc::new(scan);
+        }
+        if let Some(fetch) = fetch {
+            let most = skip.saturating_add(fetch);
+            scan.fetch = Some(self.fetch.map_or(most, |before| before.min(most)));
+        }
+        let scan = Arc::new(scan);
+        if skip == 0 && (fetch.is_none() || scan.fetch == fetch) {
+            return scan;
+        }
+        Arc::new(datafusion::physical_plan::limit::GlobalLimitExec::new(scan, skip, fetch))
+    }
+
+    /// The rows of a row group that lie in the range.
+    fn rows(&self, row_group: usize) -> Range<usize> {
+        let group = self.reader.row_groups()[row_group];
+        let within = |position: u64| (position.saturating_sub(group.first) as usize).min(group.rows);
+        within(self.range.start)..within(self.range.end)
+    }
+
+    /// The row groups that the range touches.
+    fn row_groups(&self) -> Range<usize> {
+        if self.range.is_empty() {
+            return 0..0;
+        }
+        self.reader.row_group_of(self.range.start)..self.reader.row_group_of(self.range.end - 1) + 1
+    }
+
+    /// What the scan gives of one row group.
+    async fn row_group(&self, row_group: usize) -> Result<RecordBatch> {
+        // Cancelling takes effect between row groups, even when nothing has to be waited for.
+        tokio::task::consume_budget().await;
+        let rows = self.rows(row_group);
+        let selected = self.select(row_group, rows).await.map_err(through_engine)?;
+        self.batch(row_group, &selected).await
+    }
+
+    async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<Rows, StorageError> {
+        let mut selected = Rows::Range(rows);
+        for (access, predicate) in self.predicates.iter() {
+            if !access::may_match(&self.reader, row_group, predicate, access).await? {
+                return Ok(Rows::Range(0..0));
+            }
+        }
+        let mut unverified: Vec<&Predicate> = Vec::new();
+        for (access, predicate) in self.predicates.iter() {
+            if selected.is_empty() {
+                return Ok(selected);
+            }
+            match access {
+                Access::Leaf(leaf) => {
+                    let answer = self.by_leaf(row_group, *leaf, predicate).await?;
+                    if !answer.exact {
+                        unverified.push(predicate);
+                    }
+                    selected = selected.and(answer.rows);
+                }
+                Access::Search(needle) => {
+                    let texts = self.reader.search(row_group).await?;
+                    selected = selected.and(kernels::contains(texts.as_binary(), needle));
+                    unverified.push(predicate);
+                }
+                Access::Documents => unverified.push(predicate),
+            }
+        }
+        if unverified.is_empty() {
+            return Ok(selected.truncated(self.fetch));
+        }
+        self.verify(row_group, selected, &unverified).await
+    }
+
+    /// Rows that match by a leaf.
+    async fn by_leaf(&self, row_group: usize, leaf: usize, predicate: &Predicate) -> Result<LeafAnswer, StorageError> {
+        let missing = || StorageError::Layout(format!("leaf {leaf} has no text"));
+        let text = self.reader.leaf(row_group, leaf, LeafColumn::Text).await?.ok_or_else(missing)?;
+        let text = Elements::of(&text);
+        if predicate.comparison() == Comparison::Contains {
+            return Ok(LeafAnswer::exact(text.rows(text.text_contains(predicate.folded()))));
+        }
+        let mut elements = text.text_equals(predicate.folded());
+        let mut exact = true;
+        if let Some(number) = predicate.number()
+            && let Some(doubles) = self.reader.leaf(row_group, leaf, LeafColumn::Number).await?
+            && let Some(remainders) = self.reader.leaf(row_group, leaf, LeafColumn::Remainder).await?
+        {
+            if number.remainder().is_some() {
+                let equal = Elements::of(&doubles).number_equals(&Elements::of(&remainders), number);
+                elements = &elements | &equal;
+            } else if let Some(kinds) = self.reader.leaf(row_group, leaf, LeafColumn::Kind).await? {
+                elements = &elements | &Elements::of(&kinds).kind_is(Kind::LongInteger);
+                exact = false;
+            }
+        }
+        if predicate.matches_null()
+            && self.reader.holds_null(row_group, leaf)
+            && let Some(kinds) = self.reader.leaf(row_group, leaf, LeafColumn::Kind).await?
+        {
+            elements = &elements | &Elements::of(&kinds).kind_is(Kind::Null);
+        }
+        Ok(LeafAnswer { rows: text.rows(elements), exact })
+    }
+
+    /// The selected rows whose documents match, no more than are asked for.
+    async fn verify(&self, row_group: usize, selected: Rows, predicates: &[&Predicate]) -> Result<Rows, StorageError> {
+        let most = self.fetch.unwrap_or(usize::MAX);
+        let mut matching = Vec::new();
+        let mut pages = self.pages(row_group, &selected);
+        for row in selected.iter() {
+            if matching.len() >= most {
+                break;
+            }
+            let document = pages.document(row).await?;
+            if predicates.iter().all(|predicate| predicate.matches(document)) {
+                matching.push(row);
+            }
+        }
+        Ok(Rows::List(matching))
+    }
+
+    fn pages(&self, row_group: usize, selected: &Rows) -> Pages<'_> {
+        let end = self.reader.row_groups()[row_group].rows;
+        Pages::of(&self.reader, row_group, selected.len(), end)
+    }
+
+    async fn batch(&self, row_group: usize, selected: &Rows) -> Result<RecordBatch> {
+        let first = self.reader.row_groups()[row_group].first;
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+        for field in self.schema.fields() {
+            columns.push(match field.name().as_str() {
+                POSITION => match selected {
+                    Rows::Range(rows) => {
+                        let positions = first + rows.start as u64..first + rows.end as u64;
+                        Arc::new(UInt64Array::from_iter_values(positions))
+                    }
+                    _ => Arc::new(UInt64Array::from_iter_values(selected.iter().map(|row| first + row as u64))),
+                },
+                DOCUMENT => {
+                    let mut documents = BinaryBuilder::new();
+                    let mut pages = self.pages(row_group, selected);
+                    for row in selected.iter() {
+                        documents.append_value(pages.document(row).await.map_err(through_engine)?);
+                    }
+                    Arc::new(documents.finish())
+                }
+                other => return internal_err!("a version has no column {other}"),
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(selected.len()));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+}
+
+/// What a leaf says of a predicate.
+struct LeafAnswer {
+    rows: BooleanBuffer,
+    /// Whether every row that is selected matches; otherwise the documents decide.
+    exact: bool,
+}
+
+impl LeafAnswer {
+    fn exact(rows: BooleanBuffer) -> LeafAnswer {
+        LeafAnswer { rows, exact: true }
+    }
+}
+
+/// Selected rows of a row group, ascending.
+enum Rows {
+    Range(Range<usize>),
+    Bits(BooleanBuffer),
+    List(Vec<usize>),
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        match self {
+            Rows::Range(range) => range.len(),
+            Rows::Bits(bits) => bits.count_set_bits(),
+            Rows::List(list) => list.len(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Rows::Range(range) => range.is_empty(),
+            Rows::Bits(bits) => bits.set_indices().next().is_none(),
+            Rows::List(list) => list.is_empty(),
+        }
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = usize> + Send + '_> {
+        match self {
+            Rows::Range(range) => Box::new(range.clone()),
+            Rows::Bits(bits) => Box::new(bits.set_indices()),
+            Rows::List(list) => Box::new(list.iter().copied()),
+        }
+    }
+
+    fn and(self, rows: BooleanBuffer) -> Rows {
+        match self {
+            Rows::Range(range) if range.len() == rows.len() => Rows::Bits(rows),
+            Rows::Range(range) => {
+                let mut bits = arrow::array::BooleanBufferBuilder::new(rows.len());
+                bits.append_n(range.start.min(rows.len()), false);
+                bits.append_n(range.len(), true);
+                bits.append_n(rows.len() - range.end.min(rows.len()), false);
+                Rows::Bits(&bits.finish() & &rows)
+            }
+            Rows::Bits(bits) => Rows::Bits(&bits & &rows),
+            Rows::List(list) => Rows::List(list.into_iter().filter(|row| rows.value(*row)).collect()),
+        }
+    }
+
+    fn truncated(self, most: Option<usize>) -> Rows {
+        let Some(most) = most else { return self };
+        match self {
+            Rows::Range(range) => Rows::Range(range.start..range.end.min(range.start.saturating_add(most))),
+            Rows::Bits(bits) => Rows::List(bits.set_indices().take(most).collect()),
+            Rows::List(mut list) => {
+                list.truncate(most);
+                Rows::List(list)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for VersionScan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("VersionScan").field("reader", &self.reader).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for VersionScan {
+    fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "VersionScan: positions={}..{}", self.range.start, self.range.end)?;
+        if let Some(fetch) = self.fetch {
+            write!(formatter, ", fetch={fetch}")?;
+        }
+        for (access, predicate) in self.predicates.iter() {
+            match access {
+                Access::Leaf(leaf) => write!(formatter, ", {predicate} by leaf {leaf}")?,
+                Access::Search(_) => write!(formatter, ", {predicate} by search text")?,
+                Access::Documents => write!(formatter, ", {predicate} by documents")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for VersionScan {
+    fn name(&self) -> &'static str {
+        "VersionScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() { Ok(self) } else { internal_err!("a scan of a version has no children") }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() { Ok(self) } else { internal_err!("a scan of a version has no children") }
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if partition != 0 {
+            return internal_err!("a scan of a version has one partition");
+        }
+        let row_groups = self.row_groups();
+        let alone = row_groups.len() == 1 || self.threads == 1 || self.predicates.is_empty();
+        let threads = if alone { 1 } else { self.threads };
+        let scan = Arc::new(self.clone());
+        let batches = futures::stream::iter(row_groups)
+            .map(move |row_group| {
+                let scan = scan.clone();
+                async move {
+                    if alone {
+                        return scan.row_group(row_group).await;
+                    }
+                    // Dropped when the query ends early, which stops the work.
+                    let task = tokio::spawn(async move { scan.row_group(row_group).await });
+                    AbortOnDropHandle::new(task)
+                        .await
+                        .map_err(|error| datafusion::error::DataFusionError::External(Box::new(error)))?
+                }
+            })
+            .buffered(threads);
+        let fetch = self.fetch;
+        let mut given = 0;
+        let batches = batches.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
+        let batches = batches.map_ok(move |batch| {
+            let rows = fetch.map_or(batch.num_rows(), |fetch| batch.num_rows().min(fetch - given));
+            given += rows;
+            (batch.slice(0, rows), fetch.is_some_and(|fetch| given >= fetch))
+        });
+        // Ends with the batch that fills the fetch, without asking for another.
+        let batches = futures::stream::unfold(Some(Box::pin(batches)), |stream| async move {
+            let mut stream = stream?;
+            match stream.next().await? {
+                Ok((batch, true)) => Some((Ok(batch), None)),
+                Ok((batch, false)) => Some((Ok(batch), Some(stream))),
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches)))
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        if self.predicates.is_empty() && self.fetch.is_none() {
+            statistics.num_rows = Precision::Exact((self.range.end - self.range.start) as usize);
+        }
+        Ok(Arc::new(statistics))
+    }
+}

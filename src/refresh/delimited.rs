@@ -1,0 +1,284 @@
+//! Decodes CSV and TSV: a header line of names, then one entity per row, every cell a string.
+//!
+//! The grammar is RFC 4180's with a choice of delimiter: a cell that begins with a quote ends with one,
+//! and `""` inside stands for one quote; elsewhere a quote is a character like any other. Rows end with
+//! `\n`, `\r\n` or `\r`; blank lines are skipped (a row of one empty cell is `""`). A row with more or
+//! fewer cells than the header, text after a closing quote, and a quote that is never closed are bad:
+//! lenient readers shift cells or swallow the rest of the file in these cases.
+//!
+//! Two columns of one name give the entity one key, at the first one's position with the last one's
+//! cell, as two equal keys of a JSON object do (decisions section 1).
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::document::write_string;
+
+use super::Decode;
+use super::entity::EntityWriter;
+use super::error::{Place, SourceError};
+use super::input::Window;
+
+/// The decoder for [`crate::model::source::SourceFormat::Csv`] and `Tsv`.
+pub(super) struct DelimitedDecoder {
+    window: Window,
+    writer: EntityWriter,
+    delimiter: u8,
+    columns: Vec<Column>,
+    width: usize,
+    rows: u64,
+    /// The line on which the unread part of the window begins, from 1.
+    line: u64,
+    cells: Vec<Cell>,
+    cell_text: Vec<u8>,
+    entity: Vec<u8>,
+}
+
+/// One key of the entities: its JSON text with the colon, and which cell of the row is its value.
+struct Column {
+    key: Vec<u8>,
+    cell: usize,
+}
+
+/// Where a cell's text lies in its row, without the quotes around it.
+#[derive(Debug, Clone)]
+struct Cell {
+    text: Range<usize>,
+    has_doubled_quotes: bool,
+}
+
+impl DelimitedDecoder {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// [`SourceError::BadDocument`] when there is none or it is bad.
+    pub(super) fn try_new(window: Window, writer: EntityWriter, delimiter: u8) -> Result<Self, SourceError> {
+        let mut decoder = Self {
+            window,
+            writer,
+            delimiter,
+            columns: Vec::new(),
+            width: 0,
+            rows: 0,
+            line: 1,
+            cells: Vec::new(),
+            cell_text: Vec::new(),
+            entity: Vec::new(),
+        };
+        decoder.read_header()?;
+        Ok(decoder)
+    }
+
+    fn read_header(&mut self) -> Result<(), SourceError> {
+        let Some(row) = self.next_row().map_err(in_header)? else {
+            return Err(SourceError::document("the table is empty: its first line must name the columns"));
+        };
+        self.width = self.cells.len();
+        let bytes = &self.window.unread()[..row.length];
+        let mut columns_by_key: HashMap<Vec<u8>, usize> = HashMap::new();
+        for (index, cell) in self.cells.iter().enumerate() {
+            let name = cell_text(bytes, cell, &mut self.cell_text)
+                .ok_or_else(|| SourceError::document("the header line is not UTF-8"))?;
+            let mut key = Vec::with_capacity(name.len() + 3);
+            write_string(name, &mut key);
+            key.push(b':');
+            match columns_by_key.get(&key) {
+                Some(&column) => self.columns[column].cell = index,
+                None => {
+                    columns_by_key.insert(key.clone(), self.columns.len());
+                    self.columns.push(Column { key, cell: index });
+                }
+            }
+        }
+        self.consume(row);
+        Ok(())
+    }
+
+    /// Makes the window begin with a whole row that is not blank, and finds its cells; none at the end.
+    fn next_row(&mut self) -> Result<Option<Row>, SourceError> {
+        loop {
+            let limit_bytes = self.writer.limit_bytes();
+            let unread = self.window.unread();
+            let place = Place { item: self.rows + 1, line: Some(self.line) };
+            let ended = self.window.has_ended();
+            match parse_row(unread, self.delimiter, ended, &mut self.cells) {
+                Parsed::Row(row) if row.length > limit_bytes.saturating_add(2) => {
+                    return Err(SourceError::too_large(place, limit_bytes));
+                }
+                Parsed::Row(row) => {
+                    if row.is_blank {
+                        self.consume(row);
+                        continue;
+                    }
+                    return Ok(Some(row));
+                }
+                Parsed::End => return Ok(None),
+                Parsed::Bad(reason) => return Err(SourceError::item(place, reason)),
+                Parsed::Incomplete if unread.len() > limit_bytes.saturating_add(2) => {
+                    return Err(SourceError::too_large(place, limit_bytes));
+                }
+                Parsed::Incomplete => {
+                    self.window.fill()?;
+                }
+            }
+        }
+    }
+
+    fn consume(&mut self, row: Row) {
+        self.line += row.lines;
+        self.window.consume(row.length);
+    }
+}
+
+impl Decode for DelimitedDecoder {
+    fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
+        let Some(row) = self.next_row()? else {
+            return Ok(false);
+        };
+        self.rows += 1;
+        let place = Place { item: self.rows, line: Some(self.line) };
+        if self.cells.len() != self.width {
+            let reason = format!(
+                "the row has {} {}, the header has {}",
+                self.cells.len(),
+                if self.cells.len() == 1 { "cell" } else { "cells" },
+                self.width
+            );
+            return Err(SourceError::item(place, reason));
+        }
+        let bytes = &self.window.unread()[..row.length];
+        self.entity.clear();
+        self.entity.push(b'{');
+        for (index, column) in self.columns.iter().enumerate() {
+            if index > 0 {
+                self.entity.push(b',');
+            }
+            self.entity.extend_from_slice(&column.key);
+            let cell = &self.cells[column.cell];
+            let text = cell_text(bytes, cell, &mut self.cell_text)
+                .ok_or_else(|| SourceError::item(place, format!("cell {} is not UTF-8", column.cell + 1)))?;
+            write_string(text, &mut self.entity);
+        }
+        self.entity.push(b'}');
+        self.writer.write_canonical(&self.entity, place, out)?;
+        self.consume(row);
+        Ok(true)
+    }
+}
+
+/// One row at the front of the window.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    /// Bytes up to and with the line end.
+    length: usize,
+    /// Line ends in it, those in quoted cells too.
+    lines: u64,
+    /// Whether there is nothing before the line end.
+    is_blank: bool,
+}
+
+enum Parsed {
+    Row(Row),
+    /// There is no further row.
+    End,
+    /// The row's end is not in the bytes yet.
+    Incomplete,
+    Bad(&'static str),
+}
+
+/// Finds the cells of the row that `bytes` begins with. One pass; `ended` says that nothing follows.
+fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells: &mut Vec<Cell>) -> Parsed {
+    cells.clear();
+    if bytes.is_empty() {
+        return if ended { Parsed::End } else { Parsed::Incomplete };
+    }
+    let mut position = 0;
+    let mut lines = 0;
+    loop {
+        let end;
+        if bytes.get(position) == Some(&b'"') {
+            let text_start = position + 1;
+            let mut has_doubled_quotes = false;
+            let mut search = text_start;
+            loop {
+                let Some(distance) = memchr::memchr(b'"', &bytes[search..]) else {
+                    return incomplete_or(ended, "a quote is opened and never closed");
+                };
+                let quote = search + distance;
+                match bytes.get(quote + 1) {
+                    Some(b'"') => {
+                        has_doubled_quotes = true;
+                        search = quote + 2;
+                    }
+                    None if !ended => return Parsed::Incomplete,
+                    _ => {
+                        end = quote + 1;
+                        break;
+                    }
+                }
+            }
+            let text = text_start..end - 1;
+            lines += line_ends(&bytes[text.clone()]);
+            cells.push(Cell { text, has_doubled_quotes });
+        } else {
+            let distance = memchr::memchr3(delimiter, b'\n', b'\r', &bytes[position..]);
+            end = match distance {
+                Some(distance) => position + distance,
+                None if ended => bytes.len(),
+                None => return Parsed::Incomplete,
+            };
+            cells.push(Cell { text: position..end, has_doubled_quotes: false });
+        }
+        let length = match bytes.get(end) {
+            Some(&byte) if byte == delimiter => {
+                position = end + 1;
+                continue;
+            }
+            Some(b'\n') => end + 1,
+            Some(b'\r') => match bytes.get(end + 1) {
+                Some(b'\n') => end + 2,
+                None if !ended => return Parsed::Incomplete,
+                _ => end + 1,
+            },
+            None => end,
+            Some(_) => return Parsed::Bad("there is text after the closing quote of a cell"),
+        };
+        return Parsed::Row(Row { length, lines: lines + 1, is_blank: end == 0 });
+    }
+}
+
+fn incomplete_or(ended: bool, reason: &'static str) -> Parsed {
+    if ended { Parsed::Bad(reason) } else { Parsed::Incomplete }
+}
+
+/// Line ends in a quoted cell, counted as editors count them.
+fn line_ends(text: &[u8]) -> u64 {
+    memchr::memchr2_iter(b'\n', b'\r', text)
+        .filter(|&position| text[position] == b'\n' || text.get(position + 1) != Some(&b'\n'))
+        .count() as u64
+}
+
+/// A cell's text, unquoted; none when it is not UTF-8. `scratch` holds it when it had to be copied.
+fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
+    let raw = &row[cell.text.clone()];
+    if !cell.has_doubled_quotes {
+        return std::str::from_utf8(raw).ok();
+    }
+    scratch.clear();
+    let mut rest = raw;
+    while let Some(quote) = memchr::memchr(b'"', rest) {
+        scratch.extend_from_slice(&rest[..=quote]);
+        // Every quote inside is one of a pair.
+        rest = &rest[quote + 2..];
+    }
+    scratch.extend_from_slice(rest);
+    std::str::from_utf8(scratch).ok()
+}
+
+/// An error in the header line has no item.
+fn in_header(error: SourceError) -> SourceError {
+    match error {
+        SourceError::BadDocument { reason, .. } => SourceError::document(format!("the header line: {reason}")),
+        other => other,
+    }
+}

@@ -1,0 +1,150 @@
+//! Decides which format a source has.
+//!
+//! In this order: the format that was asked for; the file name's extension (after `.gz` or `.zst`); the
+//! `Content-Type`; the content. What stays ambiguous is an error that says how to name the format.
+
+use crate::document::ValueScanner;
+use crate::model::source::SourceFormat;
+
+use super::error::SourceError;
+
+/// What is known about a source before its first entity is decoded.
+pub(super) struct Evidence<'a> {
+    /// The format that was asked for.
+    pub(super) asked: Option<SourceFormat>,
+    /// The file name, or the last segment of the URL's path.
+    pub(super) name: Option<&'a str>,
+    /// The `Content-Type`, with or without parameters.
+    pub(super) content_type: Option<&'a str>,
+    /// Whether a path to the array of records was given, which only json has.
+    pub(super) has_records_path: bool,
+    /// The start of the decompressed content without its byte order mark: all of it, or at least its
+    /// first line, or as much of that as an entity may have.
+    pub(super) content: &'a [u8],
+}
+
+/// The source's format.
+///
+/// # Errors
+/// [`SourceError::BadDocument`] when the evidence fits none or several.
+pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceError> {
+    let announced = evidence.name.and_then(by_name).or_else(|| evidence.content_type.and_then(by_content_type));
+    let format =
+        match (evidence.asked, announced) {
+            (Some(asked), _) => asked,
+            // Files of one object per line are often called `.json`, and served as such.
+            (None, Some(SourceFormat::Json)) if !evidence.has_records_path => {
+                if has_objects_as_lines(evidence.content) { SourceFormat::Jsonl } else { SourceFormat::Json }
+            }
+            (None, Some(announced)) => announced,
+            (None, None) => by_content(evidence.content, evidence.has_records_path)?,
+        };
+    if evidence.has_records_path && format != SourceFormat::Json {
+        return Err(SourceError::document(format!(
+            "a records path was given, which only json sources have, and this one is {format}"
+        )));
+    }
+    Ok(format)
+}
+
+/// The format that a file name's extension stands for, whatever its case.
+pub(super) fn by_name(name: &str) -> Option<SourceFormat> {
+    let lower = name.to_ascii_lowercase();
+    let stem = [".gz", ".gzip", ".zst", ".zstd"].iter().find_map(|suffix| lower.strip_suffix(suffix)).unwrap_or(&lower);
+    let (_, extension) = stem.rsplit_once('.')?;
+    match extension {
+        "json" | "geojson" => Some(SourceFormat::Json),
+        "jsonl" | "ndjson" => Some(SourceFormat::Jsonl),
+        "csv" => Some(SourceFormat::Csv),
+        "tsv" | "tab" => Some(SourceFormat::Tsv),
+        "parquet" => Some(SourceFormat::Parquet),
+        _ => None,
+    }
+}
+
+/// The format that a media type stands for; general ones (`text/plain`, `application/octet-stream`,
+/// `application/gzip`) stand for none.
+fn by_content_type(content_type: &str) -> Option<SourceFormat> {
+    let essence = content_type.split(';').next().unwrap_or_default();
+    match essence.trim().to_ascii_lowercase().as_str() {
+        "application/json" | "text/json" => Some(SourceFormat::Json),
+        "application/x-ndjson"
+        | "application/ndjson"
+        | "application/jsonl"
+        | "application/x-jsonl"
+        | "application/jsonlines"
+        | "application/x-jsonlines" => Some(SourceFormat::Jsonl),
+        "text/csv" | "application/csv" => Some(SourceFormat::Csv),
+        "text/tab-separated-values" => Some(SourceFormat::Tsv),
+        "application/vnd.apache.parquet" | "application/x-parquet" | "application/parquet" => {
+            Some(SourceFormat::Parquet)
+        }
+        structured if structured.ends_with("+json") => Some(SourceFormat::Json),
+        _ => None,
+    }
+}
+
+fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, SourceError> {
+    if content.starts_with(b"PAR1") {
+        return Ok(SourceFormat::Parquet);
+    }
+    match content.trim_ascii_start().first() {
+        None => Err(ambiguous("the source is empty")),
+        Some(b'[') => Ok(SourceFormat::Json),
+        Some(b'{') if has_records_path => Ok(SourceFormat::Json),
+        // An object that does not end with its line is one document, and its decoder says what to do.
+        Some(b'{') if !is_object(first_line(content)) => Ok(SourceFormat::Json),
+        Some(b'{') => Ok(SourceFormat::Jsonl),
+        Some(_) => by_delimiter(first_line(content)),
+    }
+}
+
+/// The table format whose delimiter the header line has outside quotes.
+fn by_delimiter(header: &[u8]) -> Result<SourceFormat, SourceError> {
+    let mut in_quotes = false;
+    let (mut has_comma, mut has_tab) = (false, false);
+    for byte in header {
+        match byte {
+            b'"' => in_quotes = !in_quotes,
+            b',' if !in_quotes => has_comma = true,
+            b'\t' if !in_quotes => has_tab = true,
+            _ => {}
+        }
+    }
+    match (has_comma, has_tab) {
+        (true, false) => Ok(SourceFormat::Csv),
+        (false, true) => Ok(SourceFormat::Tsv),
+        (true, true) => Err(ambiguous("its first line has both commas and tabs")),
+        (false, false) => Err(ambiguous("its first line has neither a comma nor a tab")),
+    }
+}
+
+fn ambiguous(reason: &str) -> SourceError {
+    SourceError::document(format!(
+        "the format cannot be told from the content ({reason}); name it with --format \
+         (json, jsonl, csv, tsv or parquet)"
+    ))
+}
+
+/// Whether the first line is an object, and what follows, if anything, begins with another one: then
+/// each line is an object of its own. A lone object on one line does not count, for a document that
+/// holds its records in an array somewhere looks the same.
+fn has_objects_as_lines(content: &[u8]) -> bool {
+    let content = content.trim_ascii_start();
+    let line = first_line(content);
+    is_object(line) && content[line.len()..].trim_ascii_start().starts_with(b"{")
+}
+
+/// Whether a line is one object by its brackets; its decoder checks the rest.
+fn is_object(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line.starts_with(b"{") && matches!(ValueScanner::new().feed(line), Ok(Some(end)) if end == line.len())
+}
+
+fn first_line(content: &[u8]) -> &[u8] {
+    let content = content.trim_ascii_start();
+    match memchr::memchr2(b'\n', b'\r', content) {
+        Some(length) => &content[..length],
+        None => content,
+    }
+}

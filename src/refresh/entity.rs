@@ -1,0 +1,72 @@
+//! The last step of every decoder: an item's text becomes an entity's canonical text.
+
+use crate::document::{self, Canonicalizer};
+
+use super::error::{Place, SourceError};
+
+/// Writes entities: canonical, within the size limit, and with `_source` where it belongs.
+pub(super) struct EntityWriter {
+    limit_bytes: usize,
+    canonicalizer: Canonicalizer,
+    /// `"_source":"https://…"`, for entities that have none.
+    source_member: Option<Vec<u8>>,
+}
+
+/// The key that holds an entity's origin, as it stands in canonical text.
+const SOURCE_MEMBER_START: &[u8] = b"\"_source\":";
+const SOURCE_KEY: &str = "_source";
+
+impl EntityWriter {
+    pub(super) fn new(limit_bytes: usize, fetched_from: Option<&str>) -> Self {
+        let source_member = fetched_from.map(|url| {
+            let mut member = SOURCE_MEMBER_START.to_vec();
+            document::write_string(url, &mut member);
+            member
+        });
+        Self { limit_bytes, canonicalizer: Canonicalizer::default(), source_member }
+    }
+
+    /// The most bytes that an entity may have, in the source and as canonical text, before `_source` is
+    /// added.
+    pub(super) fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    /// Appends the entity that `item` is, any JSON text.
+    pub(super) fn write_json(&mut self, item: &[u8], place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+        if item.len() > self.limit_bytes {
+            return Err(SourceError::too_large(place, self.limit_bytes));
+        }
+        let start = out.len();
+        self.canonicalizer.canonicalize(item, out).map_err(|error| SourceError::item(place, error.to_string()))?;
+        self.finish(start, place, out)
+    }
+
+    /// Appends an entity that is canonical already.
+    pub(super) fn write_canonical(&self, entity: &[u8], place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+        let start = out.len();
+        out.extend_from_slice(entity);
+        self.finish(start, place, out)
+    }
+
+    fn finish(&self, start: usize, place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+        let entity = &out[start..];
+        if entity.len() > self.limit_bytes {
+            return Err(SourceError::too_large(place, self.limit_bytes));
+        }
+        let Some(member) = &self.source_member else {
+            return Ok(());
+        };
+        if document::member(entity, SOURCE_KEY).is_some() {
+            return Ok(());
+        }
+        let is_empty = entity.len() == 2;
+        out.pop();
+        if !is_empty {
+            out.push(b',');
+        }
+        out.extend_from_slice(member);
+        out.push(b'}');
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! What can go wrong between a source and its entities, and where in the source it did.
+
+use std::fmt;
+use std::io;
+
+/// Why a source gave no entities. The variants differ by who has to act: the owner of the address, the
+/// publisher of the document, or the operator of this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The address is not one that sources may have (decisions section 6: 400).
+    #[error("the source's address cannot be used: {reason}")]
+    BadAddress {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The source did not answer, answered with an error status, or broke off (502).
+    #[error("the source cannot be fetched: {reason}")]
+    Unreachable {
+        /// What happened, without credentials or query strings of the address.
+        reason: String,
+    },
+    /// The document came, and cannot be used (422).
+    #[error("{}", describe(.place, .reason))]
+    BadDocument {
+        /// Where in the document, when it is in one place.
+        place: Option<Place>,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// Reading a local file or writing the temporary copy failed on this machine.
+    #[error("reading the source failed: {0}")]
+    Io(io::Error),
+}
+
+/// A place in a source as people count: items and lines from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The position of the item among the items, from 1.
+    pub item: u64,
+    /// The line on which the item begins, from 1, in the formats that have lines.
+    pub line: Option<u64>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "item {} (line {line})", self.item),
+            None => write!(formatter, "item {}", self.item),
+        }
+    }
+}
+
+impl SourceError {
+    /// The document as a whole, or no single item of it, is bad.
+    pub(crate) fn document(reason: impl Into<String>) -> Self {
+        SourceError::BadDocument { place: None, reason: reason.into() }
+    }
+
+    /// One item is bad.
+    pub(crate) fn item(place: Place, reason: impl Into<String>) -> Self {
+        SourceError::BadDocument { place: Some(place), reason: reason.into() }
+    }
+
+    /// One item is longer than `limit_bytes`.
+    pub(crate) fn too_large(place: Place, limit_bytes: usize) -> Self {
+        Self::item(place, format!("the entity is larger than limits.entity_bytes ({limit_bytes})"))
+    }
+}
+
+impl From<io::Error> for SourceError {
+    /// Takes the `SourceError` out of an `io::Error` that [`into_io`] made, so that a failure keeps its
+    /// meaning on the way through readers; any other error is this machine's.
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<SourceError>() {
+            Ok(inner) => inner,
+            Err(error) => SourceError::Io(error),
+        }
+    }
+}
+
+/// Packs an error so that it can travel through `Read`; `SourceError::from` unpacks it.
+pub(crate) fn into_io(error: SourceError) -> io::Error {
+    io::Error::other(error)
+}
+
+fn describe(place: &Option<Place>, reason: &str) -> String {
+    match place {
+        Some(place) => format!("{place}: {reason}"),
+        None => reason.to_owned(),
+    }
+}

@@ -1,0 +1,217 @@
+//! Where a source's bytes come from, how many have come, and the window through which decoders see them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::{SourceError, into_io};
+
+/// How far the reading of a source has come. Clones share the counter; reading it costs one atomic load.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    read_bytes: Arc<AtomicU64>,
+    total_bytes: Option<u64>,
+}
+
+impl Progress {
+    /// Bytes taken from the source so far, compressed as they came.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes the source has in all, compressed, when that is known.
+    pub fn total_bytes(&self) -> Option<u64> {
+        self.total_bytes
+    }
+
+    pub(super) fn set(&self, read_bytes: u64) {
+        self.read_bytes.store(read_bytes, Ordering::Relaxed);
+    }
+
+    fn add(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The bytes of a source and what is known about them before they are read.
+pub struct SourceInput {
+    pub(super) body: Body,
+    pub(super) name: Option<String>,
+    pub(super) content_type: Option<String>,
+    pub(super) progress: Progress,
+}
+
+/// A file can be read in any order, which Parquet needs; a stream only once.
+pub(super) enum Body {
+    File(File),
+    Stream(Box<dyn Read + Send>),
+}
+
+impl SourceInput {
+    /// A local file, with its name and length.
+    ///
+    /// # Errors
+    /// [`SourceError::Io`] when it cannot be opened or is a directory.
+    pub fn open_file(path: &Path) -> Result<Self, SourceError> {
+        let file = File::open(path).map_err(SourceError::Io)?;
+        let metadata = file.metadata().map_err(SourceError::Io)?;
+        if metadata.is_dir() {
+            return Err(SourceError::Io(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if !metadata.is_file() {
+            // A pipe or a device has no length and cannot be read twice.
+            let mut input = Self::stream(file);
+            input.name = name;
+            return Ok(input);
+        }
+        Ok(Self {
+            body: Body::File(file),
+            name,
+            content_type: None,
+            progress: Progress { read_bytes: Arc::default(), total_bytes: Some(metadata.len()) },
+        })
+    }
+
+    /// Any reader, read once from where it stands.
+    pub fn stream(reader: impl Read + Send + 'static) -> Self {
+        Self { body: Body::Stream(Box::new(reader)), name: None, content_type: None, progress: Progress::default() }
+    }
+
+    /// The same input under a file name (or the last segment of a URL's path), from which the format is
+    /// detected.
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The same input with the `Content-Type` it was announced with.
+    pub fn with_content_type(mut self, content_type: impl Into<String>) -> Self {
+        self.content_type = Some(content_type.into());
+        self
+    }
+
+    /// The same input with the length it was announced with, in bytes as they come.
+    pub fn with_total_bytes(mut self, total_bytes: u64) -> Self {
+        self.progress.total_bytes = Some(total_bytes);
+        self
+    }
+
+    /// A handle that shows how far the reading has come, to be taken before [`super::open`].
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+}
+
+/// Counts what passes, retries interruptions, and stops a source that is larger than it may be.
+pub(super) struct CountingReader<R> {
+    inner: R,
+    progress: Option<Progress>,
+    passed_bytes: u64,
+    limit_bytes: u64,
+}
+
+impl<R: Read> CountingReader<R> {
+    /// Lets at most `limit_bytes` pass; 0 is no limit.
+    pub(super) fn new(inner: R, progress: Option<Progress>, limit_bytes: u64) -> Self {
+        Self { inner, progress, passed_bytes: 0, limit_bytes }
+    }
+}
+
+impl<R: Read> Read for CountingReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = loop {
+            match self.inner.read(buffer) {
+                Ok(count) => break count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Wrapped here, at the bottom, so that a decompressor above cannot pass its own errors
+                // off as the machine's, nor the machine's as a bad document.
+                Err(error) => return Err(into_io(SourceError::from(error))),
+            }
+        };
+        self.passed_bytes += count as u64;
+        if let Some(progress) = &self.progress {
+            progress.add(count as u64);
+        }
+        if self.limit_bytes != 0 && self.passed_bytes > self.limit_bytes {
+            return Err(into_io(over_limit(self.limit_bytes)));
+        }
+        Ok(count)
+    }
+}
+
+/// The error for a source with more than `limit_bytes`.
+pub(super) fn over_limit(limit_bytes: u64) -> SourceError {
+    SourceError::document(format!("the source is larger than sources.max_bytes ({limit_bytes})"))
+}
+
+/// The unread part of a stream as one slice, which a decoder consumes from the front and lets grow until
+/// it holds a whole item. It never holds more than twice what its owner lets it grow to.
+pub(super) struct Window {
+    source: Box<dyn Read + Send>,
+    read_bytes: usize,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    ended: bool,
+}
+
+impl Window {
+    /// A window that reads `read_bytes` at a time, or as much again as it holds.
+    pub(super) fn new(source: Box<dyn Read + Send>, read_bytes: usize) -> Self {
+        Self { source, read_bytes, buffer: Vec::new(), start: 0, end: 0, ended: false }
+    }
+
+    /// What has been read and not consumed.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Whether nothing comes after [`Window::unread`].
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Drops the first `count` unread bytes.
+    pub(super) fn consume(&mut self, count: usize) {
+        debug_assert!(count <= self.end - self.start);
+        self.start += count;
+    }
+
+    /// Reads until the buffer is full, after moving what is unread to its front, and doubling it when
+    /// more than half of it is unread: so a decoder that starts its item again after each fill still
+    /// does work linear in the item's length. False when nothing more came.
+    pub(super) fn fill(&mut self) -> Result<bool, SourceError> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end * 2 >= self.buffer.len() {
+            let length = (self.buffer.len() * 2).max(self.read_bytes).max(1);
+            self.buffer.resize(length, 0);
+        }
+        let before = self.end;
+        while self.end < self.buffer.len() {
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(0) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(count) => self.end += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(SourceError::from(error)),
+            }
+        }
+        Ok(self.end > before)
+    }
+
+    /// The unread bytes and then the rest of the stream, for a consumer that wants a reader.
+    pub(super) fn into_reader(self) -> impl Read + Send {
+        let unread = self.buffer[self.start..self.end].to_vec();
+        io::Cursor::new(unread).chain(self.source)
+    }
+}

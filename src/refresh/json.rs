@@ -1,0 +1,305 @@
+//! Decodes a JSON document whose records are the elements of one array: the document itself, or the array at a given
+//! path inside objects.
+//!
+//! 1. Walk down: at each key of the path, enter the object, skip the members before the one of that name.
+//! 2. Split the array: each element is found by its brackets, then checked and made canonical as one entity.
+//! 3. Walk up: skip what follows the array in each object, and require that nothing follows the document.
+//!
+//! The third step costs little and is what tells a whole document from a cut one. A key of the path that comes twice
+//! in its object is an error: by the rule for duplicates its last value would count, but the first one's entities have
+//! been given out. Arrays and objects beside the path are passed over by their brackets alone, without being held in
+//! memory.
+
+use crate::document::{self, Cursor, Scalar, ValueScanner};
+use crate::model::path::Path;
+
+use super::Decode;
+use super::entity::EntityWriter;
+use super::error::{Place, SourceError};
+use super::input::Window;
+
+/// The decoder for [`crate::model::source::SourceFormat::Json`].
+pub(super) struct JsonDecoder {
+    window: Window,
+    writer: EntityWriter,
+    /// The keys that lead to the array, outermost first.
+    path: Vec<String>,
+    state: State,
+    items: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before the document.
+    Start,
+    /// After the array's bracket.
+    FirstItem,
+    /// After an item.
+    NextItem,
+    /// After the document.
+    End,
+}
+
+impl JsonDecoder {
+    /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array.
+    pub(super) fn new(window: Window, writer: EntityWriter, records_path: Option<&Path>) -> Self {
+        let path = records_path.map(|path| path.keys().to_vec()).unwrap_or_default();
+        Self { window, writer, path, state: State::Start, items: 0 }
+    }
+
+    /// Steps to just after the bracket that opens the array.
+    fn walk_down(&mut self) -> Result<(), SourceError> {
+        for level in 0..self.path.len() {
+            match self.peek()? {
+                Some(b'{') => self.window.consume(1),
+                found => return Err(self.misplaced(level, found, "an object")),
+            }
+            self.find_key(level)?;
+        }
+        match self.peek()? {
+            Some(b'[') => self.window.consume(1),
+            found => return Err(self.misplaced(self.path.len(), found, "an array")),
+        }
+        Ok(())
+    }
+
+    /// Inside an object: steps to the value of the path's key of that level.
+    fn find_key(&mut self, level: usize) -> Result<(), SourceError> {
+        if self.peek()? == Some(b'}') {
+            return Err(self.missing(level));
+        }
+        loop {
+            if self.take_key(level)? {
+                return Ok(());
+            }
+            self.skip_value()?;
+            match self.peek()? {
+                Some(b',') => self.window.consume(1),
+                Some(b'}') => return Err(self.missing(level)),
+                found => return Err(self.unexpected(found, "a comma or a closing brace")),
+            }
+        }
+    }
+
+    /// Steps from the array's end to the document's.
+    fn walk_up(&mut self) -> Result<(), SourceError> {
+        for level in (0..self.path.len()).rev() {
+            loop {
+                match self.peek()? {
+                    Some(b',') => self.window.consume(1),
+                    Some(b'}') => break,
+                    found => return Err(self.unexpected(found, "a comma or a closing brace")),
+                }
+                if self.take_key(level)? {
+                    let key = self.path_to(level + 1);
+                    return Err(SourceError::document(format!("the key at the records path {key} comes twice")));
+                }
+                self.skip_value()?;
+            }
+            self.window.consume(1);
+        }
+        match self.peek()? {
+            None => Ok(()),
+            found => Err(self.unexpected(found, "the end of the document")),
+        }
+    }
+
+    /// Steps over a key and its colon; true when it is the path's key of that level.
+    fn take_key(&mut self, level: usize) -> Result<bool, SourceError> {
+        match self.peek()? {
+            Some(b'"') => {}
+            found => return Err(self.unexpected(found, "a key in quotes")),
+        }
+        let canonical = self.take_scalar()?;
+        let mut cursor = Cursor::new(&canonical);
+        cursor.enter();
+        let key = cursor.next_key().and_then(|_| match cursor.next_scalar() {
+            Some(Scalar::String(text)) => Some(text.eq_str(&self.path[level])),
+            _ => None,
+        });
+        match self.peek()? {
+            Some(b':') => self.window.consume(1),
+            found => return Err(self.unexpected(found, "a colon")),
+        }
+        Ok(key == Some(true))
+    }
+
+    /// Steps over any value.
+    fn skip_value(&mut self) -> Result<(), SourceError> {
+        if !matches!(self.peek()?, Some(b'{' | b'[')) {
+            return self.take_scalar().map(drop);
+        }
+        let mut scanner = ValueScanner::new();
+        loop {
+            let unread = self.window.unread();
+            let length = scanner.feed(unread).map_err(|error| SourceError::document(error.to_string()))?;
+            self.window.consume(length.unwrap_or(unread.len()));
+            if length.is_some() {
+                return Ok(());
+            }
+            if !self.window.fill()? {
+                return Err(self.unexpected(None, "the end of an object or array"));
+            }
+        }
+    }
+
+    /// Steps over a string, number or literal, checks it, and gives it as the value of the one member of a canonical
+    /// object.
+    fn take_scalar(&mut self) -> Result<Vec<u8>, SourceError> {
+        let length = self.value_length(None)?;
+        let mut object = b"{\"\":".to_vec();
+        object.extend_from_slice(&self.window.unread()[..length]);
+        object.push(b'}');
+        let mut canonical = Vec::new();
+        document::canonicalize(&object, &mut canonical).map_err(|_| {
+            let text = String::from_utf8_lossy(&self.window.unread()[..length]);
+            let start: String = text.chars().take(40).collect();
+            SourceError::document(format!("not a JSON document: {start:?} beside the array of records"))
+        })?;
+        self.window.consume(length);
+        Ok(canonical)
+    }
+
+    /// The length of the value that the window begins with, reading on until it holds all of it. `item` is its place
+    /// if it is one.
+    fn value_length(&mut self, item: Option<Place>) -> Result<usize, SourceError> {
+        let bad = |reason: String| SourceError::BadDocument { place: item, reason };
+        let limit_bytes = self.writer.limit_bytes();
+        let mut scanner = ValueScanner::new();
+        let mut scanned_bytes = 0;
+        loop {
+            let unread = self.window.unread();
+            let end = scanner.feed(&unread[scanned_bytes..]).map_err(|error| bad(error.to_string()))?;
+            if let Some(end) = end {
+                return Ok(scanned_bytes + end);
+            }
+            scanned_bytes = unread.len();
+            if scanned_bytes > limit_bytes {
+                return Err(match item {
+                    Some(place) => SourceError::too_large(place, limit_bytes),
+                    None => {
+                        bad(format!("a text beside the records is larger than limits.entity_bytes ({limit_bytes})"))
+                    }
+                });
+            }
+            if !self.window.fill()? {
+                let is_whole = scanner.may_end();
+                return if is_whole {
+                    Ok(scanned_bytes)
+                } else {
+                    Err(bad("the document ends in the middle of it".to_owned()))
+                };
+            }
+        }
+    }
+
+    /// The next byte that is not white space, which the window then begins with; none at the end.
+    fn peek(&mut self) -> Result<Option<u8>, SourceError> {
+        loop {
+            let unread = self.window.unread();
+            let blanks = unread.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
+            let found = unread.get(blanks).copied();
+            self.window.consume(blanks);
+            if found.is_some() || !self.window.fill()? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The error for a value on the path that is not what leads on.
+    fn misplaced(&self, level: usize, found: Option<u8>, wanted: &str) -> SourceError {
+        let Some(byte) = found else {
+            return self.unexpected(None, wanted);
+        };
+        let Some(kind) = kind_of(byte) else {
+            return self.unexpected(found, wanted);
+        };
+        if level > 0 {
+            let place = self.path_to(level);
+            return SourceError::document(format!("at the records path {place} there is {kind}, not {wanted}"));
+        }
+        if self.path.is_empty() && byte == b'{' {
+            return SourceError::document(
+                "the document is an object, not an array: give the path to the array of records in it (records_path), \
+                 or the format jsonl if every line is an object",
+            );
+        }
+        SourceError::document(format!("the document is {kind}, not {wanted}"))
+    }
+
+    fn missing(&self, level: usize) -> SourceError {
+        SourceError::document(format!("the document has nothing at the records path {}", self.path_to(level + 1)))
+    }
+
+    fn unexpected(&self, found: Option<u8>, wanted: &str) -> SourceError {
+        let found = match found {
+            None => "the document ends".to_owned(),
+            Some(byte) if byte.is_ascii_graphic() => format!("there is {:?}", char::from(byte)),
+            Some(byte) => format!("there is the byte 0x{byte:02x}"),
+        };
+        let after = match self.items {
+            0 => String::new(),
+            items => format!(" after item {items}"),
+        };
+        SourceError::document(format!("not a JSON document: {found}{after} where {wanted} should be"))
+    }
+
+    /// The first `length` keys of the path, as they are written.
+    fn path_to(&self, length: usize) -> String {
+        match Path::from_keys(&self.path[..length]) {
+            Ok(path) => path.to_string(),
+            Err(_) => "\"\"".to_owned(),
+        }
+    }
+}
+
+impl Decode for JsonDecoder {
+    fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
+        if self.state == State::Start {
+            self.walk_down()?;
+            self.state = State::FirstItem;
+        }
+        if self.state == State::End {
+            return Ok(false);
+        }
+        let mut found = self.peek()?;
+        if found == Some(b']') {
+            self.window.consume(1);
+            self.walk_up()?;
+            self.state = State::End;
+            return Ok(false);
+        }
+        if self.state == State::NextItem {
+            if found != Some(b',') {
+                return Err(self.unexpected(found, "a comma or a closing bracket"));
+            }
+            self.window.consume(1);
+            found = self.peek()?;
+        }
+        let place = Place { item: self.items + 1, line: None };
+        let length = match found {
+            Some(b'{') => self.value_length(Some(place))?,
+            Some(byte) if kind_of(byte).is_some() => 1,
+            _ => return Err(self.unexpected(found, "an item")),
+        };
+        // What is no object is refused by its first byte.
+        self.writer.write_json(&self.window.unread()[..length], place, out)?;
+        self.window.consume(length);
+        self.items += 1;
+        self.state = State::NextItem;
+        Ok(true)
+    }
+}
+
+/// What kind of JSON value begins with `byte`, with its article.
+fn kind_of(byte: u8) -> Option<&'static str> {
+    match byte {
+        b'{' => Some("an object"),
+        b'[' => Some("an array"),
+        b'"' => Some("a string"),
+        b'-' | b'0'..=b'9' => Some("a number"),
+        b't' | b'f' => Some("a boolean"),
+        b'n' => Some("null"),
+        _ => None,
+    }
+}

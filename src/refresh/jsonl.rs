@@ -1,0 +1,63 @@
+//! Decodes one JSON object per line.
+//!
+//! Blank lines are skipped and `\r\n` is fine. Positions count objects; the line is named beside them,
+//! for the two differ once a line is blank.
+
+use super::Decode;
+use super::entity::EntityWriter;
+use super::error::{Place, SourceError};
+use super::input::Window;
+
+/// The decoder for [`crate::model::source::SourceFormat::Jsonl`].
+pub(super) struct JsonlDecoder {
+    window: Window,
+    writer: EntityWriter,
+    items: u64,
+    lines: u64,
+}
+
+impl JsonlDecoder {
+    pub(super) fn new(window: Window, writer: EntityWriter) -> Self {
+        Self { window, writer, items: 0, lines: 0 }
+    }
+
+    /// Makes the window hold a whole line; gives its length without and with the line end, or none at
+    /// the end of the source.
+    fn next_line(&mut self) -> Result<Option<(usize, usize)>, SourceError> {
+        let mut searched = 0;
+        loop {
+            let unread = self.window.unread();
+            if let Some(length) = memchr::memchr(b'\n', &unread[searched..]) {
+                let length = searched + length;
+                return Ok(Some((length, length + 1)));
+            }
+            searched = unread.len();
+            if searched > self.writer.limit_bytes() {
+                let place = Place { item: self.items + 1, line: Some(self.lines + 1) };
+                return Err(SourceError::too_large(place, self.writer.limit_bytes()));
+            }
+            if !self.window.fill()? && self.window.has_ended() {
+                return Ok((searched > 0).then_some((searched, searched)));
+            }
+        }
+    }
+}
+
+impl Decode for JsonlDecoder {
+    fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
+        while let Some((length, length_with_end)) = self.next_line()? {
+            self.lines += 1;
+            let text = self.window.unread()[..length].trim_ascii();
+            if text.is_empty() {
+                self.window.consume(length_with_end);
+                continue;
+            }
+            self.items += 1;
+            let place = Place { item: self.items, line: Some(self.lines) };
+            self.writer.write_json(text, place, out)?;
+            self.window.consume(length_with_end);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,169 @@
+//! From a source to entities: fetch, take the compression off, decode.
+//!
+//! The steps, each a stream over the one before, so that memory is bounded whatever the size:
+//!
+//! 1. [`fetch`] asks a URL and gives its body as a reader; [`SourceInput`] is that or a local file, and
+//!    counts the bytes that pass ([`Progress`]).
+//! 2. `compression` looks at the first bytes and unpacks gzip and Zstandard.
+//! 3. `detect` decides on the format.
+//! 4. One decoder per format finds the items, each at most `entity_limit_bytes` long: `json`, `jsonl`,
+//!    `delimited` (CSV and TSV), `parquet` (which needs a file, so a stream is copied to a temporary
+//!    one).
+//! 5. `entity` makes each item canonical and gives it the `_source` that it lacks.
+//!
+//! The decoders are synchronous and run on a thread that may block. Rules: decisions sections 1 and 6.
+
+mod compression;
+mod delimited;
+mod detect;
+mod entity;
+mod error;
+pub mod fetch;
+mod input;
+mod json;
+mod jsonl;
+mod parquet;
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::PathBuf;
+
+use crate::model::path::Path;
+use crate::model::source::{Compression, SourceFormat};
+
+pub use self::error::{Place, SourceError};
+pub use self::input::{Progress, SourceInput};
+
+use self::entity::EntityWriter;
+use self::input::{Body, CountingReader, Window};
+
+/// The entities of a source, one after the other.
+pub trait Decode: Send {
+    /// Appends the next entity's canonical compact text to `out`: a complete object, nothing else, not
+    /// even a line end. False at the end, with `out` as it was.
+    ///
+    /// After an error the source is spent: what `out` got in that call is to be dropped, and so is all
+    /// that came before, for a source gives a version as a whole or none (decisions section 6).
+    fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError>;
+}
+
+/// How a source is to be decoded.
+#[derive(Debug, Clone)]
+pub struct DecodeOptions {
+    /// The format; none lets it be detected.
+    pub format: Option<SourceFormat>,
+    /// Where in a json document the array of records is, when it is not the document itself. Each key
+    /// leads into an object.
+    pub records_path: Option<Path>,
+    /// The http or https URL that entities without `_source` get as their last key; none for local files
+    /// and pushes.
+    pub fetched_from: Option<String>,
+    /// The most bytes that one entity may have (`limits.entity_bytes`).
+    pub entity_limit_bytes: usize,
+    /// The most bytes that a source may have, compressed or not (`sources.max_bytes`); 0 is no limit.
+    pub source_limit_bytes: u64,
+    /// Bytes read at a time, at least 1: large enough that a system call or a block of a decompressor costs nothing
+    /// per entity. The window grows past it only for a longer entity.
+    pub window_bytes: usize,
+    /// Where the temporary copy of a Parquet stream is written. It has no name there and goes with the
+    /// process.
+    pub spool_directory: PathBuf,
+}
+
+impl Default for DecodeOptions {
+    fn default() -> Self {
+        Self {
+            format: None,
+            records_path: None,
+            fetched_from: None,
+            entity_limit_bytes: 16 * 1024 * 1024,
+            source_limit_bytes: 0,
+            window_bytes: 512 * 1024,
+            spool_directory: std::env::temp_dir(),
+        }
+    }
+}
+
+/// What a source turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Detected {
+    /// Its format.
+    pub format: SourceFormat,
+    /// The compression that was around it.
+    pub compression: Compression,
+}
+
+/// Starts decoding a source: reads what detection needs, a table's header, or all of a Parquet stream.
+/// Blocks while it reads.
+///
+/// # Errors
+/// [`SourceError::BadDocument`] when the format stays unknown or the document cannot be opened as such;
+/// whatever reading gives.
+pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Decode>, Detected), SourceError> {
+    let SourceInput { body, name, content_type, progress } = input;
+    let limit_bytes = options.source_limit_bytes;
+    let (stream, file): (Box<dyn Read + Send>, Option<File>) = match body {
+        Body::File(file) => (Box::new(file.try_clone().map_err(SourceError::Io)?), Some(file)),
+        Body::Stream(stream) => (stream, None),
+    };
+    let counted = CountingReader::new(stream, Some(progress.clone()), limit_bytes);
+    let (unpacked, compression) = compression::decompress(Box::new(counted), options.window_bytes)?;
+    let mut window = Window::new(Box::new(CountingReader::new(unpacked, None, limit_bytes)), options.window_bytes);
+    prepare(&mut window, options.entity_limit_bytes)?;
+    let format = detect::detect(&detect::Evidence {
+        asked: options.format,
+        name: name.as_deref(),
+        content_type: content_type.as_deref(),
+        has_records_path: options.records_path.is_some(),
+        content: window.unread(),
+    })?;
+
+    let writer = EntityWriter::new(options.entity_limit_bytes, options.fetched_from.as_deref());
+    let decoder: Box<dyn Decode> = match format {
+        SourceFormat::Json => Box::new(json::JsonDecoder::new(window, writer, options.records_path.as_ref())),
+        SourceFormat::Jsonl => Box::new(jsonl::JsonlDecoder::new(window, writer)),
+        SourceFormat::Csv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b',')?),
+        SourceFormat::Tsv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b'\t')?),
+        SourceFormat::Parquet => match file {
+            Some(file) if compression == Compression::None => {
+                progress.set(0);
+                Box::new(parquet::ParquetDecoder::try_new(file, writer, limit_bytes, Some(progress))?)
+            }
+            _ => {
+                let copy = spool(window, &options.spool_directory)?;
+                Box::new(parquet::ParquetDecoder::try_new(copy, writer, limit_bytes, None)?)
+            }
+        },
+    };
+    Ok((decoder, Detected { format, compression }))
+}
+
+/// Skips a byte order mark and reads as much as detection looks at: the first line and one character
+/// after it, unless the first byte decides or the line is longer than an entity may be.
+fn prepare(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
+    // As many bytes as the longest mark below has.
+    while window.unread().len() < 4 && window.fill()? {}
+    if window.unread().starts_with(b"\xef\xbb\xbf") {
+        window.consume(3);
+    }
+    while !window.has_ended() && window.unread().len() <= entity_limit_bytes {
+        let content = window.unread().trim_ascii_start();
+        if content.starts_with(b"[") || content.starts_with(b"PAR1") {
+            break;
+        }
+        let line_end = memchr::memchr2(b'\n', b'\r', content);
+        if line_end.is_some_and(|end| !content[end..].trim_ascii_start().is_empty()) {
+            break;
+        }
+        window.fill()?;
+    }
+    Ok(())
+}
+
+/// Copies the rest of a stream to a temporary file without a name.
+fn spool(window: Window, directory: &std::path::Path) -> Result<File, SourceError> {
+    let mut file = tempfile::tempfile_in(directory).map_err(SourceError::Io)?;
+    io::copy(&mut window.into_reader(), &mut file)?;
+    file.rewind().map_err(SourceError::Io)?;
+    Ok(file)
+}

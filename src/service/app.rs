@@ -1,0 +1,128 @@
+//! All parts of the service, opened from the configuration.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::catalog::{Catalog, CatalogError};
+use crate::config::Config;
+use crate::query::{Engine, EngineOptions, QueryError};
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::store::{self, S3Options, Store};
+
+/// The service. Clones share everything.
+#[derive(Clone)]
+pub struct App {
+    parts: Arc<Parts>,
+}
+
+struct Parts {
+    config: Config,
+    catalog: Catalog,
+    store: Store,
+    cache: PartCache,
+    engine: Engine,
+}
+
+/// The service cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be made or written.
+    #[error("the data directory {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The catalog does not open.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The store does not open.
+    #[error("the store")]
+    Store(#[from] StorageError),
+    /// The query engine does not start.
+    #[error("the query engine")]
+    Engine(#[from] QueryError),
+}
+
+/// A part that every request needs does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReady {
+    /// The catalog does not answer.
+    #[error("the catalog does not answer")]
+    Catalog(#[from] CatalogError),
+    /// The store does not answer.
+    #[error("the store does not answer")]
+    Store(#[from] StorageError),
+}
+
+impl App {
+    /// Opens the catalog (and brings its tables up to date), the store and the query engine. Listens nowhere.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open.
+    pub async fn open(config: &Config) -> Result<App, OpenError> {
+        let directory = &config.data.directory;
+        let temporary = directory.join("tmp");
+        std::fs::create_dir_all(&temporary)
+            .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
+        let catalog = Catalog::open(&config.catalog_url()).await?;
+        let s3 = S3Options {
+            endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
+            region: config.store.region.clone(),
+            access_key_id: config.store.access_key_id.clone(),
+            secret_access_key: config.store.secret_access_key.as_ref().map(|secret| secret.expose().to_owned()),
+            allow_http: config.store.allow_http,
+        };
+        let store = store::open(&config.store_url(), &s3)?;
+        let engine = Engine::try_new(&EngineOptions {
+            threads: match config.query.threads {
+                0 => std::thread::available_parallelism().map_or(1, usize::from),
+                threads => usize::try_from(threads).unwrap_or(usize::MAX),
+            },
+            memory_bytes: usize::try_from(config.query.memory_bytes).unwrap_or(usize::MAX),
+            timeout: Duration::from_secs(config.query.timeout_s),
+            spill_directory: temporary,
+        })?;
+        let cache = PartCache::new(config.cache.memory_bytes);
+        Ok(App { parts: Arc::new(Parts { config: config.clone(), catalog, store, cache, engine }) })
+    }
+
+    /// The configuration that it was opened with.
+    pub fn config(&self) -> &Config {
+        &self.parts.config
+    }
+
+    /// Whether catalog and store answer: one small request to each.
+    ///
+    /// # Errors
+    /// [`NotReady`] names the part that does not.
+    pub async fn ready(&self) -> Result<(), NotReady> {
+        self.catalog().ping().await?;
+        self.store().check().await?;
+        Ok(())
+    }
+
+    pub(super) fn catalog(&self) -> &Catalog {
+        &self.parts.catalog
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.parts.store
+    }
+
+    pub(super) fn cache(&self) -> &PartCache {
+        &self.parts.cache
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.parts.engine
+    }
+
+    /// Where temporary files go: beside the data, not in a directory that may be in memory.
+    pub(super) fn temporary_directory(&self) -> PathBuf {
+        self.parts.config.data.directory.join("tmp")
+    }
+}

@@ -1,0 +1,149 @@
+//! The fixtures, loaded for a demo owner.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::{AccountError, App, ImportError, ImportProgress, ImportRequest};
+use crate::catalog::CatalogError;
+use crate::model::dataset::{DatasetName, InvalidDatasetName};
+use crate::model::ids::DatasetId;
+use crate::model::path::{Path as FieldPath, PathError};
+use crate::model::secret::Secret;
+use crate::model::source::UnknownSourceFormat;
+use crate::model::user::Plan;
+use crate::model::version::VersionNumber;
+
+/// Who owns the demo's datasets. The password is random: nobody logs in as the demo owner.
+pub const DEMO_OWNER: &str = "demo@strata.test";
+
+/// A dataset of the demo.
+#[derive(Clone, Debug)]
+pub struct DemoDataset {
+    /// Its id.
+    pub dataset_id: DatasetId,
+    /// Its name in URLs.
+    pub name_slug: String,
+    /// Its newest version.
+    pub version: VersionNumber,
+    /// The key for reading it, where it is private.
+    pub private_key: Option<Secret>,
+}
+
+/// The demo cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The manifest cannot be read.
+    #[error("{}", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The owner cannot be added.
+    #[error("the demo owner")]
+    Owner(#[from] AccountError),
+    /// A dataset cannot be loaded.
+    #[error("the dataset {name}")]
+    Import {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: ImportError,
+    },
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    dataset: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    file: PathBuf,
+    format: Option<String>,
+    records_path: Option<String>,
+    #[serde(default)]
+    private: bool,
+}
+
+/// What in an entry cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum EntryError {
+    #[error(transparent)]
+    Name(#[from] InvalidDatasetName),
+    #[error(transparent)]
+    Format(#[from] UnknownSourceFormat),
+    #[error(transparent)]
+    RecordsPath(#[from] PathError),
+}
+
+impl App {
+    /// Loads what `fixtures/manifest.toml` lists, in its order. Datasets that are there already stay as they are,
+    /// so that a second start changes nothing.
+    ///
+    /// # Errors
+    /// [`DemoError`] names the dataset or file.
+    pub async fn load_demo(&self, fixtures: &Path) -> Result<Vec<DemoDataset>, DemoError> {
+        let manifest = fixtures.join("manifest.toml");
+        let wrong =
+            |source: Box<dyn std::error::Error + Send + Sync>| DemoError::Manifest { path: manifest.clone(), source };
+        let text = tokio::fs::read_to_string(&manifest).await.map_err(|error| wrong(error.into()))?;
+        let entries: Manifest = toml::from_str(&text).map_err(|error| wrong(error.into()))?;
+        if self.catalog().user_by_email(DEMO_OWNER).await?.is_none() {
+            let password = hex::encode(rand::random::<[u8; 32]>());
+            self.add_user(DEMO_OWNER, &password, Plan::Scale, None).await?;
+        }
+        let mut loaded = Vec::new();
+        for entry in entries.dataset {
+            let request = request(fixtures, &entry).map_err(|error| wrong(error.into()))?;
+            loaded.push(self.load_entry(request).await?);
+        }
+        Ok(loaded)
+    }
+
+    async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
+        let name = request.name.clone();
+        let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
+        if let Some(owner) = self.catalog().user_by_email(DEMO_OWNER).await? {
+            let parsed: DatasetName = name.parse().map_err(|error| failed(ImportError::Name(error)))?;
+            if let Some(dataset) = self.catalog().dataset_by_name(owner.id, &parsed).await?
+                && let Some(version) = dataset.latest_version
+            {
+                return Ok(DemoDataset {
+                    dataset_id: dataset.id,
+                    name_slug: dataset.name.slug().to_owned(),
+                    version,
+                    private_key: dataset.private_key,
+                });
+            }
+        }
+        let imported = self.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
+        Ok(DemoDataset {
+            dataset_id: imported.dataset_id,
+            name_slug: imported.name_slug,
+            version: imported.version,
+            private_key: imported.private_key,
+        })
+    }
+}
+
+fn request(fixtures: &Path, entry: &Entry) -> Result<ImportRequest, EntryError> {
+    let _: DatasetName = entry.name.parse()?;
+    Ok(ImportRequest {
+        source: fixtures.join(&entry.file).to_string_lossy().into_owned(),
+        name: entry.name.clone(),
+        owner_email: DEMO_OWNER.to_owned(),
+        private: entry.private,
+        format: entry.format.as_deref().map(str::parse).transpose()?,
+        records_path: entry.records_path.as_deref().map(FieldPath::parse).transpose()?,
+    })
+}

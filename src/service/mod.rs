@@ -1,0 +1,21 @@
+//! The use cases: the only place that combines catalog, storage, query engine, encoders and sources.
+//!
+//! | Module | Use case |
+//! |---|---|
+//! | [`app`](App) | opening all parts from the configuration |
+//! | [`read`] | a read of a version: resolve, select, encode |
+//! | [`import`] | a source to a new version of a dataset |
+//! | [`accounts`] | users and their tokens |
+//! | [`demo`] | the fixtures, loaded for a demo owner |
+
+mod accounts;
+mod app;
+mod demo;
+mod import;
+mod read;
+
+pub use accounts::{AccountError, AddedUser};
+pub use app::{App, NotReady, OpenError};
+pub use demo::{DemoDataset, DemoError};
+pub use import::{ImportError, ImportProgress, ImportRequest, Imported};
+pub use read::{Answer, AnswerBody, Authorization, ReadError, ReadTarget};

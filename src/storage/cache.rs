@@ -1,0 +1,90 @@
+//! One cache for all decoded parts of version files, bounded in bytes.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use moka::future::Cache;
+
+use super::StorageError;
+use super::parts::Part;
+
+/// Which part of which file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PartKey {
+    /// The footer of the file at this path.
+    Footer(Arc<str>),
+    /// Page `page` of the documents of a row group. The number is the file's ([`super::reader::Footer::id`]).
+    Documents {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+        /// The page.
+        page: u32,
+    },
+    /// A column of a row group.
+    Column {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+        /// The column.
+        column: u32,
+    },
+    /// The bloom filter of a column of a row group.
+    Bloom {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+        /// The column.
+        column: u32,
+    },
+}
+
+/// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full.
+#[derive(Clone)]
+pub struct PartCache {
+    parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
+}
+
+impl PartCache {
+    /// A cache of at most `capacity_bytes`.
+    pub fn new(capacity_bytes: u64) -> PartCache {
+        let parts = Cache::builder()
+            .max_capacity(capacity_bytes)
+            .weigher(|_, part: &Part| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        PartCache { parts }
+    }
+
+    /// A part that is there already.
+    pub async fn get(&self, key: &PartKey) -> Option<Part> {
+        self.parts.get(key).await
+    }
+
+    /// Keeps a part.
+    pub async fn insert(&self, key: PartKey, part: Part) {
+        self.parts.insert(key, part).await;
+    }
+
+    /// A part, loaded when it is not there. Requests for the same part at the same time load it once.
+    ///
+    /// # Errors
+    /// What `load` failed with; nothing is kept then.
+    pub async fn get_or_load(
+        &self,
+        key: PartKey,
+        load: impl Future<Output = Result<Part, StorageError>>,
+    ) -> Result<Part, StorageError> {
+        if let Some(part) = self.parts.get(&key).await {
+            return Ok(part);
+        }
+        self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)
+    }
+
+    /// About how many bytes are held.
+    pub fn memory_bytes(&self) -> u64 {
+        self.parts.weighted_size()
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong between the service and its version files.
+
+use std::io;
+
+/// A version file could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// `store.url` is not one that the service can open.
+    #[error("store.url `{url}`: {reason}")]
+    Url {
+        /// The configured value.
+        url: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The object store failed.
+    #[error("object store: {0}")]
+    Store(#[from] object_store::Error),
+    /// The file is not Parquet, or is damaged.
+    #[error("version file: {0}")]
+    Parquet(#[from] parquet::errors::ParquetError),
+    /// Arrow could not hold what was given.
+    #[error("arrow: {0}")]
+    Arrow(#[from] arrow::error::ArrowError),
+    /// The file is Parquet, but not a version file that this build can read.
+    #[error("version file: {0}")]
+    Layout(String),
+    /// Local disk (the spool of a write) failed.
+    #[error("spool: {0}")]
+    Io(#[from] io::Error),
+    /// A worker ended early; its own error was reported elsewhere, or it panicked.
+    #[error("a storage worker ended before its work was done")]
+    Worker,
+    /// Another reader of the same part failed; the cache shares its error.
+    #[error("{0}")]
+    Shared(std::sync::Arc<StorageError>),
+}

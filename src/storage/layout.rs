@@ -1,0 +1,214 @@
+//! The columns of a version file, and what its metadata says about them.
+//!
+//! A version file is one Parquet file with a row per entity, in the version's order:
+//!
+//! | Column | Type | Holds |
+//! |---|---|---|
+//! | `document` | UTF-8 | the entity's canonical compact JSON text, exact; small pages, no dictionary |
+//! | `search` | bytes | every scalar's text, folded, each after a byte `0xFF`, and one more at the end |
+//! | `hash` | 32 bytes | SHA-256 of the canonical form without `_source` |
+//! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar that leaf N's path reaches; null for null and nothing |
+//! | `leaf.N.exact` | bytes (UTF-8) | its exact text, only where folding changed it |
+//! | `leaf.N.kind` | integer | its [`Kind`] |
+//! | `leaf.N.number` | double | the nearest double of a number |
+//! | `leaf.N.remainder` | integer | an integer less that double, where that is not 0 |
+//!
+//! The five columns of a leaf whose path fans out are lists: one element per scalar, in document order.
+//! Columns that would be empty throughout are left out. The file's key-value metadata holds a [`Layout`] as
+//! JSON under [`METADATA_KEY`].
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use super::StorageError;
+
+/// Where the [`Layout`] lies in the key-value metadata of the Parquet footer.
+pub const METADATA_KEY: &str = "strata";
+
+/// The version of this layout. A reader refuses any other.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The separator in the search text: a byte that no UTF-8 text holds.
+pub const SEPARATOR: u8 = 0xFF;
+
+/// Name of the document column.
+pub const DOCUMENT: &str = "document";
+/// Name of the search text column.
+pub const SEARCH: &str = "search";
+/// Name of the canonical hash column.
+pub const HASH: &str = "hash";
+
+/// What stands at a leaf's path in one entity, or is one element of a fanned-out leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The path reaches `null`. The lowest, so that a chunk's minimum tells whether it holds any.
+    Null = 0,
+    /// The path reaches no scalar.
+    Nothing = 1,
+    /// `true` or `false`.
+    Boolean = 2,
+    /// A string.
+    String = 3,
+    /// A number whose double and remainder are its value.
+    Number = 4,
+    /// An integer whose remainder does not fit: its value is settled from the document.
+    LongInteger = 5,
+}
+
+/// One of the columns that a leaf may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeafColumn {
+    /// Folded text.
+    Text,
+    /// Exact text where folding changed it.
+    Exact,
+    /// [`Kind`].
+    Kind,
+    /// Nearest double.
+    Number,
+    /// Exact remainder.
+    Remainder,
+}
+
+impl LeafColumn {
+    /// All of them, in file order.
+    pub const ALL: [LeafColumn; 5] =
+        [LeafColumn::Text, LeafColumn::Exact, LeafColumn::Kind, LeafColumn::Number, LeafColumn::Remainder];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            LeafColumn::Text => "text",
+            LeafColumn::Exact => "exact",
+            LeafColumn::Kind => "kind",
+            LeafColumn::Number => "number",
+            LeafColumn::Remainder => "remainder",
+        }
+    }
+
+    /// The name of this column of leaf `leaf`.
+    pub fn name(self, leaf: usize) -> String {
+        format!("leaf.{leaf}.{}", self.suffix())
+    }
+
+    /// The Arrow type of one element.
+    pub fn data_type(self) -> DataType {
+        match self {
+            // Bytes, so that readers need not validate what the writer knows to be UTF-8.
+            LeafColumn::Text | LeafColumn::Exact => DataType::Binary,
+            LeafColumn::Kind => DataType::UInt8,
+            LeafColumn::Number => DataType::Float64,
+            LeafColumn::Remainder => DataType::Int64,
+        }
+    }
+}
+
+/// One shredded path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaf {
+    /// The path's keys, from the top.
+    pub keys: Vec<String>,
+    /// Whether the path goes through an array in some entity: the columns are lists.
+    pub fans_out: bool,
+    /// Whether few distinct texts occur, so that readers keep codes into a dictionary.
+    pub dictionary: bool,
+    /// Whether folding changes some text: there is an `exact` column.
+    pub has_exact: bool,
+    /// Whether numbers occur: there are `number` and `remainder` columns.
+    pub has_numbers: bool,
+}
+
+impl Leaf {
+    /// Whether this leaf has the column.
+    pub fn has(&self, column: LeafColumn) -> bool {
+        match column {
+            LeafColumn::Text | LeafColumn::Kind => true,
+            LeafColumn::Exact => self.has_exact,
+            LeafColumn::Number | LeafColumn::Remainder => self.has_numbers,
+        }
+    }
+}
+
+/// What the metadata of a version file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub format_version: u32,
+    /// Entities in the file.
+    pub entity_count: u64,
+    /// Bytes of all documents.
+    pub document_bytes: u64,
+    /// Hex SHA-256 over every document, in order, each followed by a line feed.
+    pub content_sha256: String,
+    /// The shredded paths. A leaf's number is its place here.
+    pub leaves: Vec<Leaf>,
+}
+
+impl Layout {
+    /// The Arrow schema of the file: see the module's table.
+    pub fn schema(&self) -> SchemaRef {
+        let mut fields = vec![
+            Field::new(DOCUMENT, DataType::Utf8, false),
+            Field::new(SEARCH, DataType::Binary, false),
+            Field::new(HASH, DataType::FixedSizeBinary(32), false),
+        ];
+        for (number, leaf) in self.leaves.iter().enumerate() {
+            for column in LeafColumn::ALL {
+                if leaf.has(column) {
+                    fields.push(leaf_field(leaf, number, column));
+                }
+            }
+        }
+        Arc::new(Schema::new(fields))
+    }
+
+    /// The column's place among the fields of [`Layout::schema`], and so its root in the Parquet schema.
+    pub fn column_index(&self, leaf: usize, column: LeafColumn) -> Option<usize> {
+        let before: usize = self.leaves.get(..leaf)?.iter().map(columns_of).sum();
+        let wanted = self.leaves.get(leaf)?;
+        if !wanted.has(column) {
+            return None;
+        }
+        let within = LeafColumn::ALL.iter().take_while(|other| **other != column).filter(|other| wanted.has(**other));
+        Some(3 + before + within.count())
+    }
+
+    /// The leaf of a path.
+    pub fn leaf(&self, keys: &[String]) -> Option<usize> {
+        self.leaves.iter().position(|leaf| leaf.keys == keys)
+    }
+
+    /// Reads the metadata's text.
+    ///
+    /// # Errors
+    /// [`StorageError::Layout`] when it is not a layout of this [`FORMAT_VERSION`].
+    pub fn parse(text: &str) -> Result<Layout, StorageError> {
+        let layout: Layout =
+            serde_json::from_str(text).map_err(|error| StorageError::Layout(format!("its metadata: {error}")))?;
+        if layout.format_version != FORMAT_VERSION {
+            return Err(StorageError::Layout(format!(
+                "it has format {}, and this build reads format {FORMAT_VERSION}",
+                layout.format_version
+            )));
+        }
+        Ok(layout)
+    }
+}
+
+fn columns_of(leaf: &Leaf) -> usize {
+    LeafColumn::ALL.iter().filter(|column| leaf.has(**column)).count()
+}
+
+/// The Arrow field of one column of a leaf.
+pub fn leaf_field(leaf: &Leaf, number: usize, column: LeafColumn) -> Field {
+    // `kind` says `Nothing` where a scalar leaf has no value, so it is never null itself.
+    let nullable = column != LeafColumn::Kind;
+    if leaf.fans_out {
+        let element = Field::new("element", column.data_type(), nullable);
+        Field::new(column.name(number), DataType::List(Arc::new(element)), false)
+    } else {
+        Field::new(column.name(number), column.data_type(), nullable)
+    }
+}

@@ -1,0 +1,29 @@
+//! Version files: how the entities of one version lie in Parquet, written once through `object_store` and
+//! read by page.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | [`store`] | opening the object store that `store.url` names |
+//! | [`layout`] | the columns of a version file, and what its metadata says |
+//! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
+//! | [`profile`] | what a version contains, gathered in one pass; decides which paths get a leaf |
+//! | [`spool`] | the entities on local disk between the two passes of a write |
+//! | [`shred`] | entities to the Arrow arrays of a row group |
+//! | [`writer`] | entities in, one Parquet object out |
+//! | [`reader`] | an opened version file: footer, page index, its parts by row group and page |
+//! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
+//! | [`cache`] | one cache for all decoded parts, bounded in bytes |
+
+pub mod cache;
+mod error;
+pub mod layout;
+pub mod parts;
+pub mod profile;
+pub mod reader;
+pub mod shred;
+pub mod spool;
+pub mod store;
+pub mod tree;
+pub mod writer;
+
+pub use error::StorageError;

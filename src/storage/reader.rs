@@ -1,0 +1,393 @@
+//! An opened version file: its footer, and its parts by row group and page, each fetched with one request and
+//! kept in the cache.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{ArrayRef, new_empty_array};
+use arrow::datatypes::{DataType, Field, Schema};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use object_store::path::Path as ObjectPath;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::async_reader::MetadataFetch;
+use parquet::bloom_filter::Sbbf;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
+use parquet::file::page_index::offset_index::PageLocation;
+use parquet::file::statistics::Statistics;
+
+use super::StorageError;
+use super::cache::{PartCache, PartKey};
+use super::layout::{DOCUMENT, Layout, LeafColumn, METADATA_KEY, SEARCH};
+use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
+use super::store::Store;
+
+/// Most bytes of documents that one request fetches ahead.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
+
+/// How much of a file's end is fetched first, in the hope that it holds the footer.
+const FOOTER_GUESS_BYTES: usize = 64 << 10;
+
+/// What the end of a version file says. Shared by all readers of the file.
+pub struct Footer {
+    id: u64,
+    metadata: ArrowReaderMetadata,
+    layout: Layout,
+    row_groups: Vec<RowGroup>,
+    schema_columns: SchemaColumns,
+}
+
+/// Places of the fixed columns in the Parquet schema.
+struct SchemaColumns {
+    document: usize,
+    search: usize,
+}
+
+/// Where a row group lies in the version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowGroup {
+    /// Position of its first entity.
+    pub first: u64,
+    /// Entities in it.
+    pub rows: usize,
+}
+
+impl RowGroup {
+    /// Whether an entity of this position lies in it.
+    pub fn holds(&self, position: u64) -> bool {
+        position >= self.first && position - self.first < self.rows as u64
+    }
+}
+
+impl Footer {
+    /// A number that no other file opened by this process has.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.metadata.metadata().memory_size() + 512
+    }
+}
+
+/// A version file, ready to be read. Cheap to make and to clone.
+#[derive(Clone)]
+pub struct VersionReader {
+    store: Arc<dyn ObjectStore>,
+    path: ObjectPath,
+    cache: PartCache,
+    footer: Arc<Footer>,
+}
+
+impl std::fmt::Debug for VersionReader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("VersionReader").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl VersionReader {
+    /// Opens the file at `path`, `size_bytes` long. Costs one or two requests, none when its footer is cached.
+    ///
+    /// # Errors
+    /// When the file is not there, is damaged, or has another format version.
+    pub async fn open(
+        store: &Store,
+        path: &ObjectPath,
+        size_bytes: u64,
+        cache: &PartCache,
+    ) -> Result<VersionReader, StorageError> {
+        let store = store.objects().clone();
+        let load = load_footer(store.clone(), path.clone(), size_bytes);
+        let key = PartKey::Footer(path.as_ref().into());
+        match cache.get_or_load(key, load).await? {
+            Part::Footer(footer) => Ok(VersionReader { store, path: path.clone(), cache: cache.clone(), footer }),
+            _ => Err(StorageError::Layout("the cache holds another part under its footer's key".to_owned())),
+        }
+    }
+
+    /// What the file's metadata says.
+    pub fn layout(&self) -> &Layout {
+        &self.footer.layout
+    }
+
+    /// Entities in the file.
+    pub fn entity_count(&self) -> u64 {
+        self.footer.layout.entity_count
+    }
+
+    /// The row groups, in order.
+    pub fn row_groups(&self) -> &[RowGroup] {
+        &self.footer.row_groups
+    }
+
+    /// The row group that holds a position, which must be below [`VersionReader::entity_count`].
+    pub fn row_group_of(&self, position: u64) -> usize {
+        self.footer.row_groups.partition_point(|row_group| row_group.first <= position) - 1
+    }
+
+    fn pages(&self, row_group: usize) -> &[PageLocation] {
+        let index = self.footer.metadata.metadata().offset_index();
+        index
+            .and_then(|index| index.get(row_group))
+            .and_then(|columns| columns.get(self.footer.schema_columns.document))
+            .map_or(&[], |column| column.page_locations())
+    }
+
+    /// How many pages of documents a row group has.
+    pub fn page_count(&self, row_group: usize) -> usize {
+        self.pages(row_group).len()
+    }
+
+    /// The page that holds a row of a row group.
+    pub fn page_of(&self, row_group: usize, row: usize) -> usize {
+        self.pages(row_group).partition_point(|page| page.first_row_index as usize <= row) - 1
+    }
+
+    fn page_rows(&self, row_group: usize, page: usize) -> usize {
+        let pages = self.pages(row_group);
+        let end =
+            pages.get(page + 1).map_or(self.footer.row_groups[row_group].rows, |next| next.first_row_index as usize);
+        end - pages[page].first_row_index as usize
+    }
+
+    fn page_key(&self, row_group: usize, page: usize) -> PartKey {
+        PartKey::Documents { file: self.footer.id, row_group: row_group as u32, page: page as u32 }
+    }
+
+    /// One page of documents.
+    ///
+    /// # Errors
+    /// When the store fails or the page is damaged.
+    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
+        let load = async {
+            let location = &self.pages(row_group)[page];
+            let start = location.offset as u64;
+            let bytes = self.fetch(start..start + location.compressed_page_size as u64).await?;
+            self.decode_page(row_group, page, &Run { start, bytes }).map(Part::Documents)
+        };
+        match self.cache.get_or_load(self.page_key(row_group, page), load).await? {
+            Part::Documents(page) => Ok(page),
+            _ => Err(StorageError::Layout("the cache holds another part under a page's key".to_owned())),
+        }
+    }
+
+    /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
+    /// At least one, when `pages` is not empty.
+    ///
+    /// # Errors
+    /// When the store fails or a page is damaged.
+    pub async fn documents_ahead(
+        &self,
+        row_group: usize,
+        pages: Range<usize>,
+    ) -> Result<Vec<DocumentPage>, StorageError> {
+        let mut found = Vec::new();
+        for page in pages.clone() {
+            match self.cache.get(&self.page_key(row_group, page)).await {
+                Some(Part::Documents(page)) => found.push(page),
+                _ => break,
+            }
+        }
+        if !found.is_empty() || pages.is_empty() {
+            return Ok(found);
+        }
+        let locations = &self.pages(row_group)[pages.clone()];
+        let start = locations[0].offset as u64;
+        let end_of = |location: &PageLocation| location.offset as u64 + location.compressed_page_size as u64;
+        let fitting = locations.partition_point(|location| end_of(location) <= start + READ_AHEAD_BYTES).max(1);
+        let bytes = self.fetch(start..end_of(&locations[fitting - 1])).await?;
+        let run = Run { start, bytes };
+        for page in pages.start..pages.start + fitting {
+            let decoded = self.decode_page(row_group, page, &run)?;
+            self.cache.insert(self.page_key(row_group, page), Part::Documents(decoded.clone())).await;
+            found.push(decoded);
+        }
+        Ok(found)
+    }
+
+    fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage, StorageError> {
+        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
+        let location = &self.pages(row_group)[page];
+        DocumentPage::decode(column, location, self.page_rows(row_group, page), run)
+    }
+
+    /// The search text of a row group: a binary array, one value per row.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+        self.column(row_group, self.footer.schema_columns.search).await
+    }
+
+    /// A column of a leaf in a row group, or `None` when the leaf has no such column. A list array where the leaf
+    /// fans out; texts are dictionary arrays where the leaf says so.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn leaf(
+        &self,
+        row_group: usize,
+        leaf: usize,
+        column: LeafColumn,
+    ) -> Result<Option<ArrayRef>, StorageError> {
+        match self.footer.layout.column_index(leaf, column) {
+            Some(index) => self.column(row_group, index).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the texts of a leaf in a row group may include one of `texts`: false only when none is there.
+    ///
+    /// # Errors
+    /// When the store fails or the filter is damaged.
+    pub async fn may_hold_text(&self, row_group: usize, leaf: usize, text: &[u8]) -> Result<bool, StorageError> {
+        let Some(index) = self.footer.layout.column_index(leaf, LeafColumn::Text) else { return Ok(true) };
+        let key = PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: index as u32 };
+        let load = async {
+            let column = self.footer.metadata.metadata().row_group(row_group).column(index);
+            let (Some(offset), Some(length)) = (column.bloom_filter_offset(), column.bloom_filter_length()) else {
+                return Ok(Part::Bloom(None));
+            };
+            let start = offset as u64;
+            let bytes = self.fetch(start..start + length as u64).await?;
+            let bloom = Sbbf::read_from_column_chunk(column, &Run { start, bytes })?;
+            Ok(Part::Bloom(bloom.map(Arc::new)))
+        };
+        match self.cache.get_or_load(key, load).await? {
+            Part::Bloom(Some(bloom)) => Ok(bloom.check(text)),
+            _ => Ok(true),
+        }
+    }
+
+    /// The least and greatest double among a leaf's numbers in a row group: `None` where there is no number.
+    /// Costs nothing: the footer holds them.
+    pub fn number_range(&self, row_group: usize, leaf: usize) -> Option<(f64, f64)> {
+        let index = self.footer.layout.column_index(leaf, LeafColumn::Number)?;
+        match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
+            Some(Statistics::Double(numbers)) => Some((*numbers.min_opt()?, *numbers.max_opt()?)),
+            _ => None,
+        }
+    }
+
+    /// Whether a leaf reaches a null in a row group. Costs nothing: the footer knows.
+    pub fn holds_null(&self, row_group: usize, leaf: usize) -> bool {
+        let Some(index) = self.footer.layout.column_index(leaf, LeafColumn::Kind) else { return true };
+        match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
+            Some(Statistics::Int32(kinds)) => kinds.min_opt().is_none_or(|least| *least == 0),
+            _ => true,
+        }
+    }
+
+    async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
+        let key = PartKey::Column { file: self.footer.id, row_group: row_group as u32, column: index as u32 };
+        let load = async {
+            let column = self.footer.metadata.metadata().row_group(row_group).column(index);
+            let (start, length) = column.byte_range();
+            let bytes = self.fetch(start..start + length).await?;
+            decode_column(&self.footer, row_group, index, Run { start, bytes }).map(Part::Column)
+        };
+        match self.cache.get_or_load(key, load).await? {
+            Part::Column(array) => Ok(array),
+            _ => Err(StorageError::Layout("the cache holds another part under a column's key".to_owned())),
+        }
+    }
+
+    async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+        Ok(self.store.get_range(&self.path, range).await?)
+    }
+}
+
+fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef, StorageError> {
+    let rows = footer.row_groups[row_group].rows;
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(run, footer.metadata.clone());
+    let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
+    let mut batches = builder.with_row_groups(vec![row_group]).with_projection(mask).with_batch_size(rows).build()?;
+    match batches.next() {
+        Some(batch) => {
+            let array = batch?.column(0).clone();
+            if array.len() != rows {
+                return Err(StorageError::Layout(format!("column {index} holds {} of {rows} rows", array.len())));
+            }
+            Ok(array)
+        }
+        None => Ok(new_empty_array(footer.metadata.schema().field(index).data_type())),
+    }
+}
+
+/// Fetches parts of one object for Parquet's metadata reader.
+struct ObjectFetch {
+    store: Arc<dyn ObjectStore>,
+    path: ObjectPath,
+}
+
+impl MetadataFetch for ObjectFetch {
+    fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<bytes::Bytes>> {
+        async move { Ok(self.store.get_range(&self.path, range).await?) }.boxed()
+    }
+}
+
+async fn load_footer(store: Arc<dyn ObjectStore>, path: ObjectPath, size_bytes: u64) -> Result<Part, StorageError> {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+    let metadata = ParquetMetaDataReader::new()
+        .with_prefetch_hint(Some(FOOTER_GUESS_BYTES))
+        .with_column_index_policy(PageIndexPolicy::Skip)
+        .with_offset_index_policy(OFFSET_INDEX)
+        .load_and_finish(ObjectFetch { store, path }, size_bytes)
+        .await?;
+    let text = metadata
+        .file_metadata()
+        .key_value_metadata()
+        .and_then(|pairs| pairs.iter().find(|pair| pair.key == METADATA_KEY))
+        .and_then(|pair| pair.value.as_deref())
+        .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
+    let layout = Layout::parse(text)?;
+    let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
+    let mut first = 0;
+    for row_group in metadata.row_groups() {
+        let rows = row_group.num_rows();
+        row_groups.push(RowGroup { first, rows: rows as usize });
+        first += rows as u64;
+    }
+    if first != layout.entity_count {
+        return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.entity_count)));
+    }
+    let schema = reading_schema(&layout);
+    let columns = SchemaColumns { document: schema.index_of(DOCUMENT)?, search: schema.index_of(SEARCH)? };
+    let options = ArrowReaderOptions::new().with_schema(schema);
+    let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)?;
+    Ok(Part::Footer(Arc::new(Footer {
+        id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        metadata,
+        layout,
+        row_groups,
+        schema_columns: columns,
+    })))
+}
+
+/// The file's schema with the types that readers want: texts of few distinct values as dictionaries.
+fn reading_schema(layout: &Layout) -> Arc<Schema> {
+    let schema = layout.schema();
+    let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary));
+    for (number, leaf) in layout.leaves.iter().enumerate() {
+        if !leaf.dictionary {
+            continue;
+        }
+        for column in [LeafColumn::Text, LeafColumn::Exact] {
+            let Some(index) = layout.column_index(number, column) else { continue };
+            let field = fields[index].as_ref().clone();
+            let data_type = match field.data_type() {
+                DataType::List(element) => {
+                    DataType::List(Arc::new(element.as_ref().clone().with_data_type(dictionary.clone())))
+                }
+                _ => dictionary.clone(),
+            };
+            fields[index] = Arc::new(field.with_data_type(data_type));
+        }
+    }
+    Arc::new(Schema::new(fields))
+}

@@ -1,0 +1,226 @@
+//! Entities to the Arrow arrays of a version file's columns.
+//!
+//! Steps, in one walk per entity: fold each scalar's text into the search text; where its path has a leaf,
+//! append the folded text, the exact text where it differs, the kind and the number to that leaf's builders.
+//! The canonical hash is a second walk, since it orders keys.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayBuilder, ArrayRef, BinaryArray, BinaryBuilder, FixedSizeBinaryBuilder, Float64Builder, Int64Builder,
+    ListArray, RecordBatch, StringArray, UInt8Builder,
+};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+
+use super::StorageError;
+use super::layout::{Kind, Layout, LeafColumn, SEPARATOR};
+use super::tree::{PathTree, ROOT, UNKNOWN};
+use crate::document::{self, CanonicalForm, NumericValue, Scalar};
+
+/// Turns documents into record batches of [`Layout::schema`]. One per worker; it keeps its buffers.
+pub struct Shredder {
+    schema: SchemaRef,
+    tree: PathTree,
+    /// Leaf number by tree node; `usize::MAX` where the node is only on the way to one.
+    leaf_of_node: Vec<usize>,
+    leaves: Vec<LeafBuilders>,
+    canonical: CanonicalForm,
+}
+
+struct LeafBuilders {
+    fans_out: bool,
+    has_exact: bool,
+    has_numbers: bool,
+    text: BinaryBuilder,
+    exact: BinaryBuilder,
+    kind: UInt8Builder,
+    number: Float64Builder,
+    remainder: Int64Builder,
+    /// Elements of each row so far, where the leaf fans out.
+    ends: Vec<i32>,
+}
+
+impl Shredder {
+    /// A shredder for files of this layout.
+    pub fn new(layout: &Layout) -> Shredder {
+        let mut tree = PathTree::new(usize::MAX);
+        let mut leaf_of_node = vec![usize::MAX];
+        let mut escaped = Vec::new();
+        for (number, leaf) in layout.leaves.iter().enumerate() {
+            let mut node = ROOT;
+            for key in &leaf.keys {
+                escaped.clear();
+                document::escape_into(key, &mut escaped);
+                node = tree.insert(node, &escaped);
+            }
+            leaf_of_node.resize(tree.len(), usize::MAX);
+            leaf_of_node[node as usize] = number;
+        }
+        let leaves = layout.leaves.iter().map(|leaf| LeafBuilders {
+            fans_out: leaf.fans_out,
+            has_exact: leaf.has_exact,
+            has_numbers: leaf.has_numbers,
+            text: BinaryBuilder::new(),
+            exact: BinaryBuilder::new(),
+            kind: UInt8Builder::new(),
+            number: Float64Builder::new(),
+            remainder: Int64Builder::new(),
+            ends: Vec::new(),
+        });
+        Shredder {
+            schema: layout.schema(),
+            leaves: leaves.collect(),
+            tree,
+            leaf_of_node,
+            canonical: CanonicalForm::default(),
+        }
+    }
+
+    /// The columns of these entities.
+    ///
+    /// # Errors
+    /// [`StorageError::Arrow`] when a column passes 2 GiB; callers keep batches far below.
+    pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch, StorageError> {
+        let mut search: Vec<u8> = Vec::with_capacity(documents.value_data().len() * 3 / 4);
+        let mut search_ends: Vec<i32> = Vec::with_capacity(documents.len() + 1);
+        search_ends.push(0);
+        let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
+        for text in documents.iter().flatten() {
+            let Shredder { tree, leaf_of_node, leaves, .. } = self;
+            tree.walk(text.as_bytes(), false, |node, _, scalar| {
+                search.push(SEPARATOR);
+                let start = search.len();
+                if !document::fold_scalar_into(scalar, &mut search) {
+                    search.pop();
+                }
+                if node != UNKNOWN
+                    && let Some(leaf) = leaf_of_node.get(node as usize).and_then(|leaf| leaves.get_mut(*leaf))
+                {
+                    leaf.append(scalar, search.get(start..).unwrap_or_default());
+                }
+            });
+            search.push(SEPARATOR);
+            search_ends.push(offset(search.len())?);
+            for leaf in leaves {
+                leaf.end_row()?;
+            }
+            hashes.append_value(self.canonical.hash(text.as_bytes()))?;
+        }
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(search_ends));
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(documents.clone()),
+            Arc::new(BinaryArray::try_new(offsets, search.into(), None)?),
+            Arc::new(hashes.finish()),
+        ];
+        for leaf in &mut self.leaves {
+            leaf.finish(&mut columns)?;
+        }
+        Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
+    }
+}
+
+fn offset(length: usize) -> Result<i32, StorageError> {
+    i32::try_from(length).map_err(|_| arrow::error::ArrowError::OffsetOverflowError(length).into())
+}
+
+impl LeafBuilders {
+    fn append(&mut self, scalar: Scalar<'_>, folded: &[u8]) {
+        let mut number = None;
+        let kind = match scalar {
+            Scalar::Null => Kind::Null,
+            Scalar::Bool(_) => Kind::Boolean,
+            Scalar::String(_) => Kind::String,
+            Scalar::Number(text) => {
+                number = NumericValue::parse(text);
+                match number.as_ref().map(|value| value.remainder().is_some()) {
+                    Some(true) => Kind::Number,
+                    _ => Kind::LongInteger,
+                }
+            }
+        };
+        self.kind.append_value(kind as u8);
+        if kind == Kind::Null {
+            self.text.append_null();
+        } else {
+            self.text.append_value(folded);
+        }
+        if self.has_exact {
+            match scalar {
+                Scalar::String(text) if text.raw() != folded => {
+                    let exact = text.unescape();
+                    // An escape alone makes the raw text differ.
+                    if exact.as_bytes() == folded {
+                        self.exact.append_null();
+                    } else {
+                        self.exact.append_value(exact.as_bytes());
+                    }
+                }
+                Scalar::Number(text) if text.as_bytes() != folded => self.exact.append_value(text),
+                _ => self.exact.append_null(),
+            }
+        }
+        if self.has_numbers {
+            match number {
+                Some(value) => {
+                    self.number.append_value(value.double());
+                    self.remainder.append_option(value.remainder().filter(|remainder| *remainder != 0));
+                }
+                None => {
+                    self.number.append_null();
+                    self.remainder.append_null();
+                }
+            }
+        }
+    }
+
+    /// Ends a row: a row of a scalar leaf that got no value gets `Nothing`.
+    fn end_row(&mut self) -> Result<(), StorageError> {
+        let values = self.kind.len();
+        if self.fans_out {
+            self.ends.push(offset(values)?);
+            return Ok(());
+        }
+        let rows = self.ends.len() + 1;
+        if values < rows {
+            self.kind.append_value(Kind::Nothing as u8);
+            self.text.append_null();
+            if self.has_exact {
+                self.exact.append_null();
+            }
+            if self.has_numbers {
+                self.number.append_null();
+                self.remainder.append_null();
+            }
+        }
+        self.ends.push(offset(rows)?);
+        Ok(())
+    }
+
+    fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<(), StorageError> {
+        let mut ends = vec![0];
+        ends.append(&mut self.ends);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+        let mut push = |column: LeafColumn, values: ArrayRef| -> Result<(), StorageError> {
+            if self.fans_out {
+                let nullable = column != LeafColumn::Kind;
+                let element = Arc::new(Field::new("element", column.data_type(), nullable));
+                debug_assert!(!matches!(values.data_type(), DataType::List(_)));
+                columns.push(Arc::new(ListArray::try_new(element, offsets.clone(), values, None)?));
+            } else {
+                columns.push(values);
+            }
+            Ok(())
+        };
+        push(LeafColumn::Text, Arc::new(self.text.finish()))?;
+        if self.has_exact {
+            push(LeafColumn::Exact, Arc::new(self.exact.finish()))?;
+        }
+        push(LeafColumn::Kind, Arc::new(self.kind.finish()))?;
+        if self.has_numbers {
+            push(LeafColumn::Number, Arc::new(self.number.finish()))?;
+            push(LeafColumn::Remainder, Arc::new(self.remainder.finish()))?;
+        }
+        Ok(())
+    }
+}

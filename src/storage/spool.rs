@@ -1,0 +1,112 @@
+//! Entities on local disk between the two passes of a write.
+//!
+//! The first pass learns the profile, the second writes with it. The spool is the canonical documents with a
+//! line feed after each (canonical text holds none), in a temporary file that the system removes by itself.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::StorageError;
+use super::profile::Profile;
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Entities being spooled.
+pub struct Spool {
+    file: BufWriter<File>,
+    profile: Profile,
+    content: Sha256,
+}
+
+/// A finished spool: its profile, and the entities to be read once more.
+pub struct Spooled {
+    file: File,
+    profile: Profile,
+    content_sha256: String,
+}
+
+impl Spool {
+    /// An empty spool in `directory`, which is made when missing.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn create(directory: &Path) -> Result<Spool, StorageError> {
+        std::fs::create_dir_all(directory)?;
+        let file = tempfile::tempfile_in(directory)?;
+        Ok(Spool {
+            file: BufWriter::with_capacity(BUFFER_BYTES, file),
+            profile: Profile::new(),
+            content: Sha256::new(),
+        })
+    }
+
+    /// Adds a block of canonical documents, each followed by a line feed.
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    pub fn add_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', lines) {
+            self.profile.add(&lines[start..end]);
+            start = end + 1;
+        }
+        self.content.update(lines);
+        self.file.write_all(lines)?;
+        Ok(())
+    }
+
+    /// Entities so far.
+    pub fn entities(&self) -> u64 {
+        self.profile.entities()
+    }
+
+    /// Ends the first pass.
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    pub fn finish(self) -> Result<Spooled, StorageError> {
+        let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Spooled { file, profile: self.profile, content_sha256: hex::encode(self.content.finalize()) })
+    }
+}
+
+impl Spooled {
+    /// What the entities are like.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Hex SHA-256 over all lines.
+    pub fn content_sha256(&self) -> &str {
+        &self.content_sha256
+    }
+
+    /// The lines, from the first.
+    pub fn into_lines(self) -> Lines {
+        Lines { file: BufReader::with_capacity(BUFFER_BYTES, self.file) }
+    }
+}
+
+/// The documents of a finished spool.
+pub struct Lines {
+    file: BufReader<File>,
+}
+
+impl Lines {
+    /// Appends the next document to `out`, without its line feed; its length, or `None` at the end.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn next_into(&mut self, out: &mut Vec<u8>) -> Result<Option<usize>, StorageError> {
+        let read = self.file.read_until(b'\n', out)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        out.pop();
+        Ok(Some(read - 1))
+    }
+}

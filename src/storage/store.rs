@@ -1,0 +1,135 @@
+//! Opening the object store that `store.url` names.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt};
+use url::Url;
+
+use super::StorageError;
+
+/// What an S3 store needs besides its URL. What is `None` comes from the usual `AWS_*` environment.
+#[derive(Clone, Debug, Default)]
+pub struct S3Options {
+    /// Endpoint of an S3-compatible server, for instance `http://127.0.0.1:9000`.
+    pub endpoint: Option<String>,
+    /// Region.
+    pub region: Option<String>,
+    /// Access key id.
+    pub access_key_id: Option<String>,
+    /// Secret access key.
+    pub secret_access_key: Option<String>,
+    /// Whether plain `http` endpoints are allowed.
+    pub allow_http: bool,
+}
+
+/// An opened object store.
+#[derive(Clone, Debug)]
+pub struct Store {
+    objects: Arc<dyn ObjectStore>,
+    /// The directory, where the store is one.
+    directory: Option<PathBuf>,
+}
+
+impl Store {
+    /// The store's objects.
+    pub fn objects(&self) -> &Arc<dyn ObjectStore> {
+        &self.objects
+    }
+
+    /// Makes a written object outlive a power failure. Object stores promise that by themselves; a directory
+    /// needs its file and its entry synchronised.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub async fn persist(&self, path: &object_store::path::Path) -> Result<(), StorageError> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let file = directory.join(path.as_ref());
+        let synchronise = move || -> std::io::Result<()> {
+            std::fs::File::open(&file)?.sync_all()?;
+            match file.parent() {
+                Some(parent) => std::fs::File::open(parent)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        tokio::task::spawn_blocking(synchronise).await.map_err(|_| StorageError::Worker)??;
+        Ok(())
+    }
+
+    /// Whether the store answers: one request for an object that need not exist.
+    ///
+    /// # Errors
+    /// What the store answered, unless that is "not found".
+    pub async fn check(&self) -> Result<(), StorageError> {
+        match self.objects.head(&object_store::path::Path::from("versions/none")).await {
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl From<Arc<dyn ObjectStore>> for Store {
+    fn from(objects: Arc<dyn ObjectStore>) -> Store {
+        Store { objects, directory: None }
+    }
+}
+
+/// Opens the store: a directory path or `file://` (created when missing), `s3://bucket/prefix`, or
+/// `memory://` (gone when the process ends).
+///
+/// # Errors
+/// [`StorageError::Url`] names the URL and what is wrong with it. Nothing is contacted here; [`Store::check`] does.
+pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
+    let wrong = |reason: String| StorageError::Url { url: url.to_owned(), reason };
+    match url.split_once("://") {
+        None => directory(PathBuf::from(url)),
+        Some(("file", _)) => {
+            let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+            let path = parsed
+                .to_file_path()
+                .map_err(|()| wrong("a file URL needs an absolute path, as in file:///var/lib/strata".into()))?;
+            directory(path)
+        }
+        Some(("memory", "")) => Ok(objects(InMemory::new())),
+        Some(("memory", _)) => Err(wrong("a store in memory takes no path: memory://".into())),
+        Some(("s3", rest)) => {
+            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+            if bucket.is_empty() {
+                return Err(wrong("the bucket is missing, as in s3://bucket/prefix".into()));
+            }
+            let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_allow_http(s3.allow_http);
+            if let Some(endpoint) = &s3.endpoint {
+                builder = builder.with_endpoint(endpoint);
+            }
+            if let Some(region) = &s3.region {
+                builder = builder.with_region(region);
+            }
+            if let Some(key) = &s3.access_key_id {
+                builder = builder.with_access_key_id(key);
+            }
+            if let Some(secret) = &s3.secret_access_key {
+                builder = builder.with_secret_access_key(secret);
+            }
+            let store = builder.build().map_err(|error| wrong(error.to_string()))?;
+            let prefix = prefix.trim_matches('/');
+            if prefix.is_empty() { Ok(objects(store)) } else { Ok(objects(PrefixStore::new(store, prefix.to_owned()))) }
+        }
+        Some((scheme, _)) => Err(wrong(format!(
+            "the scheme `{scheme}` is none of a directory path, file://, s3://bucket/prefix, memory://"
+        ))),
+    }
+}
+
+fn objects(store: impl ObjectStore) -> Store {
+    Store { objects: Arc::new(store), directory: None }
+}
+
+fn directory(path: PathBuf) -> Result<Store, StorageError> {
+    std::fs::create_dir_all(&path)?;
+    let store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
+    Ok(Store { objects: Arc::new(store), directory: Some(path) })
+}

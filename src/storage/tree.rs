@@ -1,0 +1,168 @@
+//! Paths of a version, numbered, and the walk that finds an entity's scalars by number.
+//!
+//! Arrays are transparent, as in paths: the elements of an array stand at the array's own node.
+
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use crate::document::{Cursor, Scalar, Token};
+
+/// A path's number in a [`PathTree`].
+pub type Node = u32;
+
+/// The empty path: the entity itself.
+pub const ROOT: Node = 0;
+
+/// Below every path that the tree does not hold.
+pub const UNKNOWN: Node = u32::MAX;
+
+struct Entry {
+    parent: Node,
+    /// The key in canonical escapes, which are unique for each key.
+    key: Box<[u8]>,
+    /// The sibling that followed this one the last time, tried first: entities repeat their key order.
+    next_guess: Node,
+    /// The child that came first the last time.
+    first_guess: Node,
+}
+
+/// A tree of keys. Lookups cost one comparison when entities repeat their key order, one hash otherwise.
+pub struct PathTree {
+    entries: Vec<Entry>,
+    table: HashTable<Node>,
+    hasher: foldhash::fast::FixedState,
+    capacity: usize,
+}
+
+impl PathTree {
+    /// A tree of the root alone that will not grow past `capacity` nodes.
+    pub fn new(capacity: usize) -> PathTree {
+        let root = Entry { parent: UNKNOWN, key: Box::default(), next_guess: UNKNOWN, first_guess: UNKNOWN };
+        PathTree {
+            entries: vec![root],
+            table: HashTable::new(),
+            hasher: foldhash::fast::FixedState::default(),
+            capacity: capacity.max(1),
+        }
+    }
+
+    /// How many nodes there are, the root included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether only the root is there.
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() == 1
+    }
+
+    /// The keys from the root to a node, in canonical escapes.
+    pub fn keys(&self, mut node: Node) -> Vec<&[u8]> {
+        let mut keys = Vec::new();
+        while node != ROOT {
+            let entry = &self.entries[node as usize];
+            keys.push(&*entry.key);
+            node = entry.parent;
+        }
+        keys.reverse();
+        keys
+    }
+
+    /// The child of `parent` under `key`, made when it is missing; [`UNKNOWN`] when the tree is full.
+    pub fn insert(&mut self, parent: Node, key: &[u8]) -> Node {
+        let found = self.find(parent, key);
+        if found != UNKNOWN || parent == UNKNOWN || self.entries.len() >= self.capacity {
+            return found;
+        }
+        let node = self.entries.len() as Node;
+        self.entries.push(Entry { parent, key: key.into(), next_guess: UNKNOWN, first_guess: UNKNOWN });
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.table.insert_unique(hash(hasher, parent, key), node, |other| {
+            let entry = &entries[*other as usize];
+            hash(hasher, entry.parent, &entry.key)
+        });
+        node
+    }
+
+    /// The child of `parent` under `key`, or [`UNKNOWN`].
+    pub fn find(&self, parent: Node, key: &[u8]) -> Node {
+        if parent == UNKNOWN {
+            return UNKNOWN;
+        }
+        let equal = |node: &Node| {
+            let entry = &self.entries[*node as usize];
+            entry.parent == parent && *entry.key == *key
+        };
+        self.table.find(hash(&self.hasher, parent, key), equal).copied().unwrap_or(UNKNOWN)
+    }
+
+    fn is(&self, node: Node, parent: Node, key: &[u8]) -> bool {
+        self.entries.get(node as usize).is_some_and(|entry| entry.parent == parent && *entry.key == *key)
+    }
+
+    /// Visits every scalar of a canonical document with its node, whether an array lies above it, and itself,
+    /// in document order. With `grow`, paths that the tree does not hold are added.
+    pub fn walk<'a>(&mut self, document: &'a [u8], grow: bool, mut visit: impl FnMut(Node, bool, Scalar<'a>)) {
+        // Each open container: the node of its values, the child last seen in it, and whether an array is above.
+        let mut open: Vec<(Node, Node, bool)> = Vec::with_capacity(16);
+        let mut node = ROOT;
+        let mut fanned = false;
+        for token in Cursor::new(document) {
+            let scalar = match token {
+                Token::Key(text) => {
+                    let Some((parent, last, _)) = open.last_mut() else { continue };
+                    let (parent, key) = (*parent, text.raw());
+                    if parent == UNKNOWN {
+                        node = UNKNOWN;
+                        continue;
+                    }
+                    let guess = match *last {
+                        UNKNOWN => self.entries[parent as usize].first_guess,
+                        before => self.entries[before as usize].next_guess,
+                    };
+                    node = if self.is(guess, parent, key) {
+                        guess
+                    } else {
+                        let found = if grow { self.insert(parent, key) } else { self.find(parent, key) };
+                        if found != UNKNOWN {
+                            match *last {
+                                UNKNOWN => self.entries[parent as usize].first_guess = found,
+                                before => self.entries[before as usize].next_guess = found,
+                            }
+                        }
+                        found
+                    };
+                    if node != UNKNOWN {
+                        *last = node;
+                    }
+                    continue;
+                }
+                Token::ObjectStart => {
+                    open.push((node, UNKNOWN, fanned));
+                    continue;
+                }
+                Token::ArrayStart => {
+                    open.push((node, UNKNOWN, fanned));
+                    fanned = true;
+                    continue;
+                }
+                Token::ObjectEnd | Token::ArrayEnd => {
+                    if let Some((above, _, was_fanned)) = open.pop() {
+                        node = above;
+                        fanned = was_fanned;
+                    }
+                    continue;
+                }
+                Token::Null => Scalar::Null,
+                Token::Bool(value) => Scalar::Bool(value),
+                Token::Number(text) => Scalar::Number(text),
+                Token::String(text) => Scalar::String(text),
+            };
+            visit(node, fanned, scalar);
+        }
+    }
+}
+
+fn hash(hasher: &foldhash::fast::FixedState, parent: Node, key: &[u8]) -> u64 {
+    hasher.hash_one((parent, key))
+}

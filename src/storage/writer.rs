@@ -1,0 +1,373 @@
+//! Entities in, one Parquet object out: the second pass of a write.
+//!
+//! Steps: cut the spooled documents into row groups; shred and encode each on one of `threads` workers; put the
+//! encoded row groups into the file in order; send its bytes to the object store as they come. Memory is a few
+//! row groups and upload parts, whatever the size of the version.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use arrow::array::{Array, StringArray};
+use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use bytes::Bytes;
+use object_store::path::Path as ObjectPath;
+use object_store::{ObjectStoreExt, WriteMultipart};
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::StorageError;
+use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
+use super::profile::{DISTINCT, LeafBounds};
+use super::shred::Shredder;
+use super::spool::{Lines, Spooled};
+use super::store::Store;
+
+/// Most entities of a row group: what one unit of work of a query covers.
+pub const ROW_GROUP_ROWS: usize = 32_768;
+
+/// A row group ends with the entity that takes its documents to this many bytes.
+pub const ROW_GROUP_BYTES: usize = 32 << 20;
+
+/// A page of documents ends with the entity that takes it to this many bytes, so any offset costs the same.
+pub const DOCUMENT_PAGE_BYTES: usize = 128 << 10;
+
+/// Rows shredded and encoded at a time.
+const BATCH_ROWS: usize = 2_048;
+
+const UPLOAD_PART_BYTES: usize = 8 << 20;
+
+/// Upload parts in flight at once.
+const UPLOADS: usize = 3;
+
+/// How a version is written.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOptions {
+    /// Workers that shred and encode.
+    pub threads: usize,
+    /// Which paths get a leaf.
+    pub leaf_bounds: LeafBounds,
+    /// Most entities of a row group, [`ROW_GROUP_ROWS`] but in tests.
+    pub row_group_rows: usize,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        WriteOptions { threads: 1, leaf_bounds: LeafBounds::default(), row_group_rows: ROW_GROUP_ROWS }
+    }
+}
+
+/// A version file that is written, durable, and not yet in the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of the object.
+    pub size_bytes: u64,
+    /// Entities in it.
+    pub entity_count: u64,
+    /// Hex SHA-256 of the documents ([`Layout::content_sha256`]).
+    pub content_sha256: String,
+}
+
+/// Writes a spooled version to `path`. Blocks; call it from a thread that may, with the runtime's handle.
+/// `progress` is told the number of entities encoded so far.
+///
+/// # Errors
+/// When a document column passes Arrow's bounds, or the disk or store fails; nothing is at `path` then.
+pub fn write_version(
+    store: &Store,
+    path: &ObjectPath,
+    spooled: Spooled,
+    options: &WriteOptions,
+    runtime: &Handle,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Written, StorageError> {
+    let profile = spooled.profile();
+    let layout = Arc::new(Layout {
+        format_version: FORMAT_VERSION,
+        entity_count: profile.entities(),
+        document_bytes: profile.document_bytes(),
+        content_sha256: spooled.content_sha256().to_owned(),
+        leaves: profile.choose_leaves(&options.leaf_bounds),
+    });
+    let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
+    let size_bytes = match encode(&layout, spooled.into_lines(), options, sink, progress) {
+        Ok(sink) => sink.finish()?,
+        // The sink is dropped unfinished: the upload ends without making the object.
+        Err(error) => {
+            return Err(match runtime.block_on(upload) {
+                Ok(Err(StorageError::Worker)) | Ok(Ok(())) | Err(_) => error,
+                Ok(Err(cause)) => cause,
+            });
+        }
+    };
+    runtime.block_on(upload).map_err(|_| StorageError::Worker)??;
+    runtime.block_on(store.persist(path))?;
+    Ok(Written { size_bytes, entity_count: layout.entity_count, content_sha256: layout.content_sha256.clone() })
+}
+
+fn encode(
+    layout: &Arc<Layout>,
+    mut lines: Lines,
+    options: &WriteOptions,
+    sink: Sink,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Sink, StorageError> {
+    let schema = layout.schema();
+    let parquet_schema = ArrowSchemaConverter::new().convert(&schema)?;
+    let properties = Arc::new(properties(layout)?);
+    let mut file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), properties)?;
+    let factory = ArrowRowGroupWriterFactory::new(&file, schema);
+    std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for _ in 0..options.threads.max(1) {
+            let (to_worker, jobs) = sync_channel(1);
+            let (to_file, results) = sync_channel(1);
+            let factory = &factory;
+            scope.spawn(move || encode_row_groups(layout, factory, &jobs, &to_file));
+            workers.push((to_worker, results));
+        }
+        let count = workers.len();
+        let mut sent = 0;
+        let mut received = 0;
+        let mut entities = 0;
+        let mut receive = |number: usize, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
+            let chunks: RowGroup = workers[number % count].1.recv().map_err(|_| StorageError::Worker)??;
+            let mut row_group = file.next_row_group()?;
+            for chunk in chunks.columns {
+                chunk.append_to_row_group(&mut row_group)?;
+            }
+            row_group.close()?;
+            entities += chunks.rows;
+            progress(entities as u64);
+            Ok(())
+        };
+        while let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
+            if sent >= count {
+                receive(received, &mut file)?;
+                received += 1;
+            }
+            workers[sent % count].0.send(documents).map_err(|_| StorageError::Worker)?;
+            sent += 1;
+        }
+        while received < sent {
+            receive(received, &mut file)?;
+            received += 1;
+        }
+        Ok::<(), StorageError>(())
+    })?;
+    Ok(file.into_inner()?)
+}
+
+/// The next documents, up to the bounds of a row group.
+fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>, StorageError> {
+    let mut text = Vec::with_capacity(ROW_GROUP_BYTES + (ROW_GROUP_BYTES >> 4));
+    let mut ends = vec![0];
+    while ends.len() <= rows && text.len() < ROW_GROUP_BYTES {
+        if lines.next_into(&mut text)?.is_none() {
+            break;
+        }
+        let end = i32::try_from(text.len()).map_err(|_| arrow::error::ArrowError::OffsetOverflowError(text.len()))?;
+        ends.push(end);
+    }
+    if ends.len() == 1 {
+        return Ok(None);
+    }
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+    Ok(Some(StringArray::try_new(offsets, Buffer::from_vec(text), None)?))
+}
+
+/// One encoded row group.
+struct RowGroup {
+    rows: usize,
+    columns: Vec<ArrowColumnChunk>,
+}
+
+/// A worker: row groups of documents in, encoded row groups out, until either side is gone.
+fn encode_row_groups(
+    layout: &Layout,
+    factory: &ArrowRowGroupWriterFactory,
+    jobs: &Receiver<StringArray>,
+    to_file: &SyncSender<Result<RowGroup, StorageError>>,
+) {
+    let mut shredder = Shredder::new(layout);
+    for (number, documents) in jobs.iter().enumerate() {
+        if to_file.send(encode_row_group(&mut shredder, factory, number, &documents)).is_err() {
+            return;
+        }
+    }
+}
+
+fn encode_row_group(
+    shredder: &mut Shredder,
+    factory: &ArrowRowGroupWriterFactory,
+    number: usize,
+    documents: &StringArray,
+) -> Result<RowGroup, StorageError> {
+    let mut writers = factory.create_column_writers(number)?;
+    let mut start = 0;
+    while start < documents.len() {
+        let length = batch_rows(documents, start);
+        let batch = shredder.shred(&documents.slice(start, length))?;
+        let mut columns = writers.iter_mut();
+        for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
+            for leaf in compute_leaves(field, array)? {
+                columns.next().ok_or(StorageError::Worker)?.write(&leaf)?;
+            }
+        }
+        start += length;
+    }
+    let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
+    Ok(RowGroup { rows: documents.len(), columns })
+}
+
+/// Rows from `start` that make the next batch: few enough that the page writer, which looks at sizes only
+/// between batches of values, ends document pages in time.
+fn batch_rows(documents: &StringArray, start: usize) -> usize {
+    let offsets = documents.value_offsets();
+    let limit = offsets[start] as usize + 4 * DOCUMENT_PAGE_BYTES;
+    let rows = offsets[start + 1..].partition_point(|end| (*end as usize) < limit) + 1;
+    rows.min(BATCH_ROWS).min(documents.len() - start)
+}
+
+fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
+    let metadata = serde_json::to_string(layout).map_err(|error| StorageError::Layout(error.to_string()))?;
+    let column = |name: &str| ColumnPath::new(vec![name.to_owned()]);
+    let mut builder = WriterProperties::builder()
+        .set_created_by(concat!("strata ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_key_value_metadata(Some(vec![KeyValue::new(METADATA_KEY.to_owned(), metadata)]))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_dictionary_enabled(false)
+        // Pages are cut by bytes; the default of 20,000 rows would cut narrow columns for nothing.
+        .set_data_page_row_count_limit(ROW_GROUP_ROWS)
+        .set_write_batch_size(32)
+        .set_column_data_page_size_limit(column(DOCUMENT), DOCUMENT_PAGE_BYTES)
+        .set_column_encoding(column(DOCUMENT), Encoding::PLAIN)
+        .set_column_compression(column(HASH), Compression::UNCOMPRESSED)
+        .set_column_encoding(column(SEARCH), Encoding::PLAIN);
+    for (number, leaf) in layout.leaves.iter().enumerate() {
+        for kind in LeafColumn::ALL {
+            let mut parts = vec![kind.name(number)];
+            if leaf.fans_out {
+                parts.extend(["list".to_owned(), "element".to_owned()]);
+            }
+            let path = ColumnPath::new(parts);
+            match kind {
+                LeafColumn::Text => {
+                    let distinct = if leaf.dictionary { DISTINCT } else { ROW_GROUP_ROWS };
+                    builder = builder
+                        .set_column_dictionary_enabled(path.clone(), leaf.dictionary)
+                        .set_column_bloom_filter_enabled(path.clone(), true)
+                        .set_column_bloom_filter_max_ndv(path, distinct as u64);
+                }
+                LeafColumn::Kind => {
+                    builder = builder
+                        .set_column_dictionary_enabled(path.clone(), true)
+                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
+                }
+                LeafColumn::Number => {
+                    builder = builder
+                        .set_column_dictionary_enabled(path.clone(), leaf.dictionary)
+                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
+                }
+                LeafColumn::Exact => {
+                    builder = builder.set_column_dictionary_enabled(path, leaf.dictionary);
+                }
+                LeafColumn::Remainder => {}
+            }
+        }
+    }
+    Ok(builder.build())
+}
+
+/// Where the file's bytes go: collected into parts, sent to an upload task.
+struct Sink {
+    parts: mpsc::Sender<Part>,
+    pending: Vec<u8>,
+    size_bytes: u64,
+}
+
+enum Part {
+    More(Bytes),
+    Last(Bytes),
+}
+
+impl Sink {
+    /// Starts the upload on `runtime`. It makes the object only when the sink is finished.
+    fn start(
+        store: Store,
+        path: ObjectPath,
+        runtime: &Handle,
+    ) -> (Sink, tokio::task::JoinHandle<Result<(), StorageError>>) {
+        let (parts, receiver) = mpsc::channel(1);
+        let upload = runtime.spawn(upload(store, path, receiver));
+        (Sink { parts, pending: Vec::new(), size_bytes: 0 }, upload)
+    }
+
+    fn send(&mut self, part: Part) -> std::io::Result<()> {
+        // The receiver is gone only when the upload failed; its error is the one that is reported.
+        self.parts.blocking_send(part).map_err(|_| std::io::Error::other("the upload ended early"))
+    }
+
+    fn finish(mut self) -> Result<u64, StorageError> {
+        let rest = std::mem::take(&mut self.pending);
+        self.send(Part::Last(rest.into()))?;
+        Ok(self.size_bytes)
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.size_bytes += bytes.len() as u64;
+        self.pending.extend_from_slice(bytes);
+        if self.pending.len() >= UPLOAD_PART_BYTES {
+            let part = std::mem::take(&mut self.pending);
+            self.send(Part::More(part.into()))?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>) -> Result<(), StorageError> {
+    let mut started: Option<WriteMultipart> = None;
+    while let Some(part) = parts.recv().await {
+        match (part, started.as_mut()) {
+            // A small file is one request.
+            (Part::Last(bytes), None) => {
+                store.objects().put(&path, bytes.into()).await?;
+                return Ok(());
+            }
+            (Part::Last(bytes), Some(_)) => {
+                if let Some(mut upload) = started.take() {
+                    upload.put(bytes);
+                    upload.finish().await?;
+                }
+                return Ok(());
+            }
+            (Part::More(bytes), Some(upload)) => {
+                upload.wait_for_capacity(UPLOADS).await?;
+                upload.put(bytes);
+            }
+            (Part::More(bytes), None) => {
+                let multipart = store.objects().put_multipart(&path).await?;
+                started.insert(WriteMultipart::new_with_chunk_size(multipart, UPLOAD_PART_BYTES)).put(bytes);
+            }
+        }
+    }
+    if let Some(upload) = started {
+        upload.abort().await?;
+    }
+    Err(StorageError::Worker)
+}

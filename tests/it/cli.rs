@@ -1,0 +1,394 @@
+//! The binary as a user meets it: what it prints where, its exit codes, and what it leaves behind.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+/// A directory of its own to run the binary in; its data directory is the default one, `strata-data`.
+struct Machine {
+    directory: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    /// A machine on which the user `ada@example.test` has been added.
+    fn with_user() -> Self {
+        let machine = Self::new();
+        succeeded(&machine.run_with_input(&["user", "add", "ada@example.test", "--plan", "free"], "correct horse\n"));
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("the file is written");
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
+        // What the developer's shell configures is not part of the test.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
+        self.command(arguments).output().expect("the binary runs")
+    }
+
+    fn run_with_input(&self, arguments: &[&str], input: &str) -> Output {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        // A command that does not read its input may have ended already; its output tells.
+        let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+        child.wait_with_output().expect("the binary ends")
+    }
+
+    fn import(&self, source: &str, more: &[&str]) -> Output {
+        let arguments = ["import", source, "--name", "Small Things", "--owner", "ada@example.test"];
+        self.run(&[&arguments[..], more].concat())
+    }
+
+    /// Every file under the data directory but the catalog's.
+    fn data_files(&self) -> BTreeSet<PathBuf> {
+        let mut files = BTreeSet::new();
+        let mut directories = vec![self.path("strata-data")];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).expect("a directory") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("catalog.sqlite")) {
+                    files.insert(path);
+                }
+            }
+        }
+        files
+    }
+}
+
+/// What a command that succeeded printed.
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+/// The one line on standard error with which a command failed.
+#[track_caller]
+fn failed(output: &Output) -> String {
+    let errors = String::from_utf8(output.stderr.clone()).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing on standard output");
+    assert!(errors.starts_with("strata: ") && errors.ends_with('\n'), "{errors:?}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    errors.trim_end().to_owned()
+}
+
+/// The JSON of an output that is one line.
+#[track_caller]
+fn one_json_line(output: &Output) -> Value {
+    let text = succeeded(output);
+    assert_eq!((text.lines().count(), text.ends_with('\n')), (1, true), "{text:?}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn help_names_every_command_and_flag() {
+    let machine = Machine::new();
+    for (arguments, words) in [
+        (&["--help"][..], &["serve", "user", "import", "--data", "--config", "--version"][..]),
+        (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
+        (&["user", "--help"], &["add"]),
+        (&["user", "add", "--help"], &["<EMAIL>", "--plan", "free, pro, scale", "--token", "standard input"]),
+        (
+            &["import", "--help"],
+            &["<FILE-OR-URL>", "--name", "--owner", "--private", "--format", "jsonl", "--records-path", "entity_count"],
+        ),
+    ] {
+        let help = succeeded(&machine.run(arguments));
+        for word in words {
+            assert!(help.contains(word), "{arguments:?} does not mention {word}:\n{help}");
+        }
+    }
+    assert_eq!(succeeded(&machine.run(&["--version"])), format!("strata {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_command_line_that_cannot_be_parsed_exits_with_2() {
+    let machine = Machine::new();
+    for (arguments, word) in [
+        (&[][..], "Usage"),
+        (&["fly"], "fly"),
+        (&["serve", "--port", "1"], "--port"),
+        (&["user", "add", "a@b.test"], "--plan"),
+        (&["user", "add", "a@b.test", "--plan", "gold"], "free, pro, scale"),
+        (&["import", "x.json", "--name", "x"], "--owner"),
+        (&["import", "x", "--name", "x", "--owner", "a@b.test", "--format", "xml"], "json, jsonl, csv, tsv, parquet"),
+        (&["import", "x", "--name", "x", "--owner", "a@b.test", "--records-path", ""], "the path is empty"),
+    ] {
+        let output = machine.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(word), "{arguments:?}: {errors}");
+    }
+    assert!(!machine.path("strata-data").exists());
+}
+
+#[test]
+fn an_unknown_key_or_a_missing_file_stops_every_command_before_it_does_anything() {
+    let machine = Machine::new();
+    machine.write("strata.toml", "[server]\nlisen = \"127.0.0.1:1\"\n");
+    for arguments in [&["serve"][..], &["import", "x", "--name", "x", "--owner", "a@b.test"]] {
+        let message = failed(&machine.run(arguments));
+        assert!(message.starts_with("strata: strata.toml: unknown key `server.lisen`; "), "{message}");
+    }
+    let elsewhere = Machine::new();
+    let mut command = elsewhere.command(&["serve"]);
+    let message = failed(&command.env("STRATA_SERVER__LISEN", "x").output().expect("the binary runs"));
+    assert!(message.starts_with("strata: environment variable STRATA_SERVER__LISEN: unknown key"), "{message}");
+    let message = failed(&elsewhere.run(&["serve", "--config", "none.toml"]));
+    assert!(message.starts_with("strata: the configuration file none.toml cannot be read: "), "{message}");
+    let message = failed(&elsewhere.run(&["serve", "--listen", "nowhere"]));
+    assert!(message.starts_with("strata: --listen: `server.listen`: \"nowhere\" is not"), "{message}");
+    assert!(!elsewhere.path("strata-data").exists() && !machine.path("strata-data").exists());
+}
+
+#[test]
+fn a_user_is_added_once_and_the_token_stands_alone_on_the_last_line() {
+    let machine = Machine::new();
+    let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"];
+    let output = succeeded(&machine.run_with_input(&add, "correct horse\nnot read\n"));
+    let token = output.lines().last().expect("a last line");
+    assert!(token.starts_with("strata_") && !token.contains(' '), "{output}");
+    assert_eq!(output.matches("strata_").count(), 1, "{output}");
+
+    let again =
+        failed(&machine.run_with_input(&["user", "add", "ADA@example.test", "--plan", "free"], "battery staple\n"));
+    assert!(again.to_lowercase().contains("ada@example.test"), "{again}");
+    let silent = failed(&machine.run(&["user", "add", "bob@example.test", "--plan", "free"]));
+    assert!(silent.contains("password"), "{silent}");
+    // The failure added nobody.
+    let bob = ["user", "add", "bob@example.test", "--plan", "free"];
+    let output = succeeded(&machine.run_with_input(&bob, "battery staple"));
+    assert!(!output.contains("strata_"), "{output}");
+}
+
+#[test]
+fn an_import_makes_a_dataset_and_then_its_next_version() {
+    let machine = Machine::with_user();
+    machine.write("small.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    machine.write("large.json", "{\"data\":{\"items\":[{\"a\":1},{\"a\":2},{\"a\":3}]}}");
+    let line = one_json_line(&machine.import("small.jsonl", &[]));
+    let id = line["dataset_id"].clone();
+    let small = |version, count| json!({"dataset_id": id, "name_slug": "small-things", "version": version, "entity_count": count, "private_key": null});
+    assert_eq!(line, small(1, 2));
+    let line = one_json_line(&machine.import("large.json", &["--records-path", "data.items"]));
+    assert_eq!(line, small(2, 3));
+
+    let arguments = ["import", "small.jsonl", "--name", "Hidden", "--owner", "ada@example.test", "--private"];
+    let line = one_json_line(&machine.run(&arguments));
+    assert_eq!((&line["name_slug"], &line["version"]), (&json!("hidden"), &json!(1)));
+    assert_ne!(line["dataset_id"], id);
+    assert!(line["private_key"].as_str().is_some_and(|key| key.len() >= 32), "{line}");
+
+    let stranger = ["import", "small.jsonl", "--name", "x", "--owner", "eve@example.test"];
+    let message = failed(&machine.run(&stranger));
+    assert!(message.contains("eve@example.test"), "{message}");
+}
+
+#[test]
+fn the_data_directory_is_the_flags_before_the_environments_before_the_files() {
+    let machine = Machine::with_user();
+    machine.write("strata.toml", "[data]\ndirectory = \"from-file\"\n");
+    let add = |more: &[&str], variable: Option<&str>| {
+        let arguments = [&["user", "add", "bob@example.test", "--plan", "free"][..], more].concat();
+        machine.write("password", "battery staple\n");
+        let mut command = machine.command(&arguments);
+        command.stdin(std::fs::File::open(machine.path("password")).expect("the password"));
+        command.envs(variable.map(|value| ("STRATA_DATA__DIRECTORY", value)));
+        succeeded(&command.output().expect("the binary runs"));
+    };
+    add(&["--data", "from-flag"], Some("from-environment"));
+    assert!(machine.path("from-flag").exists() && !machine.path("from-environment").exists());
+    add(&[], Some("from-environment"));
+    assert!(machine.path("from-environment").exists() && !machine.path("from-file").exists());
+    add(&[], None);
+    assert!(machine.path("from-file").exists());
+}
+
+#[test]
+fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
+    let machine = Machine::with_user();
+    machine.write("good.jsonl", "{\"a\":1}\n");
+    machine.write("not-an-object.jsonl", "{\"a\":1}\n{\"a\":2}\n[3]\n");
+    machine.write("cut.jsonl", "{\"a\":1}\n{\"a\":");
+    let before = machine.data_files();
+    for (file, place) in [("not-an-object.jsonl", "item 3"), ("cut.jsonl", "item 2"), ("none.jsonl", "No such file")] {
+        let message = failed(&machine.import(file, &[]));
+        assert!(message.starts_with(&format!("strata: importing {file}: ")) && message.contains(place), "{message}");
+        assert_eq!(machine.data_files(), before, "{file}");
+    }
+    // No version number was spent either.
+    assert_eq!(one_json_line(&machine.import("good.jsonl", &[]))["version"], json!(1));
+    let before = machine.data_files();
+    assert!(failed(&machine.import("cut.jsonl", &[])).contains("item 2"));
+    assert_eq!(machine.data_files(), before);
+    assert_eq!(one_json_line(&machine.import("good.jsonl", &[]))["version"], json!(2));
+}
+
+/// A running `strata serve`, ended when dropped.
+struct Server {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    /// The file that its standard error goes to.
+    log: PathBuf,
+    /// What it printed up to the line that says where it listens.
+    greeting: String,
+    /// `http://127.0.0.1:PORT`.
+    base_url: String,
+}
+
+impl Server {
+    fn start(machine: &Machine, more: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = machine.command(&[&["serve", "--listen", "127.0.0.1:0"][..], more].concat());
+        // A file takes any number of log lines while nobody reads; a pipe would fill up.
+        let log = machine.path("log");
+        let errors = std::fs::File::create(&log).expect("the log");
+        command.envs(environment.iter().copied()).stdout(Stdio::piped()).stderr(errors);
+        let mut child = command.spawn().expect("the binary runs");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut server = Self { child, output, log, greeting: String::new(), base_url: String::new() };
+        loop {
+            let mut line = String::new();
+            if server.output.read_line(&mut line).expect("UTF-8") == 0 {
+                panic!("it ended before it listened: {}", server.errors());
+            }
+            if let Some(base_url) = line.strip_prefix("listening on ") {
+                server.base_url = base_url.trim_end().to_owned();
+                return server;
+            }
+            server.greeting.push_str(&line);
+        }
+    }
+
+    fn errors(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log")
+    }
+
+    /// Sends a signal and returns the exit code and standard error.
+    fn stop(mut self, signal: &str) -> (Option<i32>, String) {
+        let kill = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(kill.is_ok_and(|status| status.success()), "the signal is sent");
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("UTF-8");
+        assert_eq!(rest, "", "nothing more on standard output");
+        let code = self.child.wait().expect("it ends").code();
+        (code, self.errors())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended already unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The status line and headers, in lower case, and the body of a GET.
+fn get(url: &str, authorization: Option<&str>) -> (String, String) {
+    let (host, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an http URL");
+    let authorization = authorization.map_or(String::new(), |value| format!("Authorization: {value}\r\n"));
+    let mut stream = TcpStream::connect(host).expect("a connection");
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the request is sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the answer comes");
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+    (head.to_lowercase(), body.to_owned())
+}
+
+#[test]
+fn a_server_ends_with_0_on_either_signal_and_logs_as_configured() {
+    let machine = Machine::new();
+    for signal in ["-TERM", "-INT"] {
+        let server = Server::start(&machine, &[], &[("STRATA_LOG__FORMAT", "json")]);
+        assert_eq!(server.greeting, "");
+        let (head, _) = get(&format!("{}/healthz", server.base_url), None);
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        let (code, errors) = server.stop(signal);
+        assert_eq!(code, Some(0), "{errors}");
+        let lines = errors.lines().map(|line| serde_json::from_str::<Value>(line).expect("a JSON object per line"));
+        let messages: Vec<Value> = lines.map(|line| line["message"].clone()).collect();
+        for message in ["listening", "stopping", "stopped"] {
+            assert!(messages.contains(&json!(message)), "{message} is missing: {messages:?}");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let message = failed(&Machine::new().run(&["serve", "--listen", &address, "--demo"]));
+    assert!(message.starts_with(&format!("strata: cannot listen on {address}: ")), "{message}");
+}
+
+/// What the demo prints, as (URL, Authorization).
+fn demo_requests(greeting: &str) -> Vec<(String, Option<String>)> {
+    let lines = greeting.lines().map(str::trim);
+    lines
+        .filter_map(|line| match line.strip_prefix("curl -H 'Authorization: ") {
+            Some(rest) => {
+                let (authorization, rest) = rest.split_once("' '")?;
+                Some((rest.trim_end_matches('\'').to_owned(), Some(authorization.to_owned())))
+            }
+            None => line.starts_with("http://").then(|| (line.to_owned(), None)),
+        })
+        .collect()
+}
+
+#[test]
+fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_the_same() {
+    let machine = Machine::new();
+    let server = Server::start(&machine, &["--demo"], &[]);
+    let requests = demo_requests(&server.greeting);
+    let datasets: BTreeSet<&str> = requests.iter().filter_map(|(url, _)| url.split('/').nth(5)).collect();
+    let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("data-fixtures/manifest.toml"));
+    assert_eq!(datasets.len(), expected.expect("the manifest").matches("[[dataset]]").count(), "{datasets:?}");
+    assert!(requests.len() >= 2 * datasets.len(), "several examples per dataset:\n{}", server.greeting);
+    for (url, authorization) in &requests {
+        let (head, body) = get(url, authorization.as_deref());
+        assert!(head.starts_with("http/1.1 200"), "{url}: {head}\n{body}");
+        let total = head.lines().find_map(|line| line.strip_prefix("x-total-count: ")).unwrap_or_default();
+        assert!(total.parse::<u64>().is_ok_and(|total| total > 0), "{url}: {head}");
+        if authorization.is_some() {
+            let (head, _) = get(url, None);
+            assert!(head.starts_with("http/1.1 401"), "{url} without its key: {head}");
+        }
+    }
+    let (first_url, greeting) = (server.base_url.clone(), server.greeting.clone());
+    assert_eq!(server.stop("-TERM").0, Some(0));
+
+    let files = machine.data_files();
+    let server = Server::start(&machine, &["--demo"], &[]);
+    assert_eq!(server.greeting.replace(&server.base_url, ""), greeting.replace(&first_url, ""));
+    assert_eq!(machine.data_files(), files);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+}

@@ -1,0 +1,213 @@
+//! The configuration: where values come from, what is refused and how the message reads, and the README's table.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use strata::config::{Config, ConfigError, ConfigFile, ConfigSources, LogFormat, markdown_table};
+
+/// Sources with a file of this text and these environment variables.
+struct Given {
+    directory: tempfile::TempDir,
+    sources: ConfigSources,
+}
+
+fn given(toml: &str, environment: &[(&str, &str)]) -> Given {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("strata.toml");
+    std::fs::write(&path, toml).expect("the file is written");
+    let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let sources = ConfigSources { file: ConfigFile::Required(path), environment: environment.collect(), flags: vec![] };
+    Given { directory, sources }
+}
+
+/// The configuration that a file and an environment give.
+fn load(toml: &str, environment: &[(&str, &str)]) -> Config {
+    Config::load(&given(toml, environment).sources).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The message with which they are refused, the file's directory left out.
+fn refused(toml: &str, environment: &[(&str, &str)]) -> String {
+    let given = given(toml, environment);
+    let error = Config::load(&given.sources).expect_err("the configuration is refused");
+    let message = error.to_string();
+    assert!(!message.contains('\n'), "one line: {message}");
+    message.replace(&format!("{}/", given.directory.path().display()), "")
+}
+
+#[test]
+fn without_any_source_the_defaults_hold() {
+    let config = Config::load(&ConfigSources::default()).expect("the defaults load");
+    assert_eq!(config, Config::default());
+    assert_eq!(config.server.listen.as_str(), "127.0.0.1:8080");
+    assert_eq!(config.limits.entity_bytes, 16 * 1024 * 1024);
+    assert_eq!(config.catalog_url(), "sqlite://./strata-data/catalog.sqlite");
+    assert_eq!(Path::new(&config.store_url()), Path::new("./strata-data/store"));
+    let plans = &config.plans;
+    let limits = (plans.free_active_datasets, plans.pro_active_datasets, plans.scale_active_datasets);
+    assert_eq!(limits, (3, 50, 1000));
+}
+
+#[test]
+fn a_later_source_overrides_an_earlier_one_key_by_key() {
+    let file = "[query]\nthreads = 3\ntimeout_s = 7\nmemory_bytes = 100000000\n";
+    let environment = [("STRATA_QUERY__TIMEOUT_S", "8"), ("STRATA_SERVER__LISTEN", "[::1]:9001"), ("HOME", "/nowhere")];
+    let mut given = given(file, &environment);
+    given.sources.flags.push(("server.listen", "--listen", "localhost:9002".to_owned()));
+    let config = Config::load(&given.sources).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((config.query.threads, config.query.timeout_s, config.query.memory_bytes), (3, 8, 100_000_000));
+    assert_eq!(config.server.listen.as_str(), "localhost:9002");
+}
+
+#[test]
+fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
+    let keys = "the keys of this section are server.listen, server.drain_s, server.header_timeout_s";
+    assert_eq!(
+        refused("[server]\nlisten = \"a:1\"\nlisen = \"a:1\"\n", &[]),
+        format!("strata.toml: unknown key `server.lisen`; {keys}")
+    );
+    let sections = "the sections are server, data, catalog, store, limits, cache, query, sources, plans, log";
+    assert_eq!(refused("[sever]\n", &[]), format!("strata.toml: unknown key `sever`; {sections}"));
+    assert_eq!(refused("listen = 1\n", &[]), format!("strata.toml: unknown key `listen`; {sections}"));
+    assert_eq!(
+        refused("", &[("STRATA_CACHE__MEMORY", "1")]),
+        "environment variable STRATA_CACHE__MEMORY: unknown key `cache.memory`; \
+         the keys of this section are STRATA_CACHE__MEMORY_BYTES"
+    );
+    let unsectioned = refused("", &[("STRATA_LISTEN", "a:1")]);
+    assert!(unsectioned.starts_with("environment variable STRATA_LISTEN: unknown key `listen`; variables are named"));
+    assert!(unsectioned.ends_with(sections), "{unsectioned}");
+    let lower = refused("", &[("STRATA_server__listen", "a:1")]);
+    assert!(lower.contains("STRATA_SERVER__LISTEN"), "{lower}");
+}
+
+#[test]
+fn variables_of_container_links_are_not_configuration() {
+    let links = [("STRATA_PORT", "tcp://10.0.0.1:80"), ("STRATA_SERVICE_HOST", "10.0.0.1")];
+    assert_eq!(load("", &links), Config::default());
+}
+
+#[test]
+fn values_of_the_wrong_type_name_the_key() {
+    let cases = [
+        ("[query]\nthreads = \"four\"\n", "found \"four\", expected a whole number, 0 or more"),
+        ("[query]\nthreads = -1\n", "found `-1`, expected a whole number, 0 or more"),
+        ("[query]\nthreads = 1.5\n", "found `1.5`, expected a whole number, 0 or more"),
+        ("[query.threads]\nx = 1\n", "found a table, expected a whole number, 0 or more"),
+        ("[query]\nthreads = 1025\n", "1025 is not from 0 to 1024"),
+    ];
+    for (file, reason) in cases {
+        assert_eq!(refused(file, &[]), format!("strata.toml: `query.threads`: {reason}"), "{file}");
+    }
+    assert_eq!(
+        refused("", &[("STRATA_QUERY__THREADS", "four")]),
+        "environment variable STRATA_QUERY__THREADS: `query.threads`: \
+         found \"four\", expected a whole number, 0 or more"
+    );
+    assert_eq!(
+        refused("", &[("STRATA_QUERY__TIMEOUT_S", "0")]),
+        "environment variable STRATA_QUERY__TIMEOUT_S: `query.timeout_s`: 0 is not from 1 to 86400"
+    );
+    assert_eq!(
+        refused("[store]\nallow_http = 1\n", &[]),
+        "strata.toml: `store.allow_http`: found `1`, expected true or false"
+    );
+    assert_eq!(refused("server = 1\n[query]\n", &[]).split(';').next(), Some("strata.toml: unknown key `server`"));
+}
+
+#[test]
+fn texts_are_understood_or_refused_where_they_are_read() {
+    for listen in ["8080", "localhost", "localhost:http", ":80", "::1:80", "a:65536", "a:+1", "http://a:1"] {
+        let message = refused("", &[("STRATA_SERVER__LISTEN", listen)]);
+        assert!(message.contains("`server.listen`") && message.contains("127.0.0.1:8080"), "{message}");
+    }
+    for level in ["inof", "info,strata=loud", "info,", "", "=info", "[span]=info"] {
+        let message = refused("", &[("STRATA_LOG__LEVEL", level)]);
+        assert!(message.contains("`log.level`") && message.contains("warn"), "{message}");
+    }
+    for url in ["", "ftp://a/b", "s3://", "s3:///a", "memory://a", "file://relative/a"] {
+        let message = refused("", &[("STRATA_STORE__URL", url)]);
+        assert!(message.contains("`store.url`") && message.contains("s3://bucket/prefix"), "{message}");
+    }
+    for url in ["", "mysql://a/b", "sqlite://", "postgres:", "postgres:a", "catalog.sqlite"] {
+        let message = refused("", &[("STRATA_CATALOG__URL", url)]);
+        assert!(message.contains("`catalog.url`") && message.contains("postgres://user"), "{message}");
+    }
+    assert!(refused("[data]\ndirectory = \"\"\n", &[]).contains("`data.directory`"));
+    let config = load("[log]\nformat = \"json\"\nlevel = \"warn,strata::query=debug\"\n", &[]);
+    let level = config.log.level.as_ref().map(|level| level.as_str());
+    assert_eq!((config.log.format, level), (LogFormat::Json, Some("warn,strata::query=debug")));
+    assert!(refused("[log]\nformat = \"JSON\"\n", &[]).ends_with("`log.format`: \"JSON\" is neither text nor json"));
+}
+
+#[test]
+fn the_options_of_a_store_must_fit_together() {
+    let lonely = refused("", &[("STRATA_STORE__ACCESS_KEY_ID", "a")]);
+    assert!(lonely.ends_with("`store.access_key_id`: store.secret_access_key must be given with it"), "{lonely}");
+    let plain = refused("[store]\nendpoint = \"http://127.0.0.1:9000\"\n", &[]);
+    assert!(plain.ends_with("`store.endpoint`: plain http needs store.allow_http = true"), "{plain}");
+    load("[store]\nendpoint = \"http://127.0.0.1:9000\"\nallow_http = true\n", &[]);
+}
+
+#[test]
+fn secrets_are_in_no_message_and_in_no_debug_output() {
+    // Digits alone are still text in the environment.
+    let environment = [
+        ("STRATA_STORE__ACCESS_KEY_ID", "key"),
+        ("STRATA_STORE__SECRET_ACCESS_KEY", "20406080"),
+        ("STRATA_CATALOG__URL", "postgres://strata:hunter2@db/strata?password=hunter2"),
+    ];
+    let config = load("", &environment);
+    assert_eq!(config.store.secret_access_key.as_ref().map(|secret| secret.expose()), Some("20406080"));
+    assert!(config.catalog_url().contains("hunter2"));
+    let printed = format!("{config:?}");
+    assert!(!printed.contains("20406080") && !printed.contains("hunter2"), "{printed}");
+
+    let socket = load("", &[("STRATA_CATALOG__URL", "postgres:///strata?password=hunter2")]);
+    assert!(!format!("{socket:?}").contains("hunter2"));
+
+    let number = refused("[store]\naccess_key_id = \"a\"\nsecret_access_key = 20406080\n", &[]);
+    assert!(number.contains("`store.secret_access_key`") && !number.contains("20406080"), "{number}");
+    let url = refused("", &[("STRATA_CATALOG__URL", "postgres://strata:hunter2@db:port/strata")]);
+    assert!(url.contains("`catalog.url`") && !url.contains("hunter2"), "{url}");
+    let syntax = refused("[store]\nsecret_access_key = \"20406080\" x\n", &[]);
+    assert!(syntax.contains("line 2") && !syntax.contains("20406080"), "{syntax}");
+}
+
+#[test]
+fn only_a_file_that_was_asked_for_must_exist() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("none.toml");
+    let sources = |file| ConfigSources { file, ..ConfigSources::default() };
+    assert_eq!(Config::load(&sources(ConfigFile::IfPresent(path.clone()))).ok(), Some(Config::default()));
+    let error = Config::load(&sources(ConfigFile::Required(path))).expect_err("the file is missing");
+    assert!(matches!(error, ConfigError::Read { .. }) && error.to_string().contains("none.toml"), "{error}");
+}
+
+#[test]
+fn the_defaults_of_catalog_and_store_follow_the_data_directory_to_the_letter() {
+    let mut config = Config::default();
+    config.data.directory = "/tmp/50% off?/#1".into();
+    assert_eq!(config.catalog_url(), "sqlite:///tmp/50% off?/#1/catalog.sqlite");
+    assert_eq!(config.store_url(), "/tmp/50% off?/#1/store");
+}
+
+#[test]
+fn every_option_can_be_set_by_its_environment_variable() {
+    for option in Config::options() {
+        let name = option.environment_variable();
+        assert!(!option.about.is_empty() && option.about.ends_with('.'), "{name}: {:?}", option.about);
+        if let Some(default) = &option.default {
+            assert_eq!(load("", &[(&name, default)]), Config::default(), "{name}={default}");
+        }
+    }
+}
+
+#[test]
+fn the_readme_has_the_table_of_options() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(path).expect("README.md");
+    let (begin, end) = ("<!-- configuration:begin -->\n", "<!-- configuration:end -->");
+    let table = readme.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map(|(table, _)| table.trim());
+    let expected = markdown_table();
+    assert_eq!(table, Some(expected.trim()), "README.md, between {} and {end}, should be:\n\n{expected}", begin.trim());
+}

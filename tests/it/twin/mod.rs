@@ -1,0 +1,9 @@
+//! The naive twin of `strata::document`: the same rules over a tree of values, written to be obviously right, slow, and
+//! independent of the code it checks. [`hostile`] generates what to compare them over.
+
+pub mod hostile;
+pub mod number;
+pub mod rules;
+pub mod value;
+
+pub use value::Value;
