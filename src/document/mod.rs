@@ -10,6 +10,7 @@
 //! | clean and choose fields | [`denull`], [`Projection`] |
 //! | reshape | [`flatten`], [`flatten_cells`], [`Flattener`], [`pretty_into`], [`write_string`] |
 //! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`canonical_form`], [`canonical_hash`] |
+//! | sort | [`write_order`] |
 //!
 //! Objects and arrays nest at most [`MAX_DEPTH`] levels, and no function recurses deeper than that.
 
@@ -22,6 +23,7 @@ mod flatten;
 mod fold;
 mod keys;
 mod number;
+mod order;
 mod predicate;
 mod pretty;
 mod project;
@@ -38,6 +40,9 @@ pub use error::DocumentError;
 pub use flatten::{Cell, Flattener, flatten, flatten_cells};
 pub use fold::{fold, fold_into, fold_text_into};
 pub use number::NumericValue;
+pub use order::{
+    ordered_bits, write_order, write_order_boolean, write_order_double, write_order_number, write_order_string,
+};
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
 pub use pretty::pretty_into;
 pub use project::Projection;

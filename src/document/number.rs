@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::hash::Hash;
 
 use super::canonicalize::number_end;
+use super::order::WITHIN;
 
 /// A number by its value: `1`, `1.0` and `10e-1` are equal, and so are `0` and `-0`; `9007199254740993` is not
 /// `9007199254740992`; `1e400` is infinite and above every integer.
@@ -109,6 +110,24 @@ impl NumericValue {
         match self.0 {
             Form::Integer(integer) => Some(integer),
             _ => None,
+        }
+    }
+
+    /// Appends bytes that order integers too far from their double for a remainder: among themselves by value, and
+    /// around [`WITHIN`], which stands for all that have one.
+    pub(super) fn write_long_order(&self, out: &mut Vec<u8>) {
+        let Form::Long { negative, digits } = &self.0 else { return };
+        let double = self.double();
+        // The integers of an infinite double all lie on its near side.
+        let above = if double.is_infinite() { *negative } else { self > &NumericValue::from_double(double) };
+        out.push(if above { WITHIN + 1 } else { WITHIN - 1 });
+        let start = out.len();
+        out.extend_from_slice(&(digits.len() as u64).to_be_bytes());
+        out.extend_from_slice(digits.as_bytes());
+        if *negative {
+            for byte in &mut out[start..] {
+                *byte = !*byte;
+            }
         }
     }
 

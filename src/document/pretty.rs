@@ -14,7 +14,7 @@ const STRIDE_BYTES: usize = 32;
 pub fn pretty_into(document: &[u8], indent_levels: usize, out: &mut Vec<u8>) {
     // Enough for usual documents; grown where it is not.
     let guess_bytes = document.len() + document.len() / 2 + 8 * STRIDE_BYTES;
-    let mut writer = Writer { at: out.len(), out };
+    let mut writer = Writer { start: out.len(), at: out.len(), out };
     writer.make_room(guess_bytes);
     let mut level = indent_levels;
     let mut strings = StringState::default();
@@ -83,6 +83,8 @@ impl Indent {
 
 /// Writes over memory that is there already, so that each small step is a move and not a call.
 struct Writer<'o> {
+    /// Where this document begins in `out`.
+    start: usize,
     /// Longer than what is written by at least a stride.
     out: &'o mut Vec<u8>,
     at: usize,
@@ -94,8 +96,8 @@ impl Writer<'_> {
     fn make_room(&mut self, length: usize) {
         let needed = self.at + length + 2 * STRIDE_BYTES;
         if self.out.len() < needed {
-            let doubled = self.at + self.at / 2;
-            self.out.resize(needed.max(doubled), 0);
+            // Growth follows this document alone: what stands before it in `out` may be a hundred times as long.
+            self.out.resize(needed + (self.at - self.start) / 2, 0);
         }
     }
 

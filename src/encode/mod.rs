@@ -1,13 +1,36 @@
 //! Documents to the bytes of an answer, one file per format.
 //!
+//! | format | written by | needs the columns first |
+//! |---|---|---|
+//! | json, jsonl, xml | [`text_encoder`] | no |
+//! | csv, tsv | [`text_encoder`] | yes |
+//! | parquet | [`BatchBuilder`], then [`ParquetStream`] | yes |
+//!
 //! An encoder writes entity by entity, so that a body can be streamed and its parts encoded apart: it keeps no
-//! state between entities, and is told whether an entity is the first.
+//! state between entities that changes what it writes, and is told whether an entity is the first.
+//! Entities are canonical documents, not flattened; the columns of a table come from a [`ColumnsBuilder`].
 
+mod columns;
 mod count;
+mod delimited;
+mod error;
+mod flattened;
 mod json;
 mod jsonl;
+mod parquet;
+mod pool;
+mod row;
+mod shape;
+mod tag;
+mod xml;
+mod xml_names;
 
+pub use columns::{Columns, ColumnsBuilder, TooManyColumns};
 pub use count::count;
+pub use error::EncodeError;
+pub use parquet::{BatchBuilder, ParquetStream};
+
+use std::sync::Arc;
 
 use crate::model::request::{Format, ReadRequest};
 
@@ -23,11 +46,21 @@ pub trait Encode: Send + Sync {
     fn end(&self, empty: bool, out: &mut Vec<u8>);
 }
 
-/// The encoder of a request's format.
-pub fn encoder(request: &ReadRequest) -> Box<dyn Encode> {
-    match request.format {
-        Format::Json if request.pretty => Box::new(json::Pretty),
-        Format::Json => Box::new(json::Compact),
-        Format::Jsonl => Box::new(jsonl::Jsonl),
-    }
+/// The encoder of a request's format; `None` for Parquet, which is not text.
+///
+/// `columns` are those of the answer, for a table ([`Format::is_table`]); without them it has the column `_source`.
+pub fn text_encoder(request: &ReadRequest, columns: Option<Arc<Columns>>) -> Option<Box<dyn Encode>> {
+    Some(match request.format {
+        Format::Json if request.pretty => flattened_if(request.flatten, json::Pretty),
+        Format::Json => flattened_if(request.flatten, json::Compact),
+        Format::Jsonl => flattened_if(request.flatten, jsonl::Jsonl),
+        Format::Xml => flattened_if(request.flatten, xml::Xml::default()),
+        Format::Csv => Box::new(delimited::Delimited::csv(columns.unwrap_or_default())),
+        Format::Tsv => Box::new(delimited::Delimited::tsv(columns.unwrap_or_default())),
+        Format::Parquet => return None,
+    })
+}
+
+fn flattened_if<E: Encode + 'static>(flatten: bool, encoder: E) -> Box<dyn Encode> {
+    if flatten { Box::new(flattened::Flattened::new(encoder)) } else { Box::new(encoder) }
 }

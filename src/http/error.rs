@@ -75,7 +75,8 @@ impl HttpError {
                     ParameterError::NameNotUtf8 { .. }
                     | ParameterError::ValueNotUtf8 { .. }
                     | ParameterError::GivenTwice { .. }
-                    | ParameterError::Invalid { .. } => StatusCode::BAD_REQUEST,
+                    | ParameterError::Invalid { .. }
+                    | ParameterError::TooManyItems { .. } => StatusCode::BAD_REQUEST,
                 };
                 (status, format!("Invalid query: {error}."))
             }
@@ -144,6 +145,13 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
         ReadError::AltNotFound(version) => {
             (StatusCode::NOT_FOUND, format!("Version {version} of this dataset has no alternate."))
         }
+        ReadError::TooManyColumns { limit } => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "The table would have more than {limit} columns. Choose fewer fields with keep_field, or a format that is \
+                 not a table: json, jsonl or xml."
+            ),
+        ),
         ReadError::Timeout { seconds } => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("The query was stopped after {seconds} s. A narrower query may finish in time."),
@@ -169,7 +177,8 @@ pub(super) fn log_read_error(error: &ReadError) {
         | ReadError::Forbidden
         | ReadError::Frozen
         | ReadError::VersionNotFound(_)
-        | ReadError::AltNotFound(_) => {}
+        | ReadError::AltNotFound(_)
+        | ReadError::TooManyColumns { .. } => {}
         ReadError::Timeout { .. } | ReadError::OutOfMemory => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
         }
@@ -231,6 +240,9 @@ mod tests {
             check(ReadError::VersionNotFound(selector), 404, text);
         }
         check(ReadError::AltNotFound(VersionNumber::new(4)), 404, "Version 4 of this dataset has no alternate.");
+        let text = "The table would have more than 10000 columns. Choose fewer fields with keep_field, or a format that \
+                    is not a table: json, jsonl or xml.";
+        check(ReadError::TooManyColumns { limit: 10_000 }, 400, text);
         let text = "The query was stopped after 30 s. A narrower query may finish in time.";
         check(ReadError::Timeout { seconds: 30 }, 503, text);
     }

@@ -9,10 +9,14 @@
 use axum::{
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderName, HeaderValue, Method, Uri, header::CONTENT_TYPE},
+    http::{
+        HeaderName, HeaderValue, Method, Uri,
+        header::{CONTENT_DISPOSITION, CONTENT_TYPE},
+    },
     response::{IntoResponse, Response},
 };
 use futures::{StreamExt, future, stream};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     auth::authorization,
@@ -21,7 +25,10 @@ use super::{
     path,
 };
 use crate::{
-    model::request::ReadRequest,
+    model::{
+        request::{Format, ReadRequest},
+        version::VersionNumber,
+    },
     service::{Answer, AnswerBody, App, ReadError, ReadTarget},
 };
 
@@ -30,6 +37,9 @@ const X_DATASET_VERSION: HeaderName = HeaderName::from_static("x-dataset-version
 const X_DATASET_ALT: HeaderName = HeaderName::from_static("x-dataset-alt");
 const X_TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
 const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-parameters");
+
+/// What a file name in the extended notation need not escape: the unreserved characters (RFC 8187).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What a request asks for, before anything is looked up.
 #[derive(Clone, Debug)]
@@ -51,8 +61,9 @@ pub async fn read(State(app): State<App>, request: Request) -> Response {
         Err(error) => return error.into_response(),
     };
     let authorization = authorization(request.headers());
+    let file = file_format(&parsed.request);
     let mut response = match app.read(&parsed.target, authorization, parsed.request).await {
-        Ok(answer) => respond(answer).await.unwrap_or_else(IntoResponse::into_response),
+        Ok(answer) => respond(answer, file).await.unwrap_or_else(IntoResponse::into_response),
         Err(error) => HttpError::Read(error).into_response(),
     };
     if let Some(names) = unknown_parameters_header(&parsed.unknown) {
@@ -73,12 +84,17 @@ pub fn parse(method: &Method, uri: &Uri) -> Result<ParsedRead, HttpError> {
     Ok(ParsedRead { target: path.target, request, unknown })
 }
 
-/// An answer as a response.
+/// The format of the file that an answer is offered as: tables are, a count never is.
+fn file_format(request: &ReadRequest) -> Option<Format> {
+    (request.format.is_table() && !request.count).then_some(request.format)
+}
+
+/// An answer as a response, offered as a file if `file` is a format.
 ///
 /// Waits for the first bytes of a streamed body, so that a file that cannot be read at all is still an error with a
 /// status. A failure after them is logged and ends the body with an error, on which the HTTP implementation cuts the
 /// connection: a cut body never looks whole.
-async fn respond(answer: Answer) -> Result<Response, HttpError> {
+async fn respond(answer: Answer, file: Option<Format>) -> Result<Response, HttpError> {
     let body = match answer.body {
         AnswerBody::Whole(bytes) => Body::from(bytes),
         AnswerBody::Stream(mut chunks) => match first_bytes(&mut chunks).await {
@@ -94,6 +110,8 @@ async fn respond(answer: Answer) -> Result<Response, HttpError> {
             }
         },
     };
+    let disposition =
+        file.and_then(|format| content_disposition(&answer.name_slug, answer.version, answer.alt, format));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
@@ -104,7 +122,26 @@ async fn respond(answer: Answer) -> Result<Response, HttpError> {
     if let Ok(version) = HeaderValue::try_from(format!("v{}", answer.version)) {
         headers.insert(X_DATASET_VERSION, version);
     }
+    if let Some(disposition) = disposition {
+        headers.insert(CONTENT_DISPOSITION, disposition);
+    }
     Ok(response)
+}
+
+/// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate (decisions, section 4).
+///
+/// A header's text is ASCII by rights: a slug that is not stands there as UTF-8, which many clients show as it is, and
+/// once more in the extended notation (RFC 6266), which the others understand and all prefer. `None` if a header
+/// cannot hold the slug, which no slug that was made from a name does: it has no control characters and no `"`.
+fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> Option<HeaderValue> {
+    let alt = if alt { "-alt" } else { "" };
+    let file_name = format!("{name_slug}-v{version}{alt}.{}", format.name());
+    let mut value = format!("attachment; filename=\"{file_name}\"");
+    if !file_name.is_ascii() {
+        value.push_str("; filename*=UTF-8''");
+        value.extend(utf8_percent_encode(&file_name, ESCAPED));
+    }
+    HeaderValue::from_bytes(value.as_bytes()).ok()
 }
 
 /// The first chunk that holds anything.
@@ -125,7 +162,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::model::{ids::DatasetId, version::VersionNumber};
+    use crate::model::ids::DatasetId;
 
     type Chunk = Result<Bytes, ReadError>;
 
@@ -138,16 +175,20 @@ mod tests {
     }
 
     async fn response(body: AnswerBody) -> Result<Response, HttpError> {
-        respond(Answer {
+        response_as(None, body).await
+    }
+
+    async fn response_as(file: Option<Format>, body: AnswerBody) -> Result<Response, HttpError> {
+        let answer = Answer {
             dataset_id: DatasetId::new(7),
             name_slug: "world".to_owned(),
             version: VersionNumber::new(12),
             alt: true,
             total: 250,
-            content_type: "application/json",
+            content_type: file.unwrap_or(Format::Json).content_type(),
             body,
-        })
-        .await
+        };
+        respond(answer, file).await
     }
 
     /// The chunks of the body, up to its first error.
@@ -175,6 +216,45 @@ mod tests {
         assert_eq!(headers, expected);
         assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(2));
         assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "[]");
+    }
+
+    #[test]
+    fn tables_are_files_and_counts_are_not() {
+        for format in Format::ALL {
+            let request = ReadRequest { format, ..ReadRequest::default() };
+            assert_eq!(file_format(&request), format.is_table().then_some(format));
+            assert_eq!(file_format(&ReadRequest { count: true, ..request }), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_has_a_name() {
+        for (format, file_name) in [
+            (Format::Csv, "world-v12-alt.csv"),
+            (Format::Tsv, "world-v12-alt.tsv"),
+            (Format::Parquet, "world-v12-alt.parquet"),
+        ] {
+            let body = AnswerBody::Whole(Bytes::from_static(b"x"));
+            let response = response_as(Some(format), body).await.expect("an answer");
+            let expected = format!("attachment; filename=\"{file_name}\"");
+            assert_eq!(response.headers()[CONTENT_DISPOSITION], expected.as_str());
+            assert_eq!(response.headers()[CONTENT_TYPE], format.content_type());
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_ascii_is_given_twice() {
+        let check = |slug, alt, expected: &str| {
+            let value = content_disposition(slug, VersionNumber::new(3), alt, Format::Csv).expect("a header");
+            assert_eq!(value.as_bytes(), expected.as_bytes());
+        };
+        check("world-countries", false, r#"attachment; filename="world-countries-v3.csv""#);
+        check(
+            "köln-東京",
+            true,
+            "attachment; filename=\"köln-東京-v3-alt.csv\"; \
+             filename*=UTF-8''k%C3%B6ln-%E6%9D%B1%E4%BA%AC-v3-alt.csv",
+        );
     }
 
     #[tokio::test]

@@ -9,17 +9,29 @@ pub enum Format {
     Json,
     /// One compact entity per line, `application/x-ndjson`.
     Jsonl,
+    /// A header and one row per flattened entity, `text/csv`.
+    Csv,
+    /// As CSV, with tabs, `text/tab-separated-values`.
+    Tsv,
+    /// One element per entity, `application/xml`.
+    Xml,
+    /// Flattened columns of text, `application/octet-stream`.
+    Parquet,
 }
 
 impl Format {
     /// Every format, in the order in which documentation lists them.
-    pub const ALL: [Format; 2] = [Format::Json, Format::Jsonl];
+    pub const ALL: [Format; 6] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv, Format::Xml, Format::Parquet];
 
     /// The name in a URL, which is also the file name extension.
     pub fn name(self) -> &'static str {
         match self {
             Format::Json => "json",
             Format::Jsonl => "jsonl",
+            Format::Csv => "csv",
+            Format::Tsv => "tsv",
+            Format::Xml => "xml",
+            Format::Parquet => "parquet",
         }
     }
 
@@ -28,7 +40,16 @@ impl Format {
         match self {
             Format::Json => "application/json",
             Format::Jsonl => "application/x-ndjson",
+            Format::Csv => "text/csv",
+            Format::Tsv => "text/tab-separated-values",
+            Format::Xml => "application/xml",
+            Format::Parquet => "application/octet-stream",
         }
+    }
+
+    /// Whether a body is a table: entities are flattened, and it is offered as a file.
+    pub fn is_table(self) -> bool {
+        matches!(self, Format::Csv | Format::Tsv | Format::Parquet)
     }
 }
 
@@ -41,17 +62,58 @@ pub struct PathValue {
     pub value: String,
 }
 
+/// How several keywords combine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KeywordsMode {
+    /// Any keyword is enough.
+    #[default]
+    Or,
+    /// All keywords are needed, in whatever fields.
+    And,
+}
+
+/// `sort`: one top-level field and a direction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sort {
+    /// The field's name, dots and all.
+    pub field: String,
+    /// Whether the order is reversed. What cannot be sorted comes last all the same.
+    pub descending: bool,
+}
+
 /// The parameters of a read, with defaults applied. Fields stand in the specification's processing order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReadRequest {
+    /// `include_source`.
+    pub include_source: bool,
+    /// `denull`.
+    pub denull: bool,
+    /// `keep_field`; empty keeps everything.
+    pub keep: Vec<Path>,
+    /// `drop_field`.
+    pub drop: Vec<Path>,
     /// `filter`: all must match.
     pub filters: Vec<PathValue>,
     /// `filter_contains`: all must match.
     pub filters_contain: Vec<PathValue>,
+    /// `keywords`, trimmed and none empty; none is no step.
+    pub keywords: Vec<String>,
+    /// `keywords_mode`.
+    pub keywords_mode: KeywordsMode,
+    /// `sort`.
+    pub sort: Option<Sort>,
+    /// `dedup`.
+    pub dedup: bool,
+    /// `dedup_key`; none is the whole entity without `_source`.
+    pub dedup_key: Vec<Path>,
+    /// `sample`.
+    pub sample: Option<u64>,
     /// `offset`: entities skipped.
     pub offset: u64,
     /// `limit`: most entities returned; `None` is all.
     pub limit: Option<u64>,
+    /// `flatten`; tables are flattened without it.
+    pub flatten: bool,
     /// `format`.
     pub format: Format,
     /// `pretty`: indented JSON.
@@ -65,10 +127,21 @@ pub struct ReadRequest {
 impl Default for ReadRequest {
     fn default() -> Self {
         ReadRequest {
+            include_source: true,
+            denull: false,
+            keep: Vec::new(),
+            drop: Vec::new(),
             filters: Vec::new(),
             filters_contain: Vec::new(),
+            keywords: Vec::new(),
+            keywords_mode: KeywordsMode::Or,
+            sort: None,
+            dedup: false,
+            dedup_key: Vec::new(),
+            sample: None,
             offset: 0,
             limit: None,
+            flatten: false,
             format: Format::Json,
             pretty: true,
             count: false,

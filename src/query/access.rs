@@ -1,38 +1,50 @@
 //! Deciding how a predicate is answered, apart from answering it.
 
-use super::predicate::{Comparison, Predicate};
+use super::predicate::{Compare, Comparison, Predicate};
 use crate::storage::StorageError;
 use crate::storage::layout::{Layout, SEPARATOR};
 use crate::storage::reader::VersionReader;
 
 /// How a predicate is answered over a version. Ordered by cost: cheaper ways run first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// From the leaf of this number.
     Leaf(usize),
-    /// By these bytes in the search text, which every match holds; what is found is verified in the documents.
-    Search(Vec<u8>),
+    /// From the search text, which decides.
+    Search,
+    /// From the search text; what it finds is verified in the documents.
+    SearchThenDocuments,
     /// From every document.
     Documents,
 }
 
 /// Chooses the access for a version.
 pub fn choose(layout: &Layout, predicate: &Predicate) -> Access {
-    if let Some(leaf) = layout.leaf(predicate.path().keys()) {
-        return Access::Leaf(leaf);
+    match predicate {
+        Predicate::Keywords(keywords) if keywords.sees_everything() => Access::Search,
+        Predicate::Keywords(_) => Access::SearchThenDocuments,
+        Predicate::Compare(compare) => match layout.leaf(compare.path().keys()) {
+            Some(leaf) => Access::Leaf(leaf),
+            None if needle(compare).is_some() => Access::SearchThenDocuments,
+            None => Access::Documents,
+        },
     }
-    let folded = predicate.folded();
-    match predicate.comparison() {
-        Comparison::Contains if folded.is_empty() => Access::Documents,
-        Comparison::Contains => Access::Search(folded.to_vec()),
+}
+
+/// What the search text of every entity that matches holds, if there is such a text.
+pub fn needle(compare: &Compare) -> Option<Vec<u8>> {
+    let folded = compare.folded();
+    match compare.comparison() {
+        Comparison::Contains if folded.is_empty() => None,
+        Comparison::Contains => Some(folded.to_vec()),
         // A number may be written in many ways, and a null has no text.
-        Comparison::Equal if predicate.number().is_some() || predicate.matches_null() => Access::Documents,
+        Comparison::Equal if compare.number().is_some() || compare.matches_null() => None,
         Comparison::Equal => {
             let mut whole = Vec::with_capacity(folded.len() + 2);
             whole.push(SEPARATOR);
             whole.extend_from_slice(folded);
             whole.push(SEPARATOR);
-            Access::Search(whole)
+            Some(whole)
         }
     }
 }
@@ -45,17 +57,20 @@ pub async fn may_match(
     reader: &VersionReader,
     row_group: usize,
     predicate: &Predicate,
-    access: &Access,
+    access: Access,
 ) -> Result<bool, StorageError> {
-    let (Access::Leaf(leaf), Comparison::Equal) = (access, predicate.comparison()) else { return Ok(true) };
-    if predicate.matches_null() && reader.holds_null(row_group, *leaf) {
+    let (Access::Leaf(leaf), Predicate::Compare(predicate)) = (access, predicate) else { return Ok(true) };
+    if predicate.comparison() != Comparison::Equal {
+        return Ok(true);
+    }
+    if predicate.matches_null() && reader.holds_null(row_group, leaf) {
         return Ok(true);
     }
     if let Some(number) = predicate.number()
-        && let Some((least, greatest)) = reader.number_range(row_group, *leaf)
+        && let Some((least, greatest)) = reader.number_range(row_group, leaf)
         && (least..=greatest).contains(&number.double())
     {
         return Ok(true);
     }
-    reader.may_hold_text(row_group, *leaf, predicate.folded()).await
+    reader.may_hold_text(row_group, leaf, predicate.folded()).await
 }

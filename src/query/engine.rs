@@ -122,6 +122,11 @@ impl Engine {
         self.shared.threads
     }
 
+    /// How long settling a selection may take.
+    pub fn timeout(&self) -> Duration {
+        self.shared.timeout
+    }
+
     /// Runs work on the engine's threads, so that it does not keep connections waiting. Dropping the handle
     /// stops the work at its next point of waiting.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {

@@ -51,7 +51,7 @@ impl<'a> Elements<'a> {
         self.texts(|values| contains(values, text))
     }
 
-    /// Elements whose number is `number`, by double and remainder.
+    /// Elements whose number is `number`, by double and remainder. A number without remainder equals only its own text.
     pub fn number_equals(&self, remainders: &Elements<'_>, number: &NumericValue) -> BooleanBuffer {
         let doubles = self.values.as_primitive::<Float64Type>();
         let (double, Some(remainder)) = (number.double(), number.remainder()) else {

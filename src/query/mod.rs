@@ -9,6 +9,7 @@
 //! 5. [`documents`] fetches the selected documents last, page by page.
 
 pub mod access;
+pub mod columns;
 pub mod documents;
 pub mod engine;
 mod error;
@@ -16,6 +17,7 @@ pub mod functions;
 pub mod kernels;
 pub mod pipeline;
 pub mod predicate;
+pub mod reshape;
 pub mod scan;
 pub mod selection;
 pub mod table;

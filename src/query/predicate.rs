@@ -1,8 +1,31 @@
-//! A condition on one path of an entity: prepared once per query, from the literals of its function call.
+//! Conditions on an entity, prepared once per query from the literals of their function calls.
 
+use std::fmt;
+use std::ops::ControlFlow;
+
+use super::reshape::{Reshape, ReshapeScratch};
 use crate::document::{self, ContainsNeedle, EqualNeedle, NumericValue, Scalar};
 use crate::model::path::Path;
-use std::ops::ControlFlow;
+use crate::model::request::KeywordsMode;
+
+/// A condition on an entity.
+#[derive(Clone, Debug)]
+pub enum Predicate {
+    /// `filter` or `filter_contains`.
+    Compare(Box<Compare>),
+    /// `keywords`.
+    Keywords(Keywords),
+}
+
+impl Predicate {
+    /// The rule itself, on the stored document: what every faster way must agree with.
+    pub fn matches(&self, document: &[u8]) -> bool {
+        match self {
+            Predicate::Compare(compare) => compare.matches(document),
+            Predicate::Keywords(keywords) => keywords.matches(document),
+        }
+    }
+}
 
 /// How a path's scalars are compared with the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,24 +36,26 @@ pub enum Comparison {
     Contains,
 }
 
-/// A condition on one path.
+/// A comparison of one path with a value.
 #[derive(Clone, Debug)]
-pub struct Predicate {
+pub struct Compare {
     comparison: Comparison,
     path: Path,
     value: String,
+    denull: bool,
     folded: Vec<u8>,
     number: Option<NumericValue>,
     equal: EqualNeedle,
     contains: ContainsNeedle,
 }
 
-impl Predicate {
-    /// Prepares a comparison of what `path` reaches with `value`.
-    pub fn new(comparison: Comparison, path: Path, value: &str) -> Predicate {
-        Predicate {
+impl Compare {
+    /// Prepares a comparison of what `path` reaches with `value`. With `denull`, nulls and empty strings are not there.
+    pub fn new(comparison: Comparison, path: Path, value: &str, denull: bool) -> Compare {
+        Compare {
             comparison,
             path,
+            denull,
             folded: document::fold(value).into_bytes(),
             number: NumericValue::parse(value),
             equal: EqualNeedle::new(value),
@@ -54,6 +79,11 @@ impl Predicate {
         &self.folded
     }
 
+    /// Whether an empty string is as good as missing.
+    pub fn ignores_empty(&self) -> bool {
+        self.denull
+    }
+
     /// The value as a number, where `filter` compares numbers.
     pub fn number(&self) -> Option<&NumericValue> {
         match self.comparison {
@@ -64,29 +94,98 @@ impl Predicate {
 
     /// Whether a null matches.
     pub fn matches_null(&self) -> bool {
-        self.comparison == Comparison::Equal && self.folded == b"null"
+        self.comparison == Comparison::Equal && self.folded == b"null" && !self.denull
     }
 
-    /// The rule itself, on the document: what every faster way must agree with.
-    pub fn matches(&self, document: &[u8]) -> bool {
+    fn matches(&self, document: &[u8]) -> bool {
         let mut found = false;
         document::reach(document, &self.path, |scalar: Scalar<'_>| {
-            found = match self.comparison {
-                Comparison::Equal => document::matches_equal(scalar, &self.equal),
-                Comparison::Contains => document::matches_contains(scalar, &self.contains),
+            let gone = match scalar {
+                Scalar::Null => true,
+                Scalar::String(text) => text.raw().is_empty(),
+                _ => false,
             };
+            found = !(self.denull && gone)
+                && match self.comparison {
+                    Comparison::Equal => document::matches_equal(scalar, &self.equal),
+                    Comparison::Contains => document::matches_contains(scalar, &self.contains),
+                };
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found
     }
 }
 
-impl std::fmt::Display for Predicate {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = match self.comparison {
-            Comparison::Equal => "filter",
-            Comparison::Contains => "filter_contains",
-        };
-        write!(formatter, "{name}={}:{}", self.path, self.value)
+/// A search for words in every scalar of what a reshaping leaves (decisions, section 3, rule 7).
+#[derive(Clone, Debug)]
+pub struct Keywords {
+    words: Vec<String>,
+    folded: Vec<Vec<u8>>,
+    needles: Vec<ContainsNeedle>,
+    mode: KeywordsMode,
+    reshape: Reshape,
+}
+
+impl Keywords {
+    /// Prepares a search. No word may be empty.
+    pub fn new(words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
+        Keywords {
+            folded: words.iter().map(|word| document::fold(word).into_bytes()).collect(),
+            needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(),
+            words,
+            mode,
+            reshape,
+        }
+    }
+
+    /// The words, folded.
+    pub fn folded(&self) -> &[Vec<u8>] {
+        &self.folded
+    }
+
+    /// How they combine.
+    pub fn mode(&self) -> KeywordsMode {
+        self.mode
+    }
+
+    /// Whether the search text decides: no field is hidden. What `denull` takes away holds no word.
+    pub fn sees_everything(&self) -> bool {
+        !self.reshape.hides_fields()
+    }
+
+    fn matches(&self, document: &[u8]) -> bool {
+        let mut scratch = ReshapeScratch::default();
+        let entity = self.reshape.apply(document, &mut scratch);
+        let mut missing: Vec<&ContainsNeedle> = self.needles.iter().collect();
+        let all = self.mode == KeywordsMode::And;
+        let mut found = false;
+        document::scalars(entity, |scalar| {
+            let before = missing.len();
+            missing.retain(|needle| !document::matches_contains(scalar, needle));
+            found = if all { missing.is_empty() } else { missing.len() < before };
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Predicate::Compare(compare) => {
+                let name = match compare.comparison {
+                    Comparison::Equal => "filter",
+                    Comparison::Contains => "filter_contains",
+                };
+                write!(formatter, "{name}={}:{}", compare.path, compare.value)
+            }
+            Predicate::Keywords(keywords) => {
+                let mode = match keywords.mode {
+                    KeywordsMode::Or => "or",
+                    KeywordsMode::And => "and",
+                };
+                write!(formatter, "keywords={} ({mode})", keywords.words.join(","))
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{ArrayRef, AsArray, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
@@ -28,11 +29,13 @@ use futures::{StreamExt, TryStreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::access::{self, Access};
+use super::columns::{self, SortLeaf};
 use super::documents::Pages;
 use super::error::through_engine;
 use super::kernels::{self, Elements};
-use super::predicate::{Comparison, Predicate};
-use super::table::{DOCUMENT, POSITION};
+use super::predicate::{Compare, Comparison, Predicate};
+use super::table::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
+use crate::model::request::KeywordsMode;
 use crate::storage::StorageError;
 use crate::storage::layout::{Kind, LeafColumn};
 use crate::storage::reader::VersionReader;
@@ -48,6 +51,9 @@ pub struct VersionScan {
     range: Range<u64>,
     /// Most entities given.
     fetch: Option<usize>,
+    /// Only what may be among the first of the order is wanted.
+    first: Option<Arc<First>>,
+    computed: Computed,
     threads: usize,
     properties: Arc<PlanProperties>,
 }
@@ -57,13 +63,14 @@ impl VersionScan {
     pub fn new(
         reader: VersionReader,
         schema: SchemaRef,
+        computed: Computed,
         predicates: Vec<Predicate>,
         fetch: Option<usize>,
         threads: usize,
     ) -> VersionScan {
         let mut predicates: Vec<(Access, Predicate)> =
             predicates.into_iter().map(|predicate| (access::choose(reader.layout(), &predicate), predicate)).collect();
-        predicates.sort_by(|(one, _), (other, _)| one.cmp(other));
+        predicates.sort_by_key(|(access, _)| *access);
         let ordering = schema.index_of(POSITION).ok().map(|index| {
             let position: Arc<dyn PhysicalExpr> = Arc::new(Column::new(POSITION, index));
             [PhysicalSortExpr::new(position, SortOptions { descending: false, nulls_first: false })]
@@ -81,9 +88,17 @@ impl VersionScan {
             schema,
             predicates: predicates.into(),
             fetch,
+            first: None,
+            computed,
             threads: threads.max(1),
             properties: Arc::new(properties),
         }
+    }
+
+    /// The same scan without rows that cannot be among the first `most` of the order; others may be there, too.
+    pub fn with_first(&self, most: usize) -> VersionScan {
+        let first = self.computed.order.is_some().then(|| Arc::new(First::new(most)));
+        VersionScan { first, ..self.clone() }
     }
 
     /// The plan that gives the rows of this scan from the `skip`-th on, `fetch` at most.
@@ -120,7 +135,7 @@ impl VersionScan {
 
     /// The row groups that the range touches.
     fn row_groups(&self) -> Range<usize> {
-        if self.range.is_empty() {
+        if self.range.is_empty() || self.fetch == Some(0) {
             return 0..0;
         }
         self.reader.row_group_of(self.range.start)..self.reader.row_group_of(self.range.end - 1) + 1
@@ -131,14 +146,20 @@ impl VersionScan {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
         let rows = self.rows(row_group);
-        let selected = self.select(row_group, rows).await.map_err(through_engine)?;
+        let mut selected = self.select(row_group, rows).await.map_err(through_engine)?;
+        if let (Some(first), Some(order)) = (&self.first, &self.computed.order) {
+            let leaf = SortLeaf::open(&self.reader, row_group, order).await.map_err(through_engine)?;
+            if let Some(ranks) = leaf.map(|leaf| leaf.ranks(order)).filter(|ranks| !ranks.undecided) {
+                selected = Rows::List(first.among(&selected, &ranks.ranks));
+            }
+        }
         self.batch(row_group, &selected).await
     }
 
     async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<Rows, StorageError> {
         let mut selected = Rows::Range(rows);
         for (access, predicate) in self.predicates.iter() {
-            if !access::may_match(&self.reader, row_group, predicate, access).await? {
+            if !access::may_match(&self.reader, row_group, predicate, *access).await? {
                 return Ok(Rows::Range(0..0));
             }
         }
@@ -147,20 +168,19 @@ impl VersionScan {
             if selected.is_empty() {
                 return Ok(selected);
             }
-            match access {
-                Access::Leaf(leaf) => {
-                    let answer = self.by_leaf(row_group, *leaf, predicate).await?;
-                    if !answer.exact {
+            match (access, predicate) {
+                (Access::Leaf(leaf), Predicate::Compare(compare)) => {
+                    selected = selected.and(self.by_leaf(row_group, *leaf, compare).await?);
+                }
+                (Access::Search | Access::SearchThenDocuments, _) => {
+                    if let Some(rows) = self.by_search(row_group, predicate).await? {
+                        selected = selected.and(rows);
+                    }
+                    if *access != Access::Search {
                         unverified.push(predicate);
                     }
-                    selected = selected.and(answer.rows);
                 }
-                Access::Search(needle) => {
-                    let texts = self.reader.search(row_group).await?;
-                    selected = selected.and(kernels::contains(texts.as_binary(), needle));
-                    unverified.push(predicate);
-                }
-                Access::Documents => unverified.push(predicate),
+                _ => unverified.push(predicate),
             }
         }
         if unverified.is_empty() {
@@ -169,35 +189,55 @@ impl VersionScan {
         self.verify(row_group, selected, &unverified).await
     }
 
+    /// Rows whose search text holds what every match holds; `None` when that is nothing.
+    async fn by_search(&self, row_group: usize, predicate: &Predicate) -> Result<Option<BooleanBuffer>, StorageError> {
+        let texts = self.reader.search(row_group).await?;
+        let texts = texts.as_binary();
+        Ok(match predicate {
+            Predicate::Compare(compare) => access::needle(compare).map(|needle| kernels::contains(texts, &needle)),
+            Predicate::Keywords(keywords) => {
+                keywords.folded().iter().map(|word| kernels::contains(texts, word)).reduce(|one, other| match keywords
+                    .mode()
+                {
+                    KeywordsMode::Or => &one | &other,
+                    KeywordsMode::And => &one & &other,
+                })
+            }
+        })
+    }
+
     /// Rows that match by a leaf.
-    async fn by_leaf(&self, row_group: usize, leaf: usize, predicate: &Predicate) -> Result<LeafAnswer, StorageError> {
+    async fn by_leaf(&self, row_group: usize, leaf: usize, compare: &Compare) -> Result<BooleanBuffer, StorageError> {
         let missing = || StorageError::Layout(format!("leaf {leaf} has no text"));
         let text = self.reader.leaf(row_group, leaf, LeafColumn::Text).await?.ok_or_else(missing)?;
         let text = Elements::of(&text);
-        if predicate.comparison() == Comparison::Contains {
-            return Ok(LeafAnswer::exact(text.rows(text.text_contains(predicate.folded()))));
+        let folded = compare.folded();
+        let without_empty = folded.is_empty() && compare.ignores_empty();
+        if compare.comparison() == Comparison::Contains {
+            let mut elements = text.text_contains(folded);
+            if without_empty {
+                elements = &elements & &!&text.text_equals(b"");
+            }
+            return Ok(text.rows(elements));
         }
-        let mut elements = text.text_equals(predicate.folded());
-        let mut exact = true;
-        if let Some(number) = predicate.number()
+        let mut elements = text.text_equals(folded);
+        if without_empty {
+            elements = BooleanBuffer::new_unset(elements.len());
+        }
+        if let Some(number) = compare.number()
             && let Some(doubles) = self.reader.leaf(row_group, leaf, LeafColumn::Number).await?
             && let Some(remainders) = self.reader.leaf(row_group, leaf, LeafColumn::Remainder).await?
         {
-            if number.remainder().is_some() {
-                let equal = Elements::of(&doubles).number_equals(&Elements::of(&remainders), number);
-                elements = &elements | &equal;
-            } else if let Some(kinds) = self.reader.leaf(row_group, leaf, LeafColumn::Kind).await? {
-                elements = &elements | &Elements::of(&kinds).kind_is(Kind::LongInteger);
-                exact = false;
-            }
+            let equal = Elements::of(&doubles).number_equals(&Elements::of(&remainders), number);
+            elements = &elements | &equal;
         }
-        if predicate.matches_null()
+        if compare.matches_null()
             && self.reader.holds_null(row_group, leaf)
             && let Some(kinds) = self.reader.leaf(row_group, leaf, LeafColumn::Kind).await?
         {
             elements = &elements | &Elements::of(&kinds).kind_is(Kind::Null);
         }
-        Ok(LeafAnswer { rows: text.rows(elements), exact })
+        Ok(text.rows(elements))
     }
 
     /// The selected rows whose documents match, no more than are asked for.
@@ -242,7 +282,15 @@ impl VersionScan {
                     }
                     Arc::new(documents.finish())
                 }
-                other => return internal_err!("a version has no column {other}"),
+                computed => {
+                    let rows: Vec<usize> = selected.iter().collect();
+                    match (computed, &self.computed.order, &self.computed.group) {
+                        (ORDER, Some(spec), _) => columns::order(&self.reader, row_group, &rows, spec).await,
+                        (GROUP, _, Some(spec)) => columns::group(&self.reader, row_group, &rows, spec).await,
+                        _ => return internal_err!("a version has no column {computed}"),
+                    }
+                    .map_err(through_engine)?
+                }
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(selected.len()));
@@ -250,16 +298,40 @@ impl VersionScan {
     }
 }
 
-/// What a leaf says of a predicate.
-struct LeafAnswer {
-    rows: BooleanBuffer,
-    /// Whether every row that is selected matches; otherwise the documents decide.
-    exact: bool,
+/// What may be among the first of an order, over all row groups: the worst rank that still may, lowered as ranks come.
+struct First {
+    most: usize,
+    /// Rows of a higher rank are out.
+    bound: AtomicU64,
 }
 
-impl LeafAnswer {
-    fn exact(rows: BooleanBuffer) -> LeafAnswer {
-        LeafAnswer { rows, exact: true }
+impl First {
+    fn new(most: usize) -> First {
+        First { most, bound: AtomicU64::new(u64::MAX) }
+    }
+
+    /// The rows that may be among the first, ascending. Of each rank either all or none.
+    fn among(&self, selected: &Rows, ranks: &[u64]) -> Vec<usize> {
+        let bound = self.bound.load(Ordering::Relaxed);
+        let mut rows: Vec<usize> = selected.iter().filter(|row| ranks[*row] <= bound).collect();
+        if rows.len() <= self.most || self.most == 0 {
+            return rows;
+        }
+        let mut least: Vec<u64> = rows.iter().map(|row| ranks[*row]).collect();
+        let (_, bound, _) = least.select_nth_unstable(self.most - 1);
+        let bound = *bound;
+        self.bound.fetch_min(bound, Ordering::Relaxed);
+        if bound == u64::MAX {
+            // What comes last keeps the order of positions: no more of it than all that is wanted.
+            let mut last = 0;
+            rows.retain(|row| {
+                last += usize::from(ranks[*row] == bound);
+                ranks[*row] < bound || last <= self.most
+            });
+        } else {
+            rows.retain(|row| ranks[*row] <= bound);
+        }
+        rows
     }
 }
 
@@ -335,10 +407,14 @@ impl DisplayAs for VersionScan {
         if let Some(fetch) = self.fetch {
             write!(formatter, ", fetch={fetch}")?;
         }
+        if let Some(first) = &self.first {
+            write!(formatter, ", first={}", first.most)?;
+        }
         for (access, predicate) in self.predicates.iter() {
             match access {
                 Access::Leaf(leaf) => write!(formatter, ", {predicate} by leaf {leaf}")?,
-                Access::Search(_) => write!(formatter, ", {predicate} by search text")?,
+                Access::Search => write!(formatter, ", {predicate} by search text")?,
+                Access::SearchThenDocuments => write!(formatter, ", {predicate} by search text and documents")?,
                 Access::Documents => write!(formatter, ", {predicate} by documents")?,
             }
         }

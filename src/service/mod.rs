@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`app`](App) | opening all parts from the configuration |
 //! | [`read`] | a read of a version: resolve, select, encode |
+//! | `body` | the selected entities to the bytes of an answer |
 //! | [`import`] | a source to a new version of a dataset |
 //! | [`accounts`] | users and their tokens |
 //! | [`demo`] | the fixtures, loaded for a demo owner |
 
 mod accounts;
 mod app;
+mod body;
 mod demo;
 mod import;
 mod read;

@@ -1,26 +1,23 @@
 //! A read of a version.
 //!
 //! Steps: resolve the dataset and version; settle the selection on the query engine; encode the selected
-//! documents in parts, a few at once, in order. An answer of one part is whole; others are streamed.
+//! documents ([`super::body`]).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
 use object_store::path::Path as ObjectPath;
 
-use super::App;
+use super::{App, body};
 use crate::catalog::CatalogError;
-use crate::encode::{self, Encode};
+use crate::encode::{self, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::query::QueryError;
-use crate::query::documents::{self, Unit};
 use crate::query::engine::Outcome;
-use crate::query::selection::Selection;
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
@@ -102,6 +99,12 @@ pub enum ReadError {
     /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
+    /// A table of the answer would have more columns than `limits.columns`.
+    #[error("the table would have more than {limit} columns")]
+    TooManyColumns {
+        /// The limit.
+        limit: usize,
+    },
     /// The version cannot be read.
     #[error("the version cannot be read")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -116,6 +119,12 @@ impl From<CatalogError> for ReadError {
 impl From<StorageError> for ReadError {
     fn from(error: StorageError) -> ReadError {
         ReadError::Unreadable(Box::new(error))
+    }
+}
+
+impl From<TooManyColumns> for ReadError {
+    fn from(error: TooManyColumns) -> ReadError {
+        ReadError::TooManyColumns { limit: error.limit }
     }
 }
 
@@ -167,7 +176,7 @@ impl App {
             }
             Outcome::Selection(selection) => {
                 let total = selection.len();
-                let body = self.encode(reader, selection, &request).await?;
+                let body = body::body(self, reader, selection, &request).await?;
                 Ok(answer(total, request.format.content_type(), body))
             }
         }
@@ -181,72 +190,6 @@ impl App {
         };
         let path = ObjectPath::from(file.path.as_str());
         Ok(VersionReader::open(self.store(), &path, file.size_bytes, self.cache()).await?)
-    }
-
-    async fn encode(
-        &self,
-        reader: VersionReader,
-        selection: Selection,
-        request: &ReadRequest,
-    ) -> Result<AnswerBody, ReadError> {
-        let encoder: Arc<dyn Encode> = encode::encoder(request).into();
-        let mut units = documents::units(&reader, selection.len());
-        let first = units.next();
-        let second = units.next();
-        let parts = Arc::new(Parts { reader, selection, encoder });
-        let Some(second) = second else {
-            let work = async move {
-                let mut body = Vec::new();
-                let empty = first.is_none();
-                parts.encoder.begin(empty, &mut body);
-                if let Some(unit) = first {
-                    parts.encode(&unit, &mut body).await?;
-                }
-                parts.encoder.end(empty, &mut body);
-                Ok::<Bytes, ReadError>(body.into())
-            };
-            let body = self.engine().spawn(work).await.map_err(QueryError::from)??;
-            return Ok(AnswerBody::Whole(body));
-        };
-        let engine = self.engine().clone();
-        let threads = engine.threads();
-        let last = parts.clone();
-        let middle = stream::iter(first.into_iter().chain([second]).chain(units))
-            .map(move |unit| {
-                let parts = parts.clone();
-                engine.spawn(async move {
-                    let mut bytes = Vec::new();
-                    // With the first entities, so that a version that cannot be read at all is still an error.
-                    if unit.places.start == 0 {
-                        parts.encoder.begin(false, &mut bytes);
-                    }
-                    parts.encode(&unit, &mut bytes).await.map(|()| Bytes::from(bytes))
-                })
-            })
-            .buffered(threads)
-            .map(|part| part.map_err(|error| ReadError::from(QueryError::from(error))).and_then(|part| part));
-        let mut end = Vec::new();
-        last.encoder.end(false, &mut end);
-        let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
-        Ok(AnswerBody::Stream(middle.chain(end).boxed()))
-    }
-}
-
-/// What encoding the parts of one answer shares.
-struct Parts {
-    reader: VersionReader,
-    selection: Selection,
-    encoder: Arc<dyn Encode>,
-}
-
-impl Parts {
-    async fn encode(&self, unit: &Unit, out: &mut Vec<u8>) -> Result<(), ReadError> {
-        let mut first = unit.places.start == 0;
-        let each = |document: &[u8]| {
-            self.encoder.entity(document, first, out);
-            first = false;
-        };
-        Ok(documents::for_each(&self.reader, self.selection.positions(), unit, each).await?)
     }
 }
 

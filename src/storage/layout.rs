@@ -10,7 +10,7 @@
 //! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar that leaf N's path reaches; null for null and nothing |
 //! | `leaf.N.exact` | bytes (UTF-8) | its exact text, only where folding changed it |
 //! | `leaf.N.kind` | integer | its [`Kind`] |
-//! | `leaf.N.number` | double | the nearest double of a number |
+//! | `leaf.N.number` | double | the nearest double of a number, but for [`Kind::LongInteger`] |
 //! | `leaf.N.remainder` | integer | an integer less that double, where that is not 0 |
 //!
 //! The five columns of a leaf whose path fans out are lists: one element per scalar, in document order.
@@ -54,7 +54,8 @@ pub enum Kind {
     String = 3,
     /// A number whose double and remainder are its value.
     Number = 4,
-    /// An integer whose remainder does not fit: its value is settled from the document.
+    /// An integer whose remainder does not fit: it equals only what has its text, and its order is settled from the
+    /// document.
     LongInteger = 5,
 }
 

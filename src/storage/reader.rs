@@ -2,6 +2,7 @@
 //! kept in the cache.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,13 +16,13 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::async_reader::MetadataFetch;
 use parquet::bloom_filter::Sbbf;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::statistics::Statistics;
 
 use super::StorageError;
 use super::cache::{PartCache, PartKey};
-use super::layout::{DOCUMENT, Layout, LeafColumn, METADATA_KEY, SEARCH};
+use super::layout::{DOCUMENT, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
 use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
 use super::store::Store;
 
@@ -44,6 +45,7 @@ pub struct Footer {
 struct SchemaColumns {
     document: usize,
     search: usize,
+    hash: usize,
 }
 
 /// Where a row group lies in the version.
@@ -212,7 +214,13 @@ impl VersionReader {
     fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage, StorageError> {
         let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
         let location = &self.pages(row_group)[page];
-        DocumentPage::decode(column, location, self.page_rows(row_group, page), run)
+        let rows = self.page_rows(row_group, page);
+        let decode = AssertUnwindSafe(|| DocumentPage::decode(column, location, rows, run));
+        let decoded = catch_unwind(decode).unwrap_or_else(|_| Err(damaged_part("a page of documents")))?;
+        if decoded.len() != rows {
+            return Err(damaged_part("a page of documents"));
+        }
+        Ok(decoded)
     }
 
     /// The search text of a row group: a binary array, one value per row.
@@ -221,6 +229,14 @@ impl VersionReader {
     /// When the store fails or the column is damaged.
     pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
         self.column(row_group, self.footer.schema_columns.search).await
+    }
+
+    /// The canonical hashes of a row group: a binary array of 32 bytes a row.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+        self.column(row_group, self.footer.schema_columns.hash).await
     }
 
     /// A column of a leaf in a row group, or `None` when the leaf has no such column. A list array where the leaf
@@ -254,7 +270,8 @@ impl VersionReader {
             };
             let start = offset as u64;
             let bytes = self.fetch(start..start + length as u64).await?;
-            let bloom = Sbbf::read_from_column_chunk(column, &Run { start, bytes })?;
+            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(column, &Run { start, bytes }));
+            let bloom = catch_unwind(read).map_err(|_| damaged_part("a bloom filter"))??;
             Ok(Part::Bloom(bloom.map(Arc::new)))
         };
         match self.cache.get_or_load(key, load).await? {
@@ -288,7 +305,10 @@ impl VersionReader {
             let column = self.footer.metadata.metadata().row_group(row_group).column(index);
             let (start, length) = column.byte_range();
             let bytes = self.fetch(start..start + length).await?;
-            decode_column(&self.footer, row_group, index, Run { start, bytes }).map(Part::Column)
+            let run = Run { start, bytes };
+            // Parquet's decoders trust some lengths inside of pages.
+            let decode = AssertUnwindSafe(|| decode_column(&self.footer, row_group, index, run));
+            catch_unwind(decode).unwrap_or_else(|_| Err(damaged_part("a column"))).map(Part::Column)
         };
         match self.cache.get_or_load(key, load).await? {
             Part::Column(array) => Ok(array),
@@ -299,6 +319,10 @@ impl VersionReader {
     async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
         Ok(self.store.get_range(&self.path, range).await?)
     }
+}
+
+fn damaged_part(what: &str) -> StorageError {
+    StorageError::Layout(format!("{what} is damaged"))
 }
 
 fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef, StorageError> {
@@ -348,15 +372,21 @@ async fn load_footer(store: Arc<dyn ObjectStore>, path: ObjectPath, size_bytes: 
     let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
     let mut first = 0;
     for row_group in metadata.row_groups() {
-        let rows = row_group.num_rows();
+        let rows = u32::try_from(row_group.num_rows())
+            .map_err(|_| StorageError::Layout(format!("a row group has {} rows", row_group.num_rows())))?;
         row_groups.push(RowGroup { first, rows: rows as usize });
-        first += rows as u64;
+        first += u64::from(rows);
     }
     if first != layout.entity_count {
         return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.entity_count)));
     }
     let schema = reading_schema(&layout);
-    let columns = SchemaColumns { document: schema.index_of(DOCUMENT)?, search: schema.index_of(SEARCH)? };
+    check_extent(&metadata, schema.fields().len(), size_bytes)?;
+    let columns = SchemaColumns {
+        document: schema.index_of(DOCUMENT)?,
+        search: schema.index_of(SEARCH)?,
+        hash: schema.index_of(HASH)?,
+    };
     let options = ArrowReaderOptions::new().with_schema(schema);
     let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)?;
     Ok(Part::Footer(Arc::new(Footer {
@@ -366,6 +396,48 @@ async fn load_footer(store: Arc<dyn ObjectStore>, path: ObjectPath, size_bytes: 
         row_groups,
         schema_columns: columns,
     })))
+}
+
+/// Checks that everything the footer points to lies in the file, and that pages of documents cut their row group, so
+/// that what follows may trust it.
+fn check_extent(metadata: &ParquetMetaData, fields: usize, size_bytes: u64) -> Result<(), StorageError> {
+    let damaged = |what: &str| StorageError::Layout(format!("its footer is damaged: {what}"));
+    let inside = |offset: i64, length: i64| {
+        let end = u64::try_from(offset)
+            .ok()
+            .zip(u64::try_from(length).ok())
+            .and_then(|(offset, length)| offset.checked_add(length));
+        end.is_some_and(|end| end <= size_bytes)
+    };
+    if metadata.file_metadata().schema_descr().root_schema().get_fields().len() != fields {
+        return Err(damaged("its columns are not those of its layout"));
+    }
+    for (number, row_group) in metadata.row_groups().iter().enumerate() {
+        for column in row_group.columns() {
+            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+            if !inside(start, column.compressed_size()) {
+                return Err(damaged("a column lies outside of the file"));
+            }
+            if let Some(offset) = column.bloom_filter_offset()
+                && !inside(offset, column.bloom_filter_length().unwrap_or(0).into())
+            {
+                return Err(damaged("a bloom filter lies outside of the file"));
+            }
+        }
+        let pages = metadata.offset_index().and_then(|index| index.get(number)).and_then(|columns| columns.first());
+        let pages = pages.map_or(&[] as &[PageLocation], |pages| pages.page_locations());
+        let mut rows = -1;
+        for page in pages {
+            if page.first_row_index <= rows || !inside(page.offset, page.compressed_page_size.into()) {
+                return Err(damaged("a page of documents has no place"));
+            }
+            rows = page.first_row_index;
+        }
+        if pages.first().is_none_or(|page| page.first_row_index != 0) || rows >= row_group.num_rows() {
+            return Err(damaged("pages of documents do not cut their row group"));
+        }
+    }
+    Ok(())
 }
 
 /// The file's schema with the types that readers want: texts of few distinct values as dictionaries.

@@ -161,11 +161,12 @@ impl LeafBuilders {
             }
         }
         if self.has_numbers {
-            match number {
-                Some(value) => {
-                    self.number.append_value(value.double());
-                    self.remainder.append_option(value.remainder().filter(|remainder| *remainder != 0));
+            match number.as_ref().and_then(|value| Some((value.double(), value.remainder()?))) {
+                Some((double, remainder)) => {
+                    self.number.append_value(double);
+                    self.remainder.append_option((remainder != 0).then_some(remainder));
                 }
+                // A long integer too: it equals no other number than one of the same text.
                 None => {
                     self.number.append_null();
                     self.remainder.append_null();

@@ -11,8 +11,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use arrow::array::{Array, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use bytes::Bytes;
+use futures::stream::{FuturesUnordered, TryStreamExt};
 use object_store::path::Path as ObjectPath;
-use object_store::{ObjectStoreExt, WriteMultipart};
+use object_store::{MultipartUpload, ObjectStoreExt};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -97,17 +98,16 @@ pub fn write_version(
         leaves: profile.choose_leaves(&options.leaf_bounds),
     });
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
-    let size_bytes = match encode(&layout, spooled.into_lines(), options, sink, progress) {
-        Ok(sink) => sink.finish()?,
-        // The sink is dropped unfinished: the upload ends without making the object.
-        Err(error) => {
-            return Err(match runtime.block_on(upload) {
-                Ok(Err(StorageError::Worker)) | Ok(Ok(())) | Err(_) => error,
-                Ok(Err(cause)) => cause,
-            });
-        }
+    let encoded = encode(&layout, spooled.into_lines(), options, sink, progress).and_then(Sink::finish);
+    // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
+    // first, its error is the cause of the other.
+    let uploaded = runtime.block_on(upload).map_err(|_| StorageError::Worker)?;
+    let size_bytes = match (encoded, uploaded) {
+        (Ok(size_bytes), Ok(())) => size_bytes,
+        (Ok(_), Err(cause)) => return Err(cause),
+        (Err(error), Ok(()) | Err(StorageError::Worker)) => return Err(error),
+        (Err(_), Err(cause)) => return Err(cause),
     };
-    runtime.block_on(upload).map_err(|_| StorageError::Worker)??;
     runtime.block_on(store.persist(path))?;
     Ok(Written { size_bytes, entity_count: layout.entity_count, content_sha256: layout.content_sha256.clone() })
 }
@@ -341,33 +341,49 @@ impl Write for Sink {
 }
 
 async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>) -> Result<(), StorageError> {
-    let mut started: Option<WriteMultipart> = None;
-    while let Some(part) = parts.recv().await {
-        match (part, started.as_mut()) {
-            // A small file is one request.
-            (Part::Last(bytes), None) => {
-                store.objects().put(&path, bytes.into()).await?;
-                return Ok(());
+    let first = match parts.recv().await {
+        // A small file is one request.
+        Some(Part::Last(bytes)) => {
+            store.objects().put(&path, bytes.into()).await?;
+            return Ok(());
+        }
+        Some(Part::More(bytes)) => bytes,
+        None => return Err(StorageError::Worker),
+    };
+    let mut multipart = store.objects().put_multipart(&path).await?;
+    match upload_parts(&mut *multipart, first, parts).await {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // What was sent so far would otherwise be kept, and paid for, without ever being an object.
+            if let Err(error) = multipart.abort().await {
+                tracing::warn!(%error, "the parts of a failed upload could not be removed");
             }
-            (Part::Last(bytes), Some(_)) => {
-                if let Some(mut upload) = started.take() {
-                    upload.put(bytes);
-                    upload.finish().await?;
-                }
-                return Ok(());
-            }
-            (Part::More(bytes), Some(upload)) => {
-                upload.wait_for_capacity(UPLOADS).await?;
-                upload.put(bytes);
-            }
-            (Part::More(bytes), None) => {
-                let multipart = store.objects().put_multipart(&path).await?;
-                started.insert(WriteMultipart::new_with_chunk_size(multipart, UPLOAD_PART_BYTES)).put(bytes);
-            }
+            Err(error)
         }
     }
-    if let Some(upload) = started {
-        upload.abort().await?;
+}
+
+/// Sends parts, a few at once, until the last one makes the object.
+async fn upload_parts(
+    multipart: &mut dyn MultipartUpload,
+    first: Bytes,
+    mut parts: mpsc::Receiver<Part>,
+) -> Result<(), StorageError> {
+    let mut sending = FuturesUnordered::new();
+    sending.push(multipart.put_part(first.into()));
+    loop {
+        while sending.len() >= UPLOADS {
+            sending.try_next().await?;
+        }
+        match parts.recv().await {
+            Some(Part::More(bytes)) => sending.push(multipart.put_part(bytes.into())),
+            Some(Part::Last(bytes)) => {
+                sending.push(multipart.put_part(bytes.into()));
+                while sending.try_next().await?.is_some() {}
+                multipart.complete().await?;
+                return Ok(());
+            }
+            None => return Err(StorageError::Worker),
+        }
     }
-    Err(StorageError::Worker)
 }

@@ -26,7 +26,9 @@ impl Parameter for FormatParameter {
     }
 
     fn documentation(&self) -> &'static str {
-        "The serialization of the response. `json` is one array of entities, `jsonl` one compact entity per line."
+        "The serialization of the response. `json` is one array of entities, `jsonl` one compact entity per line, `xml` one \
+         `entity` element each. `csv`, `tsv` and `parquet` are tables of flattened entities, offered as files; their \
+         columns are the fields of the entities in the response, and the values of `parquet` are text."
     }
 
     fn repetition(&self) -> Repetition {

@@ -9,13 +9,24 @@
 mod alt;
 mod count;
 mod decode;
+mod dedup;
+mod dedup_key;
+mod denull;
+mod drop_field;
 mod filter;
 mod filter_contains;
+mod flatten;
 mod format;
+mod include_source;
+mod keep_field;
+mod keywords;
+mod keywords_mode;
 mod limit;
 mod offset;
 mod pretty;
 mod registry;
+mod sample;
+mod sort;
 mod table;
 mod unknown;
 mod value;
@@ -24,7 +35,7 @@ use std::borrow::Cow;
 
 use crate::model::request::ReadRequest;
 
-pub use registry::{PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse};
+pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse};
 pub use table::markdown_table;
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
 

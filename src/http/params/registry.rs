@@ -6,24 +6,50 @@
 //! 3. refuse a second value for a parameter that takes one;
 //! 4. let the parameter write its value into the request.
 //!
-//! The first error ends the parsing. Rules: decisions, section 3, rule 1.
+//! The first error ends the parsing. At last the filters, paths and keywords are counted: each costs work per entity.
+//! Rules: decisions, section 3, rule 1.
 
 use std::collections::HashSet;
 
 use super::{
-    InvalidValue, Parameter, Repetition, UnknownParameter, alt::Alt, count::Count, decode, filter::Filter,
-    filter_contains::FilterContains, format::FormatParameter, limit::Limit, offset::Offset, pretty::Pretty,
+    InvalidValue, Parameter, Repetition, UnknownParameter, alt::Alt, count::Count, decode, dedup::Dedup,
+    dedup_key::DedupKey, denull::Denull, drop_field::DropField, filter::Filter, filter_contains::FilterContains,
+    flatten::Flatten, format::FormatParameter, include_source::IncludeSource, keep_field::KeepField,
+    keywords::Keywords, keywords_mode::KeywordsModeParameter, limit::Limit, offset::Offset, pretty::Pretty,
+    sample::Sample, sort::SortParameter,
 };
 use crate::{http::text::quoted, model::request::ReadRequest};
 
 /// Every parameter of the read endpoint, in the specification's processing order; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
-pub const PARAMETERS: &[&dyn Parameter] =
-    &[&Filter, &FilterContains, &Offset, &Limit, &FormatParameter, &Pretty, &Count, &Alt];
+pub const PARAMETERS: &[&dyn Parameter] = &[
+    &IncludeSource,
+    &Denull,
+    &KeepField,
+    &DropField,
+    &Filter,
+    &FilterContains,
+    &Keywords,
+    &KeywordsModeParameter,
+    &SortParameter,
+    &Dedup,
+    &DedupKey,
+    &Sample,
+    &Offset,
+    &Limit,
+    &Flatten,
+    &FormatParameter,
+    &Pretty,
+    &Count,
+    &Alt,
+];
 
 /// Most bytes of a query string. Below what the HTTP implementation takes (65,534 bytes for the whole target), so that
 /// the refusal has a text.
 pub const QUERY_BYTES_LIMIT: usize = 32 * 1024;
+
+/// Most items of one request, over all parameters that may repeat: filters, paths in lists, and keywords.
+pub const ITEMS_LIMIT: usize = 1000;
 
 /// Why a query string is not a read request. The text names the parameter, the value and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +92,15 @@ pub enum ParameterError {
         /// What is wrong with it, and what would be right.
         reason: InvalidValue,
     },
+    /// There are more than [`ITEMS_LIMIT`] filters, paths in lists, and keywords.
+    #[error(
+        "keep_field, drop_field, filter, filter_contains, keywords and dedup_key hold {items} items; valid: at most \
+         {ITEMS_LIMIT} in all"
+    )]
+    TooManyItems {
+        /// How many there are.
+        items: usize,
+    },
 }
 
 /// Parses the part of a URL after `?` (`None` when there is none).
@@ -104,7 +139,17 @@ pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>)
             return Err(ParameterError::Invalid { name: parameter.name(), value, reason });
         }
     }
-    Ok((request, unknown))
+    match items(&request) {
+        ..=ITEMS_LIMIT => Ok((request, unknown)),
+        items => Err(ParameterError::TooManyItems { items }),
+    }
+}
+
+/// How many values the parameters that may repeat hold together.
+fn items(request: &ReadRequest) -> usize {
+    let paths = request.keep.len() + request.drop.len() + request.dedup_key.len();
+    let conditions = request.filters.len() + request.filters_contain.len();
+    paths + conditions + request.keywords.len()
 }
 
 /// A name as it stands when it is one of ours, and in quotation marks when it can be anything.

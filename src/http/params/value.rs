@@ -1,4 +1,4 @@
-//! The kinds of values that several parameters share: booleans, whole numbers, and a path with a value.
+//! The kinds of values that several parameters share: booleans, whole numbers, lists of paths, and a path with a value.
 
 use super::InvalidValue;
 use crate::model::{
@@ -27,13 +27,32 @@ pub(super) fn whole_number(value: &str) -> Result<u64, InvalidValue> {
     value.parse().map_err(|_| InvalidValue::new("is too large", valid()))
 }
 
+/// Most keys of a path. Entities nest no deeper (decisions, section 1), and what walks a path may recurse.
+pub(super) const PATH_KEYS_LIMIT: usize = 128;
+
+/// A comma-separated list of paths, empty items left out; none left is an empty list.
+pub(super) fn paths(value: &str) -> Result<Vec<Path>, InvalidValue> {
+    Path::parse_list(value).into_iter().map(bounded).collect()
+}
+
 /// `path:value`, split at the first unescaped colon. The value has no escapes and may be empty; the path may not.
 pub(super) fn path_value(value: &str) -> Result<PathValue, InvalidValue> {
     const VALID: &str = "path:value, such as address.city:Berlin";
     match Path::parse_prefix(value) {
-        Ok((path, value)) => Ok(PathValue { path, value: value.to_owned() }),
+        Ok((path, value)) => Ok(PathValue { path: bounded(path)?, value: value.to_owned() }),
         Err(PathError::NoColon) => Err(InvalidValue::new("has no colon between a path and a value", VALID)),
         Err(PathError::Empty) => Err(InvalidValue::new("has an empty path", VALID)),
+    }
+}
+
+/// The path, if it is not longer than any entity is deep.
+fn bounded(path: Path) -> Result<Path, InvalidValue> {
+    match path.keys().len() {
+        ..=PATH_KEYS_LIMIT => Ok(path),
+        keys => Err(InvalidValue::new(
+            format!("has a path of {keys} names"),
+            format!("paths of at most {PATH_KEYS_LIMIT} names, as entities nest no deeper"),
+        )),
     }
 }
 
@@ -61,6 +80,23 @@ mod tests {
         assert_eq!(whole_number("0000000000000000000000018446744073709551615"), Ok(u64::MAX));
         assert!(whole_number("18446744073709551616").is_err());
         assert!(whole_number("").is_err());
+    }
+
+    #[test]
+    fn lists_of_paths() {
+        let written = |list| paths(list).map(|paths| paths.iter().map(Path::to_string).collect::<Vec<_>>());
+        assert_eq!(written(r" a.b ,, c\,d ,\\ "), Ok(vec!["a.b".to_owned(), r"c\,d".to_owned(), r"\\".to_owned()]));
+        assert_eq!(written(" ,\t"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn paths_are_not_deeper_than_entities() {
+        let longest = vec!["a"; PATH_KEYS_LIMIT].join(".");
+        assert!(paths(&longest).is_ok() && path_value(&format!("{longest}:x")).is_ok());
+        let longer = format!("{longest}.a");
+        for refused in [paths(&format!("b,{longer}")).map(drop), path_value(&format!("{longer}:x")).map(drop)] {
+            assert_eq!(refused.map_err(|reason| reason.problem), Err("has a path of 129 names".into()));
+        }
     }
 
     #[test]

@@ -1,25 +1,27 @@
-//! `filter(document, path, value)` and `filter_contains(document, path, value)`: whether a path of a document
-//! compares with a value.
+//! `filter(document, path, value, denull)` and `filter_contains(…)`: whether a path of a document compares with a
+//! value.
 //!
 //! The scan takes these calls over as [`Predicate`]s; evaluated here, they read every document.
 
+use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{AsArray, BooleanArray};
 use arrow::datatypes::DataType;
 use datafusion::common::{ScalarValue, exec_err};
 use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::prelude::{col, lit};
 
 use crate::model::path::Path;
-use crate::query::predicate::{Comparison, Predicate};
+use crate::query::predicate::{Compare, Comparison, Predicate};
 use crate::query::table::DOCUMENT;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Compare {
+struct CompareFunction {
     comparison: Comparison,
     signature: Signature,
 }
@@ -28,39 +30,43 @@ static EQUAL: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Comparison::E
 static CONTAINS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Comparison::Contains));
 
 fn function(comparison: Comparison) -> Arc<ScalarUDF> {
-    let signature = Signature::exact(vec![DataType::Binary, DataType::Utf8, DataType::Utf8], Volatility::Immutable);
-    Arc::new(ScalarUDF::from(Compare { comparison, signature }))
+    let types = vec![DataType::Binary, DataType::Utf8, DataType::Utf8, DataType::Boolean];
+    let signature = Signature::exact(types, Volatility::Immutable);
+    Arc::new(ScalarUDF::from(CompareFunction { comparison, signature }))
 }
 
-/// The call that compares `path` of the table's documents with `value`.
-pub fn compare(comparison: Comparison, path: &Path, value: &str) -> Expr {
+/// The call that compares `path` of the table's documents with `value`; with `denull`, as if it had run.
+pub fn compare(comparison: Comparison, path: &Path, value: &str, denull: bool) -> Expr {
     let function = match comparison {
         Comparison::Equal => &EQUAL,
         Comparison::Contains => &CONTAINS,
     };
-    function.call(vec![col(DOCUMENT), lit(path.to_string()), lit(value)])
+    function.call(vec![col(DOCUMENT), lit(path.to_string()), lit(value), lit(denull)])
 }
 
-/// The predicate that an expression is, when it is a call made by [`compare`].
-pub fn predicate_of(expression: &Expr) -> Option<Predicate> {
-    let Expr::ScalarFunction(call) = expression else { return None };
-    let compare = call.func.inner().as_ref() as &dyn std::any::Any;
-    let compare = compare.downcast_ref::<Compare>()?;
-    let [Expr::Column(column), Expr::Literal(path, _), Expr::Literal(value, _)] = call.args.as_slice() else {
+/// The predicate that a call is.
+pub(super) fn predicate_of(call: &ScalarFunction) -> Option<Predicate> {
+    let function = (call.func.inner().as_ref() as &dyn Any).downcast_ref::<CompareFunction>()?;
+    let [Expr::Column(column), Expr::Literal(path, _), Expr::Literal(value, _), Expr::Literal(denull, _)] =
+        call.args.as_slice()
+    else {
         return None;
     };
-    if column.name != DOCUMENT {
-        return None;
-    }
-    predicate(compare.comparison, path, value)
+    (column.name == DOCUMENT).then(|| predicate(function.comparison, path, value, denull))?
 }
 
-fn predicate(comparison: Comparison, path: &ScalarValue, value: &ScalarValue) -> Option<Predicate> {
+fn predicate(
+    comparison: Comparison,
+    path: &ScalarValue,
+    value: &ScalarValue,
+    denull: &ScalarValue,
+) -> Option<Predicate> {
     let path = Path::parse(path.try_as_str()??).ok()?;
-    Some(Predicate::new(comparison, path, value.try_as_str()??))
+    let ScalarValue::Boolean(Some(denull)) = denull else { return None };
+    Some(Predicate::Compare(Box::new(Compare::new(comparison, path, value.try_as_str()??, *denull))))
 }
 
-impl ScalarUDFImpl for Compare {
+impl ScalarUDFImpl for CompareFunction {
     fn name(&self) -> &str {
         match self.comparison {
             Comparison::Equal => "filter",
@@ -77,13 +83,17 @@ impl ScalarUDFImpl for Compare {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [ColumnarValue::Array(documents), ColumnarValue::Scalar(path), ColumnarValue::Scalar(value)] =
-            args.args.as_slice()
+        let [
+            ColumnarValue::Array(documents),
+            ColumnarValue::Scalar(path),
+            ColumnarValue::Scalar(value),
+            ColumnarValue::Scalar(denull),
+        ] = args.args.as_slice()
         else {
-            return exec_err!("{} takes documents, a literal path and a literal value", self.name());
+            return exec_err!("{} takes documents and literals", self.name());
         };
-        let Some(predicate) = predicate(self.comparison, path, value) else {
-            return exec_err!("{} takes a path and a text", self.name());
+        let Some(predicate) = predicate(self.comparison, path, value, denull) else {
+            return exec_err!("{} takes a path, a text and a boolean", self.name());
         };
         let documents = documents.as_binary::<i32>();
         let matches: BooleanArray =

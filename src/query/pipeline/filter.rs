@@ -1,15 +1,29 @@
 //! Step 6: `filter`, exact and case-insensitive; several are ANDed.
 
 use datafusion::error::Result;
-use datafusion::logical_expr::LogicalPlanBuilder;
 
-use crate::model::request::ReadRequest;
+use super::Pipeline;
+use crate::model::request::PathValue;
 use crate::query::functions::compare;
 use crate::query::predicate::Comparison;
 
-pub(super) fn apply(plan: LogicalPlanBuilder, request: &ReadRequest) -> Result<LogicalPlanBuilder> {
-    request
-        .filters
-        .iter()
-        .try_fold(plan, |plan, filter| plan.filter(compare(Comparison::Equal, &filter.path, &filter.value)))
+pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
+    let filters = &pipeline.request.filters;
+    compare_all(pipeline, Comparison::Equal, filters)
+}
+
+/// All entities in which every path compares with its value.
+pub(super) fn compare_all<'a>(
+    pipeline: Pipeline<'a>,
+    comparison: Comparison,
+    conditions: &[PathValue],
+) -> Result<Pipeline<'a>> {
+    let denull = pipeline.reshape.denull();
+    conditions.iter().try_fold(pipeline, |pipeline, condition| {
+        if pipeline.reshape.sees(condition.path.keys()) {
+            pipeline.with(|plan| plan.filter(compare(comparison, &condition.path, &condition.value, denull)))
+        } else {
+            pipeline.nothing()
+        }
+    })
 }

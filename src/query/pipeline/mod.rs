@@ -3,30 +3,52 @@
 //! Each step takes the plan so far and the request, and gives the plan with its own part on top. A step that
 //! the request does not ask for adds nothing. The plan gives the positions of the selected entities, in the
 //! order of the answer, or their count.
+//!
+//! Steps 2 to 5 (`include_source`, `denull`, `keep_field`, `drop_field`) are no nodes of the plan: the steps after them
+//! look at entities through [`Reshape`], and the documents that are returned are reshaped then.
 
+mod dedup;
 mod filter;
 mod filter_contains;
+mod keywords;
 mod offset_limit;
+mod sample;
+mod sort;
 
 use std::sync::Arc;
 
-use datafusion::common::DFSchema;
 use datafusion::datasource::{TableProvider, provider_as_source};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::count;
-use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, LogicalPlanBuilderOptions};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{col, lit};
 
 use crate::model::request::ReadRequest;
-use crate::query::table::{POSITION, VersionTable};
+use crate::query::functions::position;
+use crate::query::reshape::Reshape;
+use crate::query::table::{ORDER, POSITION, VersionTable};
+
+/// The plan so far.
+struct Pipeline<'a> {
+    plan: LogicalPlanBuilder,
+    request: &'a ReadRequest,
+    reshape: Reshape,
+    /// The column that holds the order of entities, which every step that forgets it restores.
+    order: &'static str,
+}
 
 /// One step of the pipeline.
-type Step = fn(LogicalPlanBuilder, &ReadRequest) -> Result<LogicalPlanBuilder>;
+type Step = fn(Pipeline<'_>) -> Result<Pipeline<'_>>;
 
-/// The steps, in the order of the specification ("Processing order"); the rest of that list joins them here.
+/// The steps, in the order of the specification ("Processing order").
 const STEPS: &[Step] = &[
     filter::apply,
     filter_contains::apply,
+    keywords::apply,
+    // Before dedup, which keeps the first of each group in the order so far.
+    sort::apply,
+    dedup::apply,
+    sample::apply,
     // After everything that selects: they cut what is left, in its order.
     offset_limit::apply,
 ];
@@ -42,16 +64,32 @@ const TABLE: &str = "entities";
 /// # Errors
 /// When DataFusion refuses the plan, which no request should bring about.
 pub fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
+    let reshape = Reshape::of(request);
+    let order_spec = sort::order_spec(request, &reshape);
+    let order = if order_spec.is_some() { ORDER } else { POSITION };
+    let table = table.with_order(order_spec).with_group(dedup::group_spec(request, &reshape));
     let table: Arc<dyn TableProvider> = Arc::new(table);
-    let mut plan = LogicalPlanBuilder::scan(TABLE, provider_as_source(table), None)?;
+    let plan = LogicalPlanBuilder::scan(TABLE, provider_as_source(table), None)?;
+    let mut pipeline = Pipeline { plan, request, reshape, order };
     for step in STEPS {
-        plan = step(plan, request)?;
+        pipeline = step(pipeline)?;
     }
+    let Pipeline { plan, order, .. } = pipeline;
     if request.count {
-        let options = LogicalPlanBuilderOptions::new();
-        let nothing: [datafusion::logical_expr::Expr; 0] = [];
-        return plan.with_options(options).aggregate(nothing, [count(lit(1_i64)).alias(COUNT)])?.build();
+        return plan.aggregate(Vec::<Expr>::new(), [count(lit(1_i64)).alias(COUNT)])?.build();
     }
-    debug_assert!(DFSchema::has_column_with_unqualified_name(plan.schema(), POSITION));
-    plan.project([col(POSITION)])?.build()
+    let position = if order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) };
+    plan.project([position])?.build()
+}
+
+impl Pipeline<'_> {
+    /// The same with a new plan.
+    fn with(self, change: impl FnOnce(LogicalPlanBuilder) -> Result<LogicalPlanBuilder>) -> Result<Self> {
+        Ok(Pipeline { plan: change(self.plan)?, ..self })
+    }
+
+    /// Nothing is selected.
+    fn nothing(self) -> Result<Self> {
+        self.with(|plan| plan.limit(0, Some(0)))
+    }
 }

@@ -1,17 +1,19 @@
 //! Steps 12 and 13: `offset`, then `limit`.
 
 use datafusion::error::Result;
-use datafusion::logical_expr::LogicalPlanBuilder;
 
-use crate::model::request::ReadRequest;
+use super::Pipeline;
 
-pub(super) fn apply(plan: LogicalPlanBuilder, request: &ReadRequest) -> Result<LogicalPlanBuilder> {
-    if request.offset == 0 && request.limit.is_none() {
-        return Ok(plan);
+pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
+    let (offset, limit) = (pipeline.request.offset, pipeline.request.limit);
+    if offset == 0 && limit.is_none() {
+        return Ok(pipeline);
     }
-    // DataFusion adds the two and keeps them as i64; no version has so many entities.
-    let bounded = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).min(MOST);
-    plan.limit(bounded(request.offset), request.limit.map(bounded))
+    pipeline.with(|plan| plan.limit(bounded(offset), limit.map(bounded)))
 }
 
-const MOST: usize = (i64::MAX / 4) as usize;
+/// DataFusion adds offset and limit and keeps them as i64; no version has so many entities.
+pub(super) fn bounded(number: u64) -> usize {
+    const MOST: usize = (i64::MAX / 4) as usize;
+    usize::try_from(number).unwrap_or(usize::MAX).min(MOST)
+}

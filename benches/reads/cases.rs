@@ -1,0 +1,167 @@
+//! The reads that are measured, as data, and what each must answer.
+
+use crate::entities::{self, Generator, Probes};
+use crate::source::{PAGE, Source};
+
+/// One request and its answer.
+#[derive(Clone)]
+pub struct Request {
+    /// Everything after `?`.
+    pub query: String,
+    /// The answer.
+    pub expected: Expected,
+}
+
+/// What a request must answer.
+#[derive(Clone)]
+pub enum Expected {
+    /// This count.
+    Count(u64),
+    /// The entities at these positions, as a compact array.
+    Compact(Vec<u64>),
+    /// The entities at these positions, as an indented array.
+    Pretty(Vec<u64>),
+    /// The source file, byte for byte.
+    Source,
+    /// All entities, indented.
+    AllPretty,
+}
+
+impl Expected {
+    /// How many entities that are, or the count.
+    pub fn total(&self, source: &Source) -> u64 {
+        match self {
+            Expected::Count(count) => *count,
+            Expected::Compact(positions) | Expected::Pretty(positions) => positions.len() as u64,
+            Expected::Source | Expected::AllPretty => source.entities,
+        }
+    }
+
+    /// The whole body, where it is small.
+    pub fn body(&self, source: &Source) -> Option<Vec<u8>> {
+        let lines = |positions: &[u64]| positions.iter().map(|position| source.line(*position)).collect::<Vec<_>>();
+        match self {
+            Expected::Compact(positions) => Some([&b"["[..], &lines(positions).join(&b','), b"]"].concat()),
+            // Numbers and the order of keys stay as they are.
+            Expected::Pretty(positions) => {
+                let values = lines(positions).into_iter().map(|line| serde_json::from_slice(&line));
+                let values: Vec<serde_json::Value> = values.collect::<Result<_, _>>().expect("entities are JSON");
+                serde_json::to_vec_pretty(&values).ok()
+            }
+            Expected::Count(_) | Expected::Source | Expected::AllPretty => None,
+        }
+    }
+}
+
+/// What is measured against what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Against {
+    /// Nothing: the answer is small, finding it is the work.
+    Nothing,
+    /// Copying the bytes of the answer.
+    Memcpy,
+    /// A static handler; the request goes over HTTP.
+    StaticHandler,
+}
+
+/// Bytes per second of what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// It says nothing here.
+    None,
+    /// Of the answer.
+    Answer,
+    /// Of all JSON of the version, which has to be searched.
+    Version,
+}
+
+/// Something that is measured: requests of one kind, in turn.
+pub struct Case {
+    /// Its name in the table.
+    pub name: String,
+    /// The requests.
+    pub requests: Vec<Request>,
+    /// See [`Against`].
+    pub against: Against,
+    /// See [`Rate`].
+    pub rate: Rate,
+}
+
+/// All of them, in the order in which they run and are shown.
+pub fn all(source: &Source) -> Vec<Case> {
+    let probes = Probes::new(&Generator::new());
+    let query_of = |probe: &str| {
+        let probe = probes.0.iter().find(|other| other.name == probe);
+        probe.map(|probe| probe.query.clone()).expect("a case asks a question that there is")
+    };
+    let page = |offset: u64, pretty: bool| {
+        let positions = (offset..source.entities.min(offset + PAGE as u64)).collect();
+        Request {
+            query: format!("limit={PAGE}&offset={offset}&pretty={pretty}"),
+            expected: if pretty { Expected::Pretty(positions) } else { Expected::Compact(positions) },
+        }
+    };
+    let found = |probe: &str| Request {
+        query: format!("{}&limit={PAGE}&pretty=false", query_of(probe)),
+        expected: Expected::Compact(source.matches(probe).first.clone()),
+    };
+    let counted = |probe: &str| Request {
+        query: format!("{}&count=true", query_of(probe)),
+        expected: Expected::Count(source.matches(probe).count),
+    };
+    let unique = |position: u64| Request {
+        query: format!("filter=id:{}&pretty=false", entities::id(position)),
+        expected: Expected::Compact(vec![position]),
+    };
+    // Spread over the version, in no order.
+    let places = |count: u64| (0..count).map(move |number| (number * 7_919 % count) * source.entities / count);
+    let middle = source.entities / 2;
+
+    let mut cases = Vec::new();
+    let mut add = |name: &str, against, rate, requests: Vec<Request>| {
+        cases.push(Case { name: name.to_owned(), requests, against, rate });
+    };
+    let (nothing, http) = (Against::Nothing, Against::StaticHandler);
+    add("page of 100, offset 0, compact", Against::Memcpy, Rate::None, vec![page(0, false)]);
+    add("page of 100, offset 0, pretty", Against::Memcpy, Rate::None, vec![page(0, true)]);
+    add("page of 100, offset n/2, compact", Against::Memcpy, Rate::None, vec![page(middle, false)]);
+    add("page of 100, offset n/2, pretty", Against::Memcpy, Rate::None, vec![page(middle, true)]);
+    add(
+        "page of 100, 211 offsets, compact",
+        Against::Memcpy,
+        Rate::None,
+        places(211).map(|at| page(at, false)).collect(),
+    );
+    add("HTTP page of 100, offset 0, compact", http, Rate::None, vec![page(0, false)]);
+    add("HTTP page of 100, offset 0, pretty", http, Rate::None, vec![page(0, true)]);
+    add("HTTP page of 100, offset n/2, compact", http, Rate::None, vec![page(middle, false)]);
+    add("HTTP page of 100, offset n/2, pretty", http, Rate::None, vec![page(middle, true)]);
+    add("filter category, frequent, limit 100", nothing, Rate::None, vec![found("category")]);
+    add("filter category, frequent, count", nothing, Rate::None, vec![counted("category")]);
+    add("filter category, no match", nothing, Rate::None, vec![found("category missing")]);
+    add("filter id, unique, 211 ids", nothing, Rate::None, places(211).map(unique).collect());
+    add("filter id, no match", nothing, Rate::None, vec![found("id missing")]);
+    add("filter price, number, count", nothing, Rate::None, vec![counted("price")]);
+    add("filter tags, fans out, limit 100", nothing, Rate::None, vec![found("tags")]);
+    add("filter tags, fans out, count", nothing, Rate::None, vec![counted("tags")]);
+    add("filter variants.color, limit 100", nothing, Rate::None, vec![found("variants.color")]);
+    add("filter variants.color, count", nothing, Rate::None, vec![counted("variants.color")]);
+    add("filter category and tags, count", nothing, Rate::None, vec![counted("category and tags")]);
+    add("no leaf: filter description, no match", nothing, Rate::Version, vec![found("description missing")]);
+    add("no leaf: filter promotion.code, limit 100", nothing, Rate::None, vec![found("promotion.code")]);
+    add("no leaf: filter promotion.code, count", nothing, Rate::Version, vec![counted("promotion.code")]);
+    add("no leaf: filter promotion.percent, count", nothing, Rate::Version, vec![counted("promotion.percent")]);
+    add("contains name, count", nothing, Rate::None, vec![counted("name has")]);
+    for (kind, probe) in [
+        ("rare", "description has rare"),
+        ("frequent", "description has frequent"),
+        ("no match", "description has missing"),
+    ] {
+        add(&format!("contains description, {kind}, count"), nothing, Rate::Version, vec![counted(probe)]);
+    }
+    let export = |query: &str, expected| Request { query: query.to_owned(), expected };
+    let all = vec![export("format=jsonl", Expected::Source)];
+    add("export everything, jsonl", Against::Memcpy, Rate::Answer, all);
+    add("export everything, json pretty", Against::Memcpy, Rate::Answer, vec![export("", Expected::AllPretty)]);
+    cases
+}

@@ -1,0 +1,102 @@
+//! A minimal HTTP/1.1 client over one connection that stays open, so that what is measured is the server; and the
+//! server that returns bytes it has.
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use bytes::Bytes;
+use strata::config::Config;
+use strata::http::router::around;
+use strata::http::server::{ServerLimits, serve_router};
+use tokio::net::TcpListener;
+
+/// A connection.
+pub struct Client {
+    stream: TcpStream,
+    /// What was received and is not used up.
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_nodelay(true).expect("a TCP connection");
+        Client { stream, buffer: vec![0; 1 << 20], filled: 0 }
+    }
+
+    /// The body that is at `target`. Panics on any status but 200.
+    pub fn get(&mut self, target: &str, body: &mut Vec<u8>) {
+        body.clear();
+        self.filled = 0;
+        let head = format!("GET {target} HTTP/1.1\r\nHost: bench\r\n\r\n");
+        self.stream.write_all(head.as_bytes()).expect("the server reads");
+        let head_end = loop {
+            if let Some(end) = memchr::memmem::find(&self.buffer[..self.filled], b"\r\n\r\n") {
+                break end + 4;
+            }
+            self.fill();
+        };
+        let head = String::from_utf8_lossy(&self.buffer[..head_end]).to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 200 "), "{target}: {head}");
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        match length.map(|length| length.parse::<usize>()) {
+            Some(length) => {
+                let length = length.expect("a length");
+                let here = (self.filled - head_end).min(length);
+                body.extend_from_slice(&self.buffer[head_end..head_end + here]);
+                body.resize(length, 0);
+                self.stream.read_exact(&mut body[here..]).expect("the whole body");
+            }
+            None => self.chunks(head_end, body),
+        }
+    }
+
+    /// A body in chunks.
+    fn chunks(&mut self, mut at: usize, body: &mut Vec<u8>) {
+        loop {
+            let size_end = loop {
+                match memchr::memmem::find(&self.buffer[at..self.filled], b"\r\n") {
+                    Some(end) => break at + end,
+                    None => self.fill(),
+                }
+            };
+            let size = std::str::from_utf8(&self.buffer[at..size_end]).expect("a size");
+            let size = usize::from_str_radix(size, 16).expect("a size");
+            at = size_end + 2;
+            while self.filled < at + size + 2 {
+                self.fill();
+            }
+            body.extend_from_slice(&self.buffer[at..at + size]);
+            at += size + 2;
+            if size == 0 {
+                return;
+            }
+        }
+    }
+
+    fn fill(&mut self) {
+        if self.filled == self.buffer.len() {
+            self.buffer.resize(2 * self.filled, 0);
+        }
+        let read = self.stream.read(&mut self.buffer[self.filled..]).expect("the server answers");
+        assert!(read > 0, "the server ended the connection");
+        self.filled += read;
+    }
+}
+
+/// Serves `body` at `/static`, by the same server and through the same layers as the service.
+pub async fn serve_static(body: Bytes, listener: TcpListener, shutdown: impl Future) {
+    let handler = move || {
+        let body = body.clone();
+        async move { ([(CONTENT_TYPE, "application/json")], body) }
+    };
+    let router = around(Router::new().route("/static", get(handler)));
+    let limits = ServerLimits::from(&Config::default().server);
+    serve_router(router, listener, limits, shutdown).await.expect("the server runs");
+}

@@ -1,0 +1,495 @@
+//! Entities like those of a product catalogue, about 1 KB of JSON each, the same for the same position on every
+//! run; and what a reader must find among them.
+//!
+//! 1. [`Generator::entity`] makes the entity of a position, from the seed and the position alone.
+//! 2. [`Entity::write`] writes it in the service's canonical form, so that an export must equal the source.
+//! 3. [`Probes`] says for each question of the benchmark whether an entity answers it, from the entity's fields and
+//!    with nothing of the service.
+
+use std::collections::HashSet;
+
+const SEED: u64 = 0x5eed_0001;
+
+/// Words of the vocabulary.
+const WORDS: usize = 20_000;
+
+/// Slots of the table that turns random bits into words. The rarest word has at least four.
+const SLOTS: usize = 1 << 20;
+
+const CATEGORIES: [&str; 20] = [
+    "Lighting",
+    "Kitchen",
+    "Garden",
+    "Books",
+    "Audio",
+    "Toys",
+    "Office",
+    "Outdoor",
+    "Bathroom",
+    "Tools",
+    "Textiles",
+    "Storage",
+    "Sports",
+    "Bicycles",
+    "Music",
+    "Café",
+    "Möbel",
+    "Pets",
+    "Travel",
+    "Photography",
+];
+const CITIES: [&str; 8] = ["berlin", "paris", "london", "madrid", "warszawa", "zürich", "roma", "東京"];
+const COLOURS: [&str; 12] =
+    ["black", "white", "red", "green", "blue", "Teal", "grey", "yellow", "orange", "purple", "sand", "Natural Oak"];
+const SIZES: [&str; 6] = ["XS", "S", "M", "L", "XL", "one size"];
+const NOUNS: [&str; 16] = [
+    "Lamp", "Chair", "Table", "Shelf", "Kettle", "Speaker", "Backpack", "Notebook", "Blanket", "Hammer", "Bowl",
+    "Mirror", "Tent", "Globe", "茶碗", "Sofá",
+];
+const PROMOTIONS: [&str; 5] = ["SUMMER-24", "WINTER-24", "WELCOME", "OUTLET", "LAST-CHANCE"];
+const BRANDS: u64 = 500;
+const TAGS: u64 = 200;
+
+/// Prices of many entities, in cents; every fifth entity has one of the first.
+const PRICE_POINTS: [u64; 12] = [950, 999, 1_000, 1_499, 1_999, 2_450, 2_999, 4_999, 7_900, 9_999, 14_900, 29_900];
+
+/// A price as a source may give it.
+enum Price {
+    Number(String),
+    Text(String),
+    Null,
+    Missing,
+}
+
+struct Variant {
+    sku: String,
+    size: &'static str,
+    colour: &'static str,
+    extra_cents: u64,
+}
+
+struct Review {
+    author: String,
+    stars: u64,
+    text: String,
+}
+
+/// One entity.
+pub struct Entity {
+    id: String,
+    source: String,
+    name: String,
+    category: &'static str,
+    brand: String,
+    price: Price,
+    rating: Option<u64>,
+    in_stock: bool,
+    created_at: String,
+    dimensions: [u64; 3],
+    stock: Vec<(&'static str, u64)>,
+    tags: Vec<String>,
+    variants: Vec<Variant>,
+    description: String,
+    reviews: Vec<Review>,
+    promotion: Option<(&'static str, u64)>,
+}
+
+/// The id of the entity at a position: unique, because the mixing is a bijection.
+pub fn id(position: u64) -> String {
+    format!("p-{:016x}", mix(position ^ SEED))
+}
+
+/// Makes entities.
+pub struct Generator {
+    vocabulary: Vec<String>,
+    /// Ranks of words, each as often as the word is frequent.
+    slots: Vec<u16>,
+}
+
+impl Generator {
+    /// A generator; all are alike.
+    pub fn new() -> Generator {
+        let vocabulary = vocabulary();
+        // Zipf's law with exponent 1: the word of rank r is 1/r as frequent as the first.
+        let total: f64 = (1..=WORDS).map(|rank| 1.0 / rank as f64).sum();
+        let mut slots = Vec::with_capacity(SLOTS);
+        let mut reached = 0.0;
+        for rank in 0..WORDS {
+            reached += 1.0 / (rank + 1) as f64 / total;
+            let end = (reached * SLOTS as f64).round() as usize;
+            slots.resize(end.max(slots.len()).min(SLOTS), rank as u16);
+        }
+        slots.resize(SLOTS, 0);
+        Generator { vocabulary, slots }
+    }
+
+    /// The entity of a position.
+    pub fn entity(&self, position: u64) -> Entity {
+        let random = &mut Random(mix(position.wrapping_add(SEED << 20)));
+        let id = id(position);
+        let brand_number = random.skewed(BRANDS);
+        let brand = capitalized(&self.vocabulary[WORDS / 2 + brand_number as usize]);
+        let noun = NOUNS[random.below(NOUNS.len() as u64) as usize];
+        let name = format!("{} {noun} {}", capitalized(self.word(random)), self.word(random));
+        let source = format!("https://shop.example/{}/{}", brand_number, id);
+        let tags = 3 + random.below(4);
+        let cities = random.below(CITIES.len() as u64 + 1) as usize;
+        let first_city = random.below(CITIES.len() as u64) as usize;
+        let reviews = random.below(3);
+        Entity {
+            source,
+            name,
+            category: CATEGORIES[random.skewed(CATEGORIES.len() as u64) as usize],
+            price: price(random),
+            rating: (random.below(20) > 0).then(|| 10 + random.below(41)),
+            in_stock: random.below(4) > 0,
+            created_at: format!(
+                "20{:02}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+                18 + random.below(8),
+                1 + random.below(12),
+                1 + random.below(28),
+                random.below(24),
+                random.below(60),
+                random.below(60)
+            ),
+            dimensions: [10 + random.below(2_000), 10 + random.below(2_000), 10 + random.below(500)],
+            stock: (0..cities).map(|city| (CITIES[(first_city + city) % CITIES.len()], random.skewed(100))).collect(),
+            tags: (0..tags).map(|_| self.vocabulary[100 + random.skewed(TAGS) as usize].clone()).collect(),
+            variants: (0..1 + random.below(3)).map(|number| variant(&id, number, random)).collect(),
+            description: {
+                let words = 50 + random.below(25);
+                self.prose(words, random)
+            },
+            reviews: (0..reviews)
+                .map(|_| Review {
+                    author: format!(
+                        "{} {}.",
+                        capitalized(self.word(random)),
+                        char::from(b'A' + random.below(26) as u8)
+                    ),
+                    stars: 1 + random.below(5),
+                    text: {
+                        let words = 14 + random.below(14);
+                        self.prose(words, random)
+                    },
+                })
+                .collect(),
+            promotion: (random.below(100) == 0)
+                .then(|| (PROMOTIONS[random.below(5) as usize], 5 + 5 * random.below(6))),
+            id,
+            brand,
+        }
+    }
+
+    fn word(&self, random: &mut Random) -> &str {
+        &self.vocabulary[usize::from(self.slots[random.below(SLOTS as u64) as usize])]
+    }
+
+    /// Sentences of so many words together.
+    fn prose(&self, words: u64, random: &mut Random) -> String {
+        let mut text = String::with_capacity(words as usize * 7);
+        let mut left = 0;
+        for number in 0..words {
+            if left == 0 {
+                left = 6 + random.below(10);
+                if number > 0 {
+                    text.push_str(match random.below(40) {
+                        0 => "!\n\n",
+                        1 => "… 😀 ",
+                        _ => ". ",
+                    });
+                }
+                text.push_str(&capitalized(self.word(random)));
+            } else {
+                text.push(' ');
+                match random.below(200) {
+                    0 => {
+                        text.push('"');
+                        text.push_str(self.word(random));
+                        text.push('"');
+                    }
+                    _ => text.push_str(self.word(random)),
+                }
+            }
+            left -= 1;
+        }
+        text.push('.');
+        text
+    }
+}
+
+impl Entity {
+    /// Appends the entity as canonical compact JSON.
+    pub fn write(&self, out: &mut String) {
+        use std::fmt::Write;
+        let mut object = Object::begin(out);
+        object.text("_source", &self.source);
+        object.text("id", &self.id);
+        object.text("name", &self.name);
+        object.text("category", self.category);
+        object.text("brand", &self.brand);
+        match &self.price {
+            Price::Number(number) => object.raw("price", number),
+            Price::Text(text) => object.text("price", text),
+            Price::Null => object.raw("price", "null"),
+            Price::Missing => {}
+        }
+        if let Some(rating) = self.rating {
+            object.raw("rating", &format!("{}.{}", rating / 10, rating % 10));
+        }
+        object.raw("in_stock", if self.in_stock { "true" } else { "false" });
+        object.text("created_at", &self.created_at);
+        let mut dimensions = Object::begin(object.value("dimensions"));
+        for (key, value) in ["width", "height", "depth"].into_iter().zip(self.dimensions) {
+            dimensions.raw(key, &format!("{}.{}", value / 10, value % 10));
+        }
+        dimensions.text("unit", "cm");
+        dimensions.end();
+        let mut stock = Object::begin(object.value("stock"));
+        for (city, count) in &self.stock {
+            let _ = write!(stock.value(city), "{count}");
+        }
+        stock.end();
+        array(object.value("tags"), &self.tags, |tag, out| string(tag, out));
+        array(object.value("variants"), &self.variants, |variant, out| {
+            let mut object = Object::begin(out);
+            object.text("sku", &variant.sku);
+            object.text("size", variant.size);
+            object.text("color", variant.colour);
+            if variant.extra_cents > 0 {
+                object.raw("extra", &number(variant.extra_cents));
+            }
+            object.end();
+        });
+        object.text("description", &self.description);
+        array(object.value("reviews"), &self.reviews, |review, out| {
+            let mut object = Object::begin(out);
+            object.text("author", &review.author);
+            object.raw("stars", &review.stars.to_string());
+            object.text("text", &review.text);
+            object.end();
+        });
+        if let Some((code, percent)) = self.promotion {
+            let mut promotion = Object::begin(object.value("promotion"));
+            promotion.text("code", code);
+            promotion.raw("percent", &percent.to_string());
+            promotion.end();
+        }
+        object.end();
+    }
+}
+
+/// A question: its query string, and whether an entity answers it.
+pub struct Probe {
+    /// The name under which the answer is kept.
+    pub name: &'static str,
+    /// The filter, as in a URL.
+    pub query: String,
+    matches: Box<dyn Fn(&Entity) -> bool>,
+}
+
+impl Probe {
+    /// Whether an entity answers the question.
+    pub fn matches(&self, entity: &Entity) -> bool {
+        (self.matches)(entity)
+    }
+}
+
+/// All questions of the benchmark.
+pub struct Probes(pub Vec<Probe>);
+
+impl Probes {
+    /// Those of a generator.
+    pub fn new(generator: &Generator) -> Probes {
+        let word = |rank: usize| generator.vocabulary[rank].clone();
+        let (tag, frequent, rare) = (word(100), word(30), word(15_000));
+        let mut probes = Vec::new();
+        let mut add = |name, query: String, matches: Box<dyn Fn(&Entity) -> bool>| {
+            probes.push(Probe { name, query, matches });
+        };
+        let contains = |text: &str, part: &str| text.to_lowercase().contains(part);
+        let kitchen = |entity: &Entity| entity.category == "Kitchen";
+        add("category", "filter=category:kitchen".to_owned(), Box::new(kitchen));
+        add("category missing", "filter=category:weaponry".to_owned(), Box::new(|_| false));
+        add("id missing", "filter=id:p-0123456789".to_owned(), Box::new(|_| false));
+        let is_price = |entity: &Entity| matches!(&entity.price, Price::Number(text) if text.parse() == Ok(9.5));
+        add("price", "filter=price:9.5".to_owned(), Box::new(is_price));
+        let sought = tag.clone();
+        let is_tag = move |entity: &Entity| entity.tags.contains(&sought);
+        add("tags", format!("filter=tags:{tag}"), Box::new(is_tag.clone()));
+        let both = move |entity: &Entity| kitchen(entity) && is_tag(entity);
+        add("category and tags", format!("filter=category:kitchen&filter=tags:{tag}"), Box::new(both));
+        let is_teal = |entity: &Entity| entity.variants.iter().any(|variant| variant.colour == "Teal");
+        add("variants.color", "filter=variants.color:teal".to_owned(), Box::new(is_teal));
+        let is_outlet = |entity: &Entity| entity.promotion.is_some_and(|(code, _)| code == "OUTLET");
+        add("promotion.code", "filter=promotion.code:outlet".to_owned(), Box::new(is_outlet));
+        let is_fifteen = |entity: &Entity| entity.promotion.is_some_and(|(_, percent)| percent == 15);
+        add("promotion.percent", "filter=promotion.percent:15".to_owned(), Box::new(is_fifteen));
+        add("description missing", "filter=description:nothing+like+this".to_owned(), Box::new(|_| false));
+        let is_lamp = move |entity: &Entity| contains(&entity.name, "lamp");
+        add("name has", "filter_contains=name:lamp".to_owned(), Box::new(is_lamp));
+        let mut described = |name, part: String| {
+            let query = format!("filter_contains=description:{part}");
+            add(name, query, Box::new(move |entity: &Entity| contains(&entity.description, &part)));
+        };
+        described("description has rare", rare);
+        described("description has frequent", frequent);
+        described("description has missing", "qqzzxx".to_owned());
+        Probes(probes)
+    }
+}
+
+fn price(random: &mut Random) -> Price {
+    let cents = match random.below(5) {
+        0 => PRICE_POINTS[random.below(3) as usize],
+        1 | 2 => PRICE_POINTS[random.below(PRICE_POINTS.len() as u64) as usize],
+        _ => 100 + random.below(50_000),
+    };
+    let long = format!("{}.{:02}", cents / 100, cents % 100);
+    match random.below(100) {
+        0..=79 => Price::Number(number(cents)),
+        80..=82 => Price::Number(long),
+        83..=91 => Price::Text(long),
+        92..=95 => Price::Null,
+        _ => Price::Missing,
+    }
+}
+
+/// Cents as a JSON number, without zeros at its end.
+fn number(cents: u64) -> String {
+    match (cents / 100, cents % 100) {
+        (units, 0) => units.to_string(),
+        (units, rest) if rest % 10 == 0 => format!("{units}.{}", rest / 10),
+        (units, rest) => format!("{units}.{rest:02}"),
+    }
+}
+
+fn variant(id: &str, number: u64, random: &mut Random) -> Variant {
+    Variant {
+        sku: format!("{}-{number}", &id[id.len() - 6..]),
+        size: SIZES[random.below(SIZES.len() as u64) as usize],
+        colour: COLOURS[random.skewed(COLOURS.len() as u64) as usize],
+        extra_cents: if random.below(2) == 0 { 0 } else { 50 * random.below(40) },
+    }
+}
+
+/// Distinct made-up words, frequent ones short.
+fn vocabulary() -> Vec<String> {
+    const STARTS: [&str; 20] =
+        ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "w", "br", "st", "tr", "sh", "pl", "ch"];
+    const VOWELS: [&str; 12] = ["a", "e", "i", "o", "u", "ea", "ou", "io", "a", "e", "é", "ü"];
+    const ENDS: [&str; 12] = ["", "", "", "n", "r", "s", "l", "nd", "rt", "ck", "m", "st"];
+    let random = &mut Random(SEED);
+    let mut seen = HashSet::new();
+    let mut words = Vec::with_capacity(WORDS);
+    while words.len() < WORDS {
+        let syllables = match words.len() {
+            0..100 => 1,
+            100..2_000 => 2,
+            _ => 3,
+        };
+        let mut word = String::new();
+        for _ in 0..syllables {
+            for part in [&STARTS[..], &VOWELS, &ENDS] {
+                word.push_str(part[random.below(part.len() as u64) as usize]);
+            }
+        }
+        if word.len() > 1 && seen.insert(word.clone()) {
+            words.push(word);
+        }
+    }
+    words
+}
+
+fn capitalized(word: &str) -> String {
+    let mut characters = word.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+/// An object being written.
+struct Object<'a> {
+    out: &'a mut String,
+    first: bool,
+}
+
+impl<'a> Object<'a> {
+    fn begin(out: &'a mut String) -> Object<'a> {
+        out.push('{');
+        Object { out, first: true }
+    }
+
+    /// Writes a key; what the value is to be appended to.
+    fn value(&mut self, key: &str) -> &mut String {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(',');
+        }
+        string(key, self.out);
+        self.out.push(':');
+        self.out
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
+        string(text, self.value(key));
+    }
+
+    fn raw(&mut self, key: &str, value: &str) {
+        self.value(key).push_str(value);
+    }
+
+    fn end(self) {
+        self.out.push('}');
+    }
+}
+
+fn array<T>(out: &mut String, items: &[T], mut each: impl FnMut(&T, &mut String)) {
+    out.push('[');
+    for (number, item) in items.iter().enumerate() {
+        if number > 0 {
+            out.push(',');
+        }
+        each(item, out);
+    }
+    out.push(']');
+}
+
+/// A JSON string; of what needs an escape, the entities hold these alone.
+fn string(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+/// SplitMix64, so that the entities do not change with a crate's version.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// A number below `end`, small ones more often.
+    fn skewed(&mut self, end: u64) -> u64 {
+        let roll = self.below(end);
+        self.below(roll + 1)
+    }
+}
+
+/// The finalizer of SplitMix64: a bijection that spreads near numbers far apart.
+fn mix(mut number: u64) -> u64 {
+    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}

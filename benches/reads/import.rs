@@ -1,0 +1,108 @@
+//! The import, measured in a process of its own, so that its peak of memory is its own too.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use strata::config::Config;
+use strata::model::user::Plan;
+use strata::service::{App, ImportProgress, ImportRequest};
+
+const OWNER: &str = "bench@example.org";
+
+/// The cache of a process that only imports.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// What an import took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The dataset that it made.
+    pub dataset_id: u64,
+    /// Its name in URLs.
+    pub name_slug: String,
+    /// Entities of its version.
+    pub entities: u64,
+    /// Wall time.
+    pub seconds: f64,
+    /// The most memory that was resident at once, where the system tells.
+    pub peak_bytes: Option<u64>,
+    /// Of that, what was resident before the import began.
+    pub before_bytes: Option<u64>,
+}
+
+/// A configuration whose data lies in `directory`.
+pub fn config(directory: &Path, cache_bytes: u64) -> Config {
+    let mut config = Config::default();
+    config.data.directory = directory.to_owned();
+    config.cache.memory_bytes = cache_bytes;
+    config
+}
+
+/// Imports `source` into a new data directory, in a child process.
+pub fn in_child(source: &Path, data: &Path) -> Report {
+    if data.exists() {
+        std::fs::remove_dir_all(data).expect("the last run's data can be removed");
+    }
+    let output = Command::new(std::env::current_exe().expect("the benchmark knows its binary"))
+        .arg("--import")
+        .args([source, data])
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("the benchmark can run itself");
+    assert!(output.status.success(), "the import failed");
+    serde_json::from_slice(&output.stdout).expect("the import prints its report")
+}
+
+/// The child: imports and prints the report.
+pub fn run(paths: &[PathBuf]) {
+    let [source, data] = paths else { panic!("--import takes a source and a data directory") };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let report = runtime.block_on(async {
+        let app = App::open(&config(data, CACHE_BYTES)).await.expect("a data directory");
+        app.add_user(OWNER, "not a secret", Plan::Scale, None).await.expect("a user");
+        let request = ImportRequest {
+            source: source.display().to_string(),
+            name: "bench".to_owned(),
+            owner_email: OWNER.to_owned(),
+            private: false,
+            format: None,
+            records_path: None,
+        };
+        // From here on, the peak counts anew. Where the system refuses, it includes hashing the password (20 MB).
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+        let before_bytes = status("VmRSS:");
+        let started = Instant::now();
+        let imported = app.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+        Report {
+            seconds: started.elapsed().as_secs_f64(),
+            peak_bytes: status("VmHWM:"),
+            before_bytes,
+            dataset_id: imported.dataset_id.get(),
+            name_slug: imported.name_slug,
+            entities: imported.entity_count,
+        }
+    });
+    println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+}
+
+/// A line of what Linux says of this process, in bytes.
+pub fn status(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Bytes of all files in a directory and those below it.
+pub fn directory_bytes(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).expect("the store is a directory");
+    entries
+        .map(|entry| {
+            let entry = entry.expect("a directory's entry");
+            let metadata = entry.metadata().expect("a file");
+            if metadata.is_dir() { directory_bytes(&entry.path()) } else { metadata.len() }
+        })
+        .sum()
+}

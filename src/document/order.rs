@@ -1,0 +1,181 @@
+//! The order of `sort`, as bytes (decisions, section 3, rule 8).
+//!
+//! Keys compare as bytes in the order of the values: numbers by value, strings by code point, false, true, and last
+//! what cannot be sorted. A descending key is the same with every byte inverted, but for what comes last in both
+//! directions. No key is the beginning of another, so that more bytes (a position) may follow.
+
+use super::cursor::Scalar;
+use super::number::NumericValue;
+use super::text::Text;
+
+const NUMBER: u8 = 1;
+const STRING: u8 = 2;
+const FALSE: u8 = 3;
+const TRUE: u8 = 4;
+const LAST: u8 = 0xFF;
+
+/// Appends the key of a value, `None` standing for what cannot be sorted: null, missing, objects and arrays.
+pub fn write_order(value: Option<Scalar<'_>>, descending: bool, out: &mut Vec<u8>) {
+    match value {
+        None | Some(Scalar::Null) => out.push(LAST),
+        Some(Scalar::Bool(value)) => write_order_boolean(value, descending, out),
+        Some(Scalar::String(text)) => write_order_string(&unescaped(text), descending, out),
+        Some(Scalar::Number(text)) => match NumericValue::parse(text) {
+            Some(number) => write_order_number(&number, descending, out),
+            None => out.push(LAST),
+        },
+    }
+}
+
+fn unescaped(text: Text<'_>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.raw().len());
+    text.unescape_into(&mut bytes);
+    bytes
+}
+
+/// The key of a boolean.
+pub fn write_order_boolean(value: bool, descending: bool, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.push(if value { TRUE } else { FALSE });
+    direct(descending, &mut out[start..]);
+}
+
+/// The key of a string, by its exact text.
+pub fn write_order_string(text: &[u8], descending: bool, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.push(STRING);
+    // A NUL is followed by 0xFF, the end by 1: so the end sorts before any further character.
+    let mut rest = text;
+    while let Some(nul) = memchr::memchr(0, rest) {
+        out.extend_from_slice(&rest[..=nul]);
+        out.push(0xFF);
+        rest = &rest[nul + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(&[0, 1]);
+    direct(descending, &mut out[start..]);
+}
+
+/// The key of a number.
+pub fn write_order_number(number: &NumericValue, descending: bool, out: &mut Vec<u8>) {
+    match number.remainder() {
+        Some(remainder) => write_order_double(number.double(), remainder, descending, out),
+        None => {
+            let start = out.len();
+            out.push(NUMBER);
+            out.extend_from_slice(&ordered_bits(number.double()).to_be_bytes());
+            number.write_long_order(out);
+            direct(descending, &mut out[start..]);
+        }
+    }
+}
+
+/// The key of a number that is `double + remainder`.
+pub fn write_order_double(double: f64, remainder: i64, descending: bool, out: &mut Vec<u8>) {
+    let mut key = [0; 18];
+    key[0] = NUMBER;
+    key[1..9].copy_from_slice(&ordered_bits(double).to_be_bytes());
+    key[9] = WITHIN;
+    key[10..].copy_from_slice(&((remainder as u64) ^ (1 << 63)).to_be_bytes());
+    direct(descending, &mut key);
+    out.extend_from_slice(&key);
+}
+
+/// Between integers below and above that share a double but are too far from it for a remainder.
+pub(super) const WITHIN: u8 = 1;
+
+/// Bits that order as the doubles do. Zero is one value.
+pub fn ordered_bits(double: f64) -> u64 {
+    let bits = if double == 0.0 { 0 } else { double.to_bits() };
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+}
+
+fn direct(descending: bool, key: &mut [u8]) {
+    if descending {
+        for byte in key {
+            *byte = !*byte;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Cursor;
+
+    fn key(value: &str, descending: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_order(Cursor::new(value.as_bytes()).next_scalar(), descending, &mut out);
+        out
+    }
+
+    #[test]
+    fn keys_order_as_the_values_do_in_both_directions() {
+        let huge = format!("1{}", "0".repeat(400));
+        let below = format!("-{huge}");
+        let ascending = [
+            "-1e400",
+            below.as_str(),
+            "-1e300",
+            "-9007199254740993",
+            "-9007199254740992",
+            "-1",
+            "-0.5",
+            "0",
+            "1e-300",
+            "9.5",
+            "10",
+            "9007199254740992",
+            "9007199254740993",
+            "9223372036854775807",
+            "100000000000000000000000000000000000000",
+            "1e308",
+            huge.as_str(),
+            "1e400",
+            r#""""#,
+            r#""\u0000""#,
+            r#""\u0000a""#,
+            r#""\u0001""#,
+            r#""B""#,
+            r#""a""#,
+            r#""ab""#,
+            r#""b""#,
+            r#""ä""#,
+            "false",
+            "true",
+        ];
+        for (index, low) in ascending.iter().enumerate() {
+            assert!(key(low, false) < key("null", false) && key(low, true) < key("null", true), "{low} before null");
+            for high in &ascending[index + 1..] {
+                assert!(key(low, false) < key(high, false), "{low} < {high}");
+                assert!(key(low, true) > key(high, true), "{low} > {high} descending");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_values_have_one_key() {
+        for (one, other) in [("1", "1.0"), ("10", "1e1"), ("0", "-0"), ("0", "-0.0"), (r#""ä""#, "\"ä\"")] {
+            assert_eq!(key(one, false), key(other, false));
+        }
+        assert_eq!(key("null", false), key("null", true));
+    }
+
+    #[test]
+    fn integers_around_one_double_keep_their_order() {
+        // All have the double 1e38 or one beside it, with remainders that fit 64 bits and that do not.
+        let ascending = [
+            "99999999999999990000000000000000000000",
+            "99999999999999997740000000000000000000",
+            "99999999999999997748809823456034029568",
+            "1e38",
+            "100000000000000000000000000000000000000",
+            "100000000000000000000000000000000000001",
+            "100000000000000005000000000000000000000",
+        ];
+        for pair in ascending.windows(2) {
+            let exact = |text: &str| NumericValue::parse(text);
+            assert_eq!(key(pair[0], false).cmp(&key(pair[1], false)), exact(pair[0]).cmp(&exact(pair[1])), "{pair:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The columns of a table: the union of the flattened keys of its entities, in order of first appearance (decisions,
+//! section 4).
+//!
+//! They are found in a pass of their own, before the first row is written, and without keeping entities: parts of the
+//! answer in parallel, each with a [`ColumnsBuilder`], which are then merged in the order of the parts. Whose columns an
+//! answer without entities has is for the caller to say.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
+
+use super::shape::{Name, Place, Shape};
+
+/// The one column of a table whose entities have no key.
+const FALLBACK: &str = "_source";
+
+/// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so that a small entity
+/// can have names that would not fit into memory.
+const MOST_NAME_BYTES: usize = 64 << 20;
+
+/// A table would have more columns than it may (`limits.columns`), or names longer than anything sensible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the table would have more than {limit} columns, or more than {} MiB of column names; \
+     choose fewer fields with keep_field",
+    MOST_NAME_BYTES >> 20
+)]
+pub struct TooManyColumns {
+    /// Columns that a table may have.
+    pub limit: usize,
+}
+
+/// The names of a table's columns, in order.
+///
+/// - There is at least one.
+/// - No name is there twice.
+///
+/// As data it is the list of the names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<String>", from = "Vec<String>")]
+pub struct Columns(Names);
+
+impl Columns {
+    /// The names, in order.
+    pub fn names(&self) -> &[String] {
+        &self.0.names
+    }
+
+    /// How many columns there are; at least one.
+    #[expect(clippy::len_without_is_empty, reason = "there is always a column")]
+    pub fn len(&self) -> usize {
+        self.0.names.len()
+    }
+
+    /// The position of the column of this name.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.0.find(name).map(|column| column as usize)
+    }
+}
+
+/// The one column `_source`.
+impl Default for Columns {
+    fn default() -> Self {
+        Columns::from(Vec::new())
+    }
+}
+
+/// A repeated name counts once; no name is the one column `_source`.
+impl From<Vec<String>> for Columns {
+    fn from(list: Vec<String>) -> Self {
+        let mut names = Names::default();
+        for name in list {
+            names.find_or_insert(name);
+        }
+        if names.names.is_empty() {
+            names.find_or_insert(FALLBACK.to_owned());
+        }
+        Columns(names)
+    }
+}
+
+impl From<Columns> for Vec<String> {
+    fn from(columns: Columns) -> Self {
+        columns.0.names
+    }
+}
+
+/// Finds the columns of entities, given one after the other.
+#[derive(Debug)]
+pub struct ColumnsBuilder {
+    found: Found,
+    shape: Shape,
+}
+
+#[derive(Debug)]
+struct Found {
+    names: Names,
+    limit: usize,
+}
+
+impl ColumnsBuilder {
+    /// A builder that has seen no entity. `limit` columns are the most.
+    pub fn new(limit: usize) -> ColumnsBuilder {
+        ColumnsBuilder { found: Found { names: Names::default(), limit }, shape: Shape::default() }
+    }
+
+    /// Adds the columns of one entity, a canonical document. Entities that repeat the keys of those before cost one scan.
+    ///
+    /// # Errors
+    /// [`TooManyColumns`]. The columns so far stay.
+    pub fn add(&mut self, document: &[u8]) -> Result<(), TooManyColumns> {
+        self.shape.walk(document, &mut self.found)
+    }
+
+    /// Adds the columns of the entities after those of `self`.
+    ///
+    /// # Errors
+    /// [`TooManyColumns`], when both together have more than `self` may.
+    pub fn merge(&mut self, later: ColumnsBuilder) -> Result<(), TooManyColumns> {
+        for name in later.found.names.names {
+            self.found.check(&name, name.len())?;
+            self.found.names.find_or_insert(name);
+        }
+        Ok(())
+    }
+
+    /// Whether no column has been found.
+    pub fn is_empty(&self) -> bool {
+        self.found.names.names.is_empty()
+    }
+
+    /// The columns found; the one column `_source` when there is none.
+    pub fn finish(self) -> Columns {
+        match self.is_empty() {
+            true => Columns::default(),
+            false => Columns(self.found.names),
+        }
+    }
+}
+
+impl Found {
+    /// Fails if `name` would be one too many.
+    fn check(&self, name: &str, name_bytes: usize) -> Result<(), TooManyColumns> {
+        let names = &self.names;
+        let fits = names.names.len() < self.limit && names.bytes + name_bytes <= MOST_NAME_BYTES;
+        match fits || names.find(name).is_some() {
+            true => Ok(()),
+            false => Err(TooManyColumns { limit: self.limit }),
+        }
+    }
+}
+
+impl Place for Found {
+    type Error = TooManyColumns;
+
+    fn column(&mut self, name: Name<'_>) -> Result<u32, TooManyColumns> {
+        // Before it is spelled out.
+        if name.escaped_bytes() > MOST_NAME_BYTES {
+            return Err(TooManyColumns { limit: self.limit });
+        }
+        let name = name.spell();
+        self.check(&name, name.len())?;
+        Ok(self.names.find_or_insert(name))
+    }
+
+    fn cell(&mut self, _: u32, _: usize, _: &[u8]) {}
+}
+
+/// A list of names that differ, and an index of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    names: Vec<String>,
+    bytes: usize,
+    index: HashTable<u32>,
+    /// Seeded anew each time: names are anybody's.
+    hasher: RandomState,
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Names) -> bool {
+        self.names == other.names
+    }
+}
+
+impl Eq for Names {}
+
+impl Names {
+    /// The names, in order.
+    pub fn list(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Bytes of all names together.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn find(&self, name: &str) -> Option<u32> {
+        self.index.find(self.hasher.hash_one(name), |&column| self.names[column as usize] == name).copied()
+    }
+
+    /// The position of a name, which is added at the end if it is new.
+    pub fn find_or_insert(&mut self, name: String) -> u32 {
+        if let Some(column) = self.find(&name) {
+            return column;
+        }
+        let Names { names, bytes, index, hasher } = self;
+        let column = names.len() as u32;
+        index.insert_unique(hasher.hash_one(name.as_str()), column, |&column| {
+            hasher.hash_one(names[column as usize].as_str())
+        });
+        *bytes += name.len();
+        names.push(name);
+        column
+    }
+}

@@ -1,0 +1,126 @@
+//! `format=csv` and `format=tsv`: a header and a row per flattened entity (decisions, section 4).
+//!
+//! Quoted as RFC 4180 says, and only where a cell holds the delimiter, a quote, CR or LF; where that can be is known
+//! from canonical text, so that most cells are one search and one copy. A record that would be an empty line is `""`.
+
+use std::sync::Arc;
+
+use super::Encode;
+use super::columns::Columns;
+use super::pool::Pool;
+use super::row::Row;
+use crate::document::Text;
+
+/// Rows of cells with a delimiter between them and `\n` at the end.
+pub(super) struct Delimited {
+    delimiter: u8,
+    columns: Arc<Columns>,
+    rows: Pool<Row>,
+}
+
+impl Delimited {
+    /// Commas between cells.
+    pub fn csv(columns: Arc<Columns>) -> Delimited {
+        Delimited { delimiter: b',', columns, rows: Pool::default() }
+    }
+
+    /// Tabs between cells.
+    pub fn tsv(columns: Arc<Columns>) -> Delimited {
+        Delimited { delimiter: b'\t', columns, rows: Pool::default() }
+    }
+
+    /// Ends the record that starts at `start`.
+    fn end_record(&self, start: usize, out: &mut Vec<u8>) {
+        if out.len() == start && self.columns.len() == 1 {
+            out.extend_from_slice(b"\"\"");
+        }
+        out.push(b'\n');
+    }
+
+    /// Appends the text of a scalar or array.
+    #[inline]
+    fn cell(&self, value: &[u8], out: &mut Vec<u8>) {
+        match value {
+            [b'"', text @ .., b'"'] => {
+                // What else would need quotes is escaped in canonical text.
+                let Some(stop) = memchr::memchr2(b'\\', self.delimiter, text) else {
+                    return out.extend_from_slice(text);
+                };
+                if memchr::memchr(b'\\', &text[stop..]).is_none() {
+                    out.push(b'"');
+                    out.extend_from_slice(text);
+                    out.push(b'"');
+                } else {
+                    let start = out.len();
+                    Text::new(text).unescape_into(out);
+                    self.quote_where_needed(start, out);
+                }
+            }
+            [b'n', ..] => {}
+            [b'[', ..] if memchr::memchr2(b'"', self.delimiter, value).is_some() => {
+                out.push(b'"');
+                for (number, piece) in value.split(|&byte| byte == b'"').enumerate() {
+                    out.extend_from_slice(if number > 0 { b"\"\"" } else { b"" });
+                    out.extend_from_slice(piece);
+                }
+                out.push(b'"');
+            }
+            _ => out.extend_from_slice(value),
+        }
+    }
+
+    /// Puts the cell from `start` on into quotes if it cannot stand without.
+    fn quote_where_needed(&self, start: usize, out: &mut Vec<u8>) {
+        let cell = &out[start..];
+        if memchr::memchr3(b'"', b'\n', b'\r', cell).is_none() && memchr::memchr(self.delimiter, cell).is_none() {
+            return;
+        }
+        let quotes = memchr::memchr_iter(b'"', cell).count();
+        let mut from = out.len();
+        out.resize(from + quotes + 2, b'"');
+        // From the back, so that nothing is overwritten before it has moved. The closing quote is there.
+        let mut to = out.len() - 1;
+        while from > start {
+            from -= 1;
+            to -= 1;
+            out[to] = out[from];
+            if out[from] == b'"' {
+                to -= 1;
+                out[to] = b'"';
+            }
+        }
+        out[start] = b'"';
+    }
+}
+
+impl Encode for Delimited {
+    fn begin(&self, _: bool, out: &mut Vec<u8>) {
+        let start = out.len();
+        for (number, name) in self.columns.names().iter().enumerate() {
+            if number > 0 {
+                out.push(self.delimiter);
+            }
+            let cell = out.len();
+            out.extend_from_slice(name.as_bytes());
+            self.quote_where_needed(cell, out);
+        }
+        self.end_record(start, out);
+    }
+
+    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.rows.with(|row| {
+            for (number, cell) in row.place(document, &self.columns).by_column.iter().enumerate() {
+                if number > 0 {
+                    out.push(self.delimiter);
+                }
+                if !cell.is_empty() {
+                    self.cell(&document[cell.clone()], out);
+                }
+            }
+        });
+        self.end_record(start, out);
+    }
+
+    fn end(&self, _: bool, _: &mut Vec<u8>) {}
+}

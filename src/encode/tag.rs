@@ -1,0 +1,90 @@
+//! Field names to XML tags (decisions, section 4).
+
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+use super::xml_names;
+use crate::document::Text;
+
+/// Field names whose [`ArrayTags`] are remembered; when they are more, all are forgotten.
+const MOST_REMEMBERED: usize = 4096;
+
+/// Longest field name, in bytes, whose tags are remembered.
+const LONGEST_REMEMBERED: usize = 128;
+
+/// Appends the tag of a field. Most names are tags already.
+pub(super) fn write_tag(name: Text<'_>, out: &mut Vec<u8>) {
+    match name.raw() {
+        raw @ [first, ..] if !first.is_ascii_digit() && raw.iter().all(|&byte| IS_TAG[usize::from(byte)]) => {
+            out.extend_from_slice(raw);
+        }
+        _ => write_sanitized(&name.unescape(), out),
+    }
+}
+
+/// For each byte, whether it is a character that a tag may hold.
+const IS_TAG: [bool; 256] = {
+    let mut is_tag = [false; 256];
+    let mut byte = 0;
+    while byte < 0x80 {
+        is_tag[byte] = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'_';
+        byte += 1;
+    }
+    is_tag
+};
+
+fn write_sanitized(name: &str, out: &mut Vec<u8>) {
+    let tag = |character: char| if xml_names::is_alphanumeric(character) { character } else { '_' };
+    if name.chars().next().map(tag).is_none_or(|first| first != '_' && !xml_names::is_letter(first)) {
+        out.push(b'_');
+    }
+    for character in name.chars().map(tag) {
+        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+}
+
+/// The tags of a field that is an array: around it, and around each of its elements.
+#[derive(Debug)]
+pub(super) struct ArrayTags {
+    /// The English plural of the name.
+    pub array: Box<[u8]>,
+    /// The English singular of the name, unlike the plural.
+    pub element: Box<[u8]>,
+}
+
+impl ArrayTags {
+    fn of(name: &str) -> ArrayTags {
+        let tag = |form: String| {
+            let mut tag = Vec::with_capacity(form.len() + 1);
+            write_sanitized(&form, &mut tag);
+            tag
+        };
+        let mut array = tag(pluralizer::pluralize(name, 2, false));
+        let element = tag(pluralizer::pluralize(name, 1, false));
+        if array == element {
+            array.push(b's');
+        }
+        ArrayTags { array: array.into(), element: element.into() }
+    }
+}
+
+/// The tags of arrays, remembered: English takes a few dozen regular expressions.
+#[derive(Debug, Default)]
+pub(super) struct ArrayTagsMemory(HashMap<Box<[u8]>, Arc<ArrayTags>, foldhash::fast::RandomState>);
+
+impl ArrayTagsMemory {
+    /// The tags of the array field `name`.
+    pub fn get(&mut self, name: Text<'_>) -> Arc<ArrayTags> {
+        if let Some(tags) = self.0.get(name.raw()) {
+            return tags.clone();
+        }
+        let tags = Arc::new(ArrayTags::of(&name.unescape()));
+        if name.raw().len() <= LONGEST_REMEMBERED {
+            if self.0.len() >= MOST_REMEMBERED {
+                self.0.clear();
+            }
+            self.0.insert(name.raw().into(), tags.clone());
+        }
+        tags
+    }
+}

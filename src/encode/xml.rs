@@ -1,0 +1,166 @@
+//! `format=xml`: `<dataset>` of one `<entity>` each (decisions, section 4).
+//!
+//! Fields are elements, in order; an array is an element of elements, their tags being the plural and the singular of
+//! the field's name. There is no white space between elements, after the declaration neither. An element without
+//! content is written `<tag/>`: null, an empty string, array or object. Text keeps every character that XML 1.0 can
+//! hold; any other becomes U+FFFD, and a carriage return, which parsers would make a line feed, `&#13;`.
+//!
+//! The XML is written by hand: a fragment per entity, from canonical text, needs escaping and tags and nothing else of
+//! an XML library.
+
+use super::Encode;
+use super::pool::Pool;
+use super::tag::{ArrayTagsMemory, write_tag};
+use crate::document::{Cursor, Kind, MAX_DEPTH, Scalar, Text};
+
+/// The tag of elements that no field names: those of an array directly inside an array.
+const ITEM: &[u8] = b"item";
+
+/// One element an entity.
+#[derive(Default)]
+pub(super) struct Xml(Pool<Memory>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    array_tags: ArrayTagsMemory,
+    /// A string without its escapes.
+    text: Vec<u8>,
+}
+
+impl Encode for Xml {
+    fn begin(&self, empty: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
+        out.extend_from_slice(if empty { b"<dataset/>" } else { b"<dataset>" });
+    }
+
+    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) {
+        self.0.with(|memory| {
+            let mut writer = Writer { cursor: Cursor::new(document), memory, out };
+            writer.element(b"entity", 1);
+        });
+    }
+
+    fn end(&self, empty: bool, out: &mut Vec<u8>) {
+        if !empty {
+            out.extend_from_slice(b"</dataset>");
+        }
+    }
+}
+
+struct Writer<'w, 'd> {
+    cursor: Cursor<'d>,
+    memory: &'w mut Memory,
+    out: &'w mut Vec<u8>,
+}
+
+impl<'d> Writer<'_, 'd> {
+    /// The value that comes next, at level `depth` if it has one, as an element that is not the value of a field.
+    fn element(&mut self, tag: &[u8], depth: usize) {
+        let start = self.out.len();
+        self.out.push(b'<');
+        self.out.extend_from_slice(tag);
+        self.content(start, ITEM, depth);
+    }
+
+    /// The value of the field `name`, which comes next, as an element.
+    fn field(&mut self, name: Text<'d>, depth: usize) {
+        let start = self.out.len();
+        self.out.push(b'<');
+        if self.cursor.peek() == Some(Kind::Array) {
+            let tags = self.memory.array_tags.get(name);
+            self.out.extend_from_slice(&tags.array);
+            self.content(start, &tags.element, depth);
+        } else {
+            write_tag(name, self.out);
+            self.content(start, ITEM, depth);
+        }
+    }
+
+    /// The rest of the element whose start tag, without the last bracket, stands from `start` on: the value that comes
+    /// next, `element` being the tag of its elements if it is an array.
+    fn content(&mut self, start: usize, element: &[u8], depth: usize) {
+        let tag = start + 1..self.out.len();
+        self.out.push(b'>');
+        let content = self.out.len();
+        match self.cursor.peek() {
+            Some(Kind::Object) if depth <= MAX_DEPTH => {
+                self.cursor.enter();
+                while let Some(name) = self.cursor.next_key() {
+                    self.field(name, depth + 1);
+                }
+            }
+            Some(Kind::Array) if depth <= MAX_DEPTH => {
+                self.cursor.enter();
+                while self.cursor.next_element() {
+                    self.element(element, depth + 1);
+                }
+            }
+            _ => self.scalar(),
+        }
+        if self.out.len() == content {
+            self.out.truncate(content - 1);
+            self.out.extend_from_slice(b"/>");
+        } else {
+            self.out.extend_from_slice(b"</");
+            self.out.extend_from_within(tag);
+            self.out.push(b'>');
+        }
+    }
+
+    /// The text of the scalar that comes next.
+    fn scalar(&mut self) {
+        match self.cursor.next_scalar() {
+            Some(Scalar::String(text)) if text.is_plain() => escape_into(text.raw(), self.out),
+            Some(Scalar::String(text)) => {
+                self.memory.text.clear();
+                text.unescape_into(&mut self.memory.text);
+                escape_into(&self.memory.text, self.out);
+            }
+            Some(Scalar::Number(text)) => self.out.extend_from_slice(text.as_bytes()),
+            Some(Scalar::Bool(true)) => self.out.extend_from_slice(b"true"),
+            Some(Scalar::Bool(false)) => self.out.extend_from_slice(b"false"),
+            Some(Scalar::Null) => {}
+            // Not canonical; must not hold up the loops above.
+            None => {
+                self.cursor.skip_value();
+            }
+        }
+    }
+}
+
+/// For each byte, whether it stands as itself wherever it comes.
+const PLAIN: [bool; 256] = {
+    let mut plain = [true; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        plain[byte] = matches!(byte as u8, b'\t' | b'\n');
+        byte += 1;
+    }
+    plain[b'&' as usize] = false;
+    plain[b'<' as usize] = false;
+    plain[b'>' as usize] = false;
+    // The first byte of U+FFFE and U+FFFF.
+    plain[0xef] = false;
+    plain
+};
+
+/// Appends UTF-8 text as the content of an element.
+fn escape_into(text: &[u8], out: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(stop) = rest.iter().position(|&byte| !PLAIN[usize::from(byte)]) {
+        out.extend_from_slice(&rest[..stop]);
+        rest = &rest[stop..];
+        let (written, length): (&[u8], usize) = match rest {
+            [b'&', ..] => (b"&amp;", 1),
+            [b'<', ..] => (b"&lt;", 1),
+            [b'>', ..] => (b"&gt;", 1),
+            [b'\r', ..] => (b"&#13;", 1),
+            [0xef, 0xbf, 0xbe | 0xbf, ..] => ("\u{fffd}".as_bytes(), 3),
+            [0xef, ..] => (&rest[..1], 1),
+            _ => ("\u{fffd}".as_bytes(), 1),
+        };
+        out.extend_from_slice(written);
+        rest = &rest[length..];
+    }
+    out.extend_from_slice(rest);
+}

@@ -1,0 +1,98 @@
+//! `sort`: orders the entities by one field.
+
+use std::borrow::Cow;
+
+use super::{InvalidValue, Parameter, Repetition};
+use crate::model::request::{ReadRequest, Sort};
+
+/// The parameter `sort`. Not called `Sort`, which is the value it sets.
+pub(super) struct SortParameter;
+
+impl Parameter for SortParameter {
+    fn name(&self) -> &'static str {
+        "sort"
+    }
+
+    fn values(&self) -> Cow<'static, str> {
+        "field:asc or field:desc".into()
+    }
+
+    fn default_text(&self) -> &'static str {
+        "none"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Orders by one top-level field: numbers, then strings, false, true; null, missing and nested values last"
+    }
+
+    fn documentation(&self) -> &'static str {
+        "Orders the entities by one top-level field, ascending or descending; `field` alone is ascending. Ascending is \
+         numbers by value, then strings by code point, then false, then true; descending is the exact reverse. Entities in \
+         which the field is null, missing, an object or an array come last in both directions. The sort is stable. Split \
+         at the last colon; the name has no escapes, and a dot in it is a dot."
+    }
+
+    fn repetition(&self) -> Repetition {
+        Repetition::Single
+    }
+
+    fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
+        request.sort = Some(sort(value)?);
+        Ok(())
+    }
+}
+
+/// `field:asc`, `field:desc` or `field`, split at the last colon.
+fn sort(value: &str) -> Result<Sort, InvalidValue> {
+    const VALID: &str =
+        "field:asc, field:desc or field, such as price:desc; a name that holds a colon needs a direction";
+    let (field, direction) = value.rsplit_once(':').unwrap_or((value, "asc"));
+    let descending = match direction {
+        "asc" => false,
+        "desc" => true,
+        _ => return Err(InvalidValue::new("has an unknown direction", VALID)),
+    };
+    if field.is_empty() {
+        return Err(InvalidValue::new("names no field", VALID));
+    }
+    Ok(Sort { field: field.to_owned(), descending })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_field_and_a_direction() {
+        for (value, field, descending) in [
+            ("price", "price", false),
+            ("price:asc", "price", false),
+            ("price:desc", "price", true),
+            ("a.b:desc", "a.b", true),
+            (r"a\:b:asc", r"a\:b", false),
+            ("a::desc", "a:", true),
+            ("::asc", ":", false),
+            ("asc", "asc", false),
+            (" a :asc", " a ", false),
+        ] {
+            let mut request = ReadRequest::default();
+            assert_eq!(SortParameter.apply(value, &mut request), Ok(()), "{value}");
+            let sort = Some(Sort { field: field.to_owned(), descending });
+            assert_eq!(request, ReadRequest { sort, ..ReadRequest::default() }, "{value}");
+        }
+    }
+
+    #[test]
+    fn refuses_an_empty_field_and_any_other_direction() {
+        for value in ["", ":asc", ":desc"] {
+            assert_eq!(sort(value).map_err(|refused| refused.problem), Err("names no field".into()), "{value}");
+        }
+        for value in ["a:", "a:b", "a:ASC", "a:asc ", "a: asc", "a:asc:", ":", ":up", "url:http://x"] {
+            assert_eq!(
+                sort(value).map_err(|refused| refused.problem),
+                Err("has an unknown direction".into()),
+                "{value}"
+            );
+        }
+    }
+}

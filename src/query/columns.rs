@@ -1,0 +1,241 @@
+//! Columns of a version that are computed for a query: the key that `sort` orders by, and the one that `dedup`
+//! groups by. From leaves and the stored hash where these hold them, from the documents otherwise.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+use sha2::{Digest, Sha256};
+
+use super::documents::Pages;
+use super::reshape::{Reshape, ReshapeScratch};
+use crate::document::{self, CanonicalForm};
+use crate::model::path::Path;
+use crate::storage::StorageError;
+use crate::storage::layout::{Kind, LeafColumn};
+use crate::storage::reader::VersionReader;
+
+/// What `sort` orders by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderSpec {
+    /// The top-level field.
+    pub field: String,
+    /// The direction.
+    pub descending: bool,
+    /// Whether an empty string is as good as missing.
+    pub denull: bool,
+}
+
+/// What `dedup` groups by.
+#[derive(Clone, Debug)]
+pub struct GroupSpec {
+    /// The paths of `dedup_key`; none is the whole entity.
+    pub paths: Vec<Path>,
+    /// What is left of an entity before it is compared.
+    pub reshape: Reshape,
+}
+
+/// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
+///
+/// # Errors
+/// When a part of the version cannot be read.
+pub async fn order(
+    reader: &VersionReader,
+    row_group: usize,
+    rows: &[usize],
+    spec: &OrderSpec,
+) -> Result<ArrayRef, StorageError> {
+    let first = reader.row_groups()[row_group].first;
+    let leaf = SortLeaf::open(reader, row_group, spec).await?;
+    let mut pages = Pages::of(reader, row_group, rows.len(), reader.row_groups()[row_group].rows);
+    let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
+    let mut key = Vec::new();
+    for row in rows {
+        key.clear();
+        let known = leaf.as_ref().is_some_and(|leaf| leaf.write(*row, spec, &mut key));
+        if !known {
+            let document = pages.document(*row).await?;
+            let value = document::member(document, &spec.field).and_then(document::Scalar::read);
+            let empty = matches!(value, Some(document::Scalar::String(text)) if text.raw().is_empty());
+            let value = if spec.denull && empty { None } else { value };
+            document::write_order(value, spec.descending, &mut key);
+        }
+        key.extend_from_slice(&(first + *row as u64).to_be_bytes());
+        keys.append_value(&key);
+    }
+    Ok(Arc::new(keys.finish()))
+}
+
+/// The columns of a leaf that a sort needs.
+pub struct SortLeaf {
+    kind: ArrayRef,
+    text: ArrayRef,
+    exact: Option<ArrayRef>,
+    number: Option<(ArrayRef, ArrayRef)>,
+}
+
+impl SortLeaf {
+    /// The leaf of the field in a row group; `None` when it has none, or when arrays lie on its path: those a leaf
+    /// cannot tell from single values.
+    ///
+    /// # Errors
+    /// When a column cannot be read.
+    pub async fn open(
+        reader: &VersionReader,
+        row_group: usize,
+        spec: &OrderSpec,
+    ) -> Result<Option<SortLeaf>, StorageError> {
+        let Some(leaf) = reader.layout().leaf(std::slice::from_ref(&spec.field)) else { return Ok(None) };
+        if reader.layout().leaves[leaf].fans_out {
+            return Ok(None);
+        }
+        let kind = reader.leaf(row_group, leaf, LeafColumn::Kind).await?;
+        let text = reader.leaf(row_group, leaf, LeafColumn::Text).await?;
+        let exact = reader.leaf(row_group, leaf, LeafColumn::Exact).await?;
+        let number = reader.leaf(row_group, leaf, LeafColumn::Number).await?;
+        let remainder = reader.leaf(row_group, leaf, LeafColumn::Remainder).await?;
+        let (Some(kind), Some(text)) = (kind, text) else { return Ok(None) };
+        Ok(Some(SortLeaf { kind, text, exact, number: number.zip(remainder) }))
+    }
+
+    /// Appends the key of a row; false when the document has to tell.
+    fn write(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
+        let kind = self.kind.as_primitive::<UInt8Type>().value(row);
+        if kind == Kind::Null as u8 || kind == Kind::Nothing as u8 {
+            document::write_order(None, spec.descending, key);
+        } else if kind == Kind::Number as u8 {
+            let Some((number, remainder)) = &self.number else { return false };
+            let remainders = remainder.as_primitive::<Int64Type>();
+            let remainder = if remainders.is_null(row) { 0 } else { remainders.value(row) };
+            let double = number.as_primitive::<Float64Type>().value(row);
+            document::write_order_double(double, remainder, spec.descending, key);
+        } else if kind == Kind::Boolean as u8 {
+            document::write_order_boolean(bytes_at(&self.text, row) == b"true", spec.descending, key);
+        } else if kind == Kind::String as u8 {
+            let text = self.string(row);
+            if spec.denull && text.is_empty() {
+                document::write_order(None, spec.descending, key);
+            } else {
+                document::write_order_string(text, spec.descending, key);
+            }
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn string(&self, row: usize) -> &[u8] {
+        match &self.exact {
+            Some(exact) if exact.is_valid(row) => bytes_at(exact, row),
+            _ => bytes_at(&self.text, row),
+        }
+    }
+
+    /// A number for every row that orders no worse than its key: rows of a lower rank come first, rows of one rank are
+    /// told apart by their keys. `u64::MAX` is for rows that come last or whose document has to tell.
+    pub fn ranks(&self, spec: &OrderSpec) -> Ranks {
+        let kinds = self.kind.as_primitive::<UInt8Type>().values();
+        let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
+        let mut undecided = false;
+        let mut ranks = Vec::with_capacity(kinds.len());
+        for (row, kind) in kinds.iter().enumerate() {
+            let rank = if *kind == Kind::Number as u8 {
+                // The class in the top three bits, then as much of the value as fits.
+                let bits = doubles.map_or(0, |doubles| document::ordered_bits(doubles[row]));
+                1 << 61 | bits >> 3
+            } else if *kind == Kind::String as u8 {
+                let text = self.string(row);
+                if spec.denull && text.is_empty() {
+                    ranks.push(u64::MAX);
+                    continue;
+                }
+                let mut prefix = [0; 8];
+                let length = text.len().min(8);
+                prefix[..length].copy_from_slice(&text[..length]);
+                2 << 61 | u64::from_be_bytes(prefix) >> 3
+            } else if *kind == Kind::Boolean as u8 {
+                3 << 61 | u64::from(bytes_at(&self.text, row) == b"true")
+            } else {
+                undecided |= *kind == Kind::LongInteger as u8;
+                ranks.push(u64::MAX);
+                continue;
+            };
+            ranks.push(if spec.descending { (4 << 61) - 1 - rank } else { rank });
+        }
+        Ranks { ranks, undecided }
+    }
+}
+
+/// What [`SortLeaf::ranks`] gives.
+pub struct Ranks {
+    /// By row.
+    pub ranks: Vec<u64>,
+    /// Whether some row's document has to tell.
+    pub undecided: bool,
+}
+
+fn bytes_at(array: &ArrayRef, row: usize) -> &[u8] {
+    match array.as_dictionary_opt::<Int32Type>() {
+        Some(dictionary) if dictionary.is_valid(row) => {
+            let key = usize::try_from(dictionary.keys().value(row)).unwrap_or_default();
+            dictionary.values().as_binary::<i32>().value(key)
+        }
+        Some(_) => b"",
+        None => array.as_binary::<i32>().value(row),
+    }
+}
+
+/// The group keys of rows of a row group: 32 bytes each, equal exactly for entities that are duplicates.
+///
+/// # Errors
+/// When a part of the version cannot be read.
+pub async fn group(
+    reader: &VersionReader,
+    row_group: usize,
+    rows: &[usize],
+    spec: &GroupSpec,
+) -> Result<ArrayRef, StorageError> {
+    if spec.paths.is_empty() && spec.reshape.changes_source_alone() {
+        let hashes = reader.hashes(row_group).await?;
+        let hashes = hashes.as_fixed_size_binary();
+        return Ok(Arc::new(fixed(rows.iter().map(|row| hashes.value(*row)), rows.len())?));
+    }
+    let mut pages = Pages::of(reader, row_group, rows.len(), reader.row_groups()[row_group].rows);
+    let mut scratch = ReshapeScratch::default();
+    let mut canonical = CanonicalForm::default();
+    let mut form = Vec::new();
+    let mut keys = Vec::with_capacity(rows.len());
+    for row in rows {
+        let entity = spec.reshape.apply(pages.document(*row).await?, &mut scratch);
+        if spec.paths.is_empty() {
+            keys.push(canonical.hash(entity));
+            continue;
+        }
+        form.clear();
+        for path in &spec.paths {
+            form.push(b'[');
+            document::reach_values(entity, path, |value| {
+                canonical.write(value, &mut form);
+                form.push(b',');
+                ControlFlow::Continue(())
+            });
+            form.push(b']');
+        }
+        keys.push(Sha256::digest(&form).into());
+    }
+    Ok(Arc::new(fixed(keys.iter().map(|key: &[u8; 32]| key.as_slice()), rows.len())?))
+}
+
+/// Values of 32 bytes as a binary array, which DataFusion groups faster than one of fixed size.
+fn fixed<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<BinaryArray, StorageError> {
+    let mut bytes = Vec::with_capacity(count * 32);
+    let mut ends = Vec::with_capacity(count + 1);
+    ends.push(0);
+    for value in values {
+        bytes.extend_from_slice(value);
+        ends.push(bytes.len() as i32);
+    }
+    Ok(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(ends)), bytes.into(), None)?)
+}

@@ -1,0 +1,30 @@
+//! Step 9: `sort`, by an order key that the scan computes: it holds the direction, what comes last, and the position,
+//! so that one ascending column is a stable sort.
+
+use datafusion::error::Result;
+use datafusion::prelude::col;
+
+use super::Pipeline;
+use crate::model::request::ReadRequest;
+use crate::query::columns::OrderSpec;
+use crate::query::reshape::Reshape;
+use crate::query::table::ORDER;
+
+/// What to sort by; `None` where nothing could be sorted, so that all entities come last and keep their order, and for
+/// a count, which has none.
+pub(super) fn order_spec(request: &ReadRequest, reshape: &Reshape) -> Option<OrderSpec> {
+    let sort = request.sort.as_ref()?;
+    (!request.count && reshape.sees(std::slice::from_ref(&sort.field))).then(|| OrderSpec {
+        field: sort.field.clone(),
+        descending: sort.descending,
+        denull: reshape.denull(),
+    })
+}
+
+pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
+    // A dedup forgets the order, and sorts what is left by it.
+    if pipeline.order != ORDER || pipeline.request.dedup {
+        return Ok(pipeline);
+    }
+    pipeline.with(|plan| plan.sort([col(ORDER).sort(true, false)]))
+}

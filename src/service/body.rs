@@ -1,0 +1,218 @@
+//! The selected entities to the bytes of an answer.
+//!
+//! The selection is cut into units. Each is fetched, reshaped and encoded by itself on the engine's threads, a few at
+//! once; their bytes are given in order. So memory is a few units, whatever the size of the answer, and a slow
+//! reader stops the work. An answer of one unit is whole; others are streamed.
+//!
+//! A table needs its columns first: one pass over the same units finds them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use tokio::sync::mpsc;
+
+use super::App;
+use super::read::{AnswerBody, ReadError};
+use crate::encode::{self, BatchBuilder, Columns, ColumnsBuilder, Encode, EncodeError, ParquetStream};
+use crate::model::request::ReadRequest;
+use crate::query::documents::{self, Unit};
+use crate::query::reshape::{Reshape, ReshapeScratch};
+use crate::query::selection::{Positions, Selection};
+use crate::query::{Engine, QueryError};
+use crate::storage::reader::VersionReader;
+
+/// The body of an answer that holds the selected entities.
+///
+/// # Errors
+/// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
+pub(super) async fn body(
+    app: &App,
+    reader: VersionReader,
+    selection: Selection,
+    request: &ReadRequest,
+) -> Result<AnswerBody, ReadError> {
+    let engine = app.engine();
+    let source = Arc::new(Source { reader, reshape: Reshape::of(request), selection });
+    let columns = if request.format.is_table() { table_columns(app, &source).await? } else { Arc::default() };
+    match encode::text_encoder(request, Some(columns.clone())) {
+        Some(encoder) => text(engine, source, encoder.into()).await,
+        None => parquet(engine, source, columns),
+    }
+}
+
+/// The columns of a table, found within the time that settling a request may take.
+async fn table_columns(app: &App, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
+    let engine = app.engine();
+    let limit = usize::try_from(app.config().limits.columns).unwrap_or(usize::MAX);
+    let found = tokio::time::timeout(engine.timeout(), columns(engine, source, limit)).await;
+    let columns = found.map_err(|_| ReadError::Timeout { seconds: engine.timeout().as_secs() })??;
+    Ok(Arc::new(columns))
+}
+
+/// Where an answer's entities come from.
+struct Source {
+    reader: VersionReader,
+    reshape: Reshape,
+    selection: Selection,
+}
+
+impl Source {
+    fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
+        documents::units(&self.reader, self.selection.len())
+    }
+
+    /// Calls `each` with every entity of a unit, reshaped.
+    async fn for_each(&self, unit: &Unit, each: impl FnMut(&[u8]) + Send) -> Result<(), ReadError> {
+        self.for_each_at(self.selection.positions(), unit, each).await
+    }
+
+    async fn for_each_at(
+        &self,
+        positions: &Positions,
+        unit: &Unit,
+        mut each: impl FnMut(&[u8]) + Send,
+    ) -> Result<(), ReadError> {
+        let mut scratch = ReshapeScratch::default();
+        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
+        Ok(documents::for_each(&self.reader, positions, unit, reshaped).await?)
+    }
+}
+
+/// Runs work for every unit on the engine's threads, a few at once, and gives what it gives in order.
+fn in_order<T: Send + 'static, W: Future<Output = Result<T, ReadError>> + Send + 'static>(
+    engine: &Engine,
+    units: impl Iterator<Item = Unit> + Send + 'static,
+    work: impl Fn(Unit) -> W + Send + 'static,
+) -> BoxStream<'static, Result<T, ReadError>> {
+    let engine = engine.clone();
+    let threads = engine.threads();
+    stream::iter(units)
+        .map(move |unit| engine.spawn(work(unit)))
+        .buffered(threads)
+        .map(|done| done.map_err(|error| ReadError::from(QueryError::from(error))).and_then(|done| done))
+        .boxed()
+}
+
+/// The columns of a table: those of the selected entities, or, where none is selected, of all.
+async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<Columns, ReadError> {
+    let (positions, count) = match source.selection.len() {
+        0 => (Some(Positions::Range(0..source.reader.entity_count())), source.reader.entity_count()),
+        selected => (None, selected),
+    };
+    let positions = Arc::new(positions);
+    let source = source.clone();
+    let units = documents::units(&source.reader, count);
+    let mut parts = in_order(engine, units, move |unit| {
+        let (source, positions) = (source.clone(), positions.clone());
+        async move {
+            let positions = positions.as_ref().as_ref().unwrap_or(source.selection.positions());
+            let mut found = ColumnsBuilder::new(limit);
+            let mut result = Ok(());
+            let add = |entity: &[u8]| {
+                if result.is_ok() {
+                    result = found.add(entity);
+                }
+            };
+            source.for_each_at(positions, &unit, add).await?;
+            result?;
+            Ok(found)
+        }
+    });
+    let mut all = ColumnsBuilder::new(limit);
+    while let Some(part) = parts.try_next().await? {
+        all.merge(part)?;
+    }
+    Ok(all.finish())
+}
+
+/// An answer in a text format.
+async fn text(engine: &Engine, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Result<AnswerBody, ReadError> {
+    let mut units = source.units();
+    let first = units.next();
+    let second = units.next();
+    let Some(second) = second else {
+        let work = async move {
+            let mut body = Vec::new();
+            let empty = first.is_none();
+            encoder.begin(empty, &mut body);
+            if let Some(unit) = first {
+                encode(&source, &*encoder, &unit, &mut body).await?;
+            }
+            encoder.end(empty, &mut body);
+            Ok::<Bytes, ReadError>(body.into())
+        };
+        return Ok(AnswerBody::Whole(engine.spawn(work).await.map_err(QueryError::from)??));
+    };
+    let mut end = Vec::new();
+    encoder.end(false, &mut end);
+    let units = first.into_iter().chain([second]).chain(units);
+    let parts = in_order(engine, units, move |unit| {
+        let (source, encoder) = (source.clone(), encoder.clone());
+        async move {
+            let mut bytes = Vec::new();
+            // With the first entities, so that a version that cannot be read at all is still an error.
+            if unit.places.start == 0 {
+                encoder.begin(false, &mut bytes);
+            }
+            encode(&source, &*encoder, &unit, &mut bytes).await?;
+            Ok(Bytes::from(bytes))
+        }
+    });
+    let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
+    Ok(AnswerBody::Stream(parts.chain(end).boxed()))
+}
+
+async fn encode(source: &Source, encoder: &dyn Encode, unit: &Unit, out: &mut Vec<u8>) -> Result<(), ReadError> {
+    let mut first = unit.places.start == 0;
+    let each = |entity: &[u8]| {
+        encoder.entity(entity, first, out);
+        first = false;
+    };
+    source.for_each(unit, each).await
+}
+
+/// Chunks of a Parquet body that may wait for the reader.
+const PARQUET_CHUNKS: usize = 2;
+
+/// An answer in Parquet: batches are built several at once, and written by one task in order.
+fn parquet(engine: &Engine, source: Arc<Source>, columns: Arc<Columns>) -> Result<AnswerBody, ReadError> {
+    let failed = |error: EncodeError| ReadError::Unreadable(Box::new(error));
+    let mut writer = ParquetStream::try_new(&columns).map_err(failed)?;
+    let units = source.units();
+    let mut batches = in_order(engine, units, move |unit| {
+        let (source, columns) = (source.clone(), columns.clone());
+        async move {
+            let mut batch = BatchBuilder::new(columns);
+            source.for_each(&unit, |entity| batch.push(entity)).await?;
+            batch.finish().map_err(failed)
+        }
+    });
+    let (chunks, received) = mpsc::channel::<Result<Bytes, ReadError>>(PARQUET_CHUNKS);
+    let writing = engine.spawn(async move {
+        let sending = chunks.clone();
+        let work = async move {
+            while let Some(batch) = batches.try_next().await? {
+                let bytes = writer.write(&batch).map_err(failed)?;
+                // The reader is gone: so is the reason to write.
+                if !bytes.is_empty() && sending.send(Ok(bytes)).await.is_err() {
+                    return Ok(());
+                }
+            }
+            let bytes = writer.finish().map_err(failed)?;
+            // As above.
+            let _ = sending.send(Ok(bytes)).await;
+            Ok(())
+        };
+        if let Err(error) = work.await {
+            // As above.
+            let _ = chunks.send(Err(error)).await;
+        }
+    });
+    // The task lives as long as the stream that holds its handle.
+    let body = stream::unfold((received, writing), |(mut received, writing)| async move {
+        let chunk = received.recv().await?;
+        Some((chunk, (received, writing)))
+    });
+    Ok(AnswerBody::Stream(body.boxed()))
+}

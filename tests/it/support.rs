@@ -1,0 +1,229 @@
+//! The whole service on a temporary directory, and a client that drives it in process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use strata::config::Config;
+use strata::model::user::Plan;
+use strata::service::{App, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported};
+use tempfile::TempDir;
+use tower::Service;
+
+use crate::twin::Value;
+
+/// Who owns what the tests import.
+pub const OWNER: &str = "owner@strata.test";
+
+/// Where the fixtures lie.
+pub const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data-fixtures");
+
+/// A service of its own, with an owner.
+pub struct TestService {
+    pub app: App,
+    router: Router,
+    directory: TempDir,
+}
+
+impl TestService {
+    /// With a cache so small that parts are dropped while they are used.
+    pub async fn start() -> TestService {
+        TestService::configured(|config| config.cache.memory_bytes = 1 << 20).await
+    }
+
+    /// With the configuration changed.
+    pub async fn configured(change: impl FnOnce(&mut Config)) -> TestService {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut config = Config::default();
+        config.data.directory = directory.path().to_owned();
+        config.query.threads = 2;
+        change(&mut config);
+        let app = App::open(&config).await.expect("the service opens");
+        app.add_user(OWNER, "a long enough password", Plan::Scale, None).await.expect("the owner is added");
+        TestService { router: strata::http::router(app.clone()), app, directory }
+    }
+
+    /// The directory of its data.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The version files that are there.
+    pub fn version_files(&self) -> Vec<std::path::PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.directory().join("store/versions")) else { return Vec::new() };
+        let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        files.sort();
+        files
+    }
+
+    /// Imports a text in any source format as the dataset of that name.
+    pub async fn try_import(&self, name: &str, private: bool, text: &[u8]) -> Result<Imported, ImportError> {
+        let source = tempfile::NamedTempFile::new_in(self.directory()).expect("a temporary file");
+        std::fs::write(source.path(), text).expect("written");
+        let request = ImportRequest {
+            source: source.path().to_string_lossy().into_owned(),
+            name: name.to_owned(),
+            owner_email: OWNER.to_owned(),
+            private,
+            format: None,
+            records_path: None,
+        };
+        self.app.import(request, Arc::new(ImportProgress::default())).await
+    }
+
+    /// Imports entities, given as the text of a JSON array or as lines.
+    pub async fn import(&self, name: &str, text: &str) -> Imported {
+        self.try_import(name, false, text.as_bytes()).await.expect("imported")
+    }
+
+    /// Imports every fixture.
+    pub async fn load_fixtures(&self) -> Vec<DemoDataset> {
+        self.app.load_demo(Path::new(FIXTURES)).await.expect("the fixtures are loaded")
+    }
+
+    /// `GET` of a path and query.
+    pub async fn get(&self, uri: &str) -> Answer {
+        self.send("GET", uri, None).await
+    }
+
+    /// A request, with an `Authorization` if one is given.
+    pub async fn send(&self, method: &str, uri: &str, authorization: Option<&str>) -> Answer {
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(value) = authorization {
+            request = request.header("authorization", value);
+        }
+        let request = request.body(Body::empty()).expect("a request");
+        let response = match self.router.clone().call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let (parts, mut body) = response.into_parts();
+        let mut answer = Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: Bytes::new(),
+            chunks: 0,
+            whole: true,
+        };
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+                Err(_) => answer.whole = false,
+            }
+            answer.chunks += 1;
+        }
+        answer.body = bytes.into();
+        answer
+    }
+}
+
+/// The fixtures: the name that the manifest gives, the file, and the key of the array in it.
+pub const FIXTURE_FILES: [(&str, &str, Option<&str>); 7] = [
+    ("World Countries", "world-countries/countries.json", None),
+    ("Emoji", "emoji/emoji.json.zst", None),
+    ("Earthquakes", "earthquakes/earthquakes.json", Some("features")),
+    ("Football Matches", "football/matches.jsonl.gz", None),
+    ("US Airports", "airports/airports.csv", None),
+    ("US Unemployment", "unemployment/unemployment.tsv", None),
+    ("Palmer Penguins", "penguins/penguins.json", None),
+];
+
+/// The entities of a fixture, read by other code than the service's: whole, and as a tree of values.
+pub fn fixture(file: &str, records: Option<&str>) -> Vec<Value> {
+    let packed = std::fs::read(Path::new(FIXTURES).join(file)).expect(file);
+    let bytes = match file.rsplit_once('.') {
+        Some((_, "gz")) => {
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&*packed), &mut bytes).expect("gzip");
+            bytes
+        }
+        Some((_, "zst")) => zstd::decode_all(&*packed).expect("Zstandard"),
+        _ => packed,
+    };
+    let text = String::from_utf8(bytes).expect("UTF-8");
+    let name = file.trim_end_matches(".gz").trim_end_matches(".zst");
+    let table = |delimiter| {
+        let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(text.as_bytes());
+        let header = reader.headers().expect("a header").clone();
+        let record = |record: csv::Result<csv::StringRecord>| {
+            let record = record.expect("a record");
+            let cells = header.iter().zip(&record);
+            Value::Object(cells.map(|(key, cell)| (key.to_owned(), Value::String(cell.to_owned()))).collect())
+        };
+        reader.into_records().map(record).collect()
+    };
+    match name.rsplit_once('.') {
+        Some((_, "csv")) => table(b','),
+        Some((_, "tsv")) => table(b'\t'),
+        Some((_, "jsonl")) => text.lines().map(|line| Value::parse_entity(line).expect(line)).collect(),
+        _ => {
+            let document = Value::parse(&text).expect("JSON");
+            let array = records.map_or(Some(&document), |records| document.get(records)).cloned();
+            match array {
+                Some(Value::Array(entities)) => entities,
+                _ => panic!("{file} holds no array"),
+            }
+        }
+    }
+}
+
+/// The canonical texts of a fixture's entities.
+pub fn fixture_entities(file: &str, records: Option<&str>) -> Vec<String> {
+    fixture(file, records).iter().map(Value::write).collect()
+}
+
+/// A response, read as far as it went.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    /// How many pieces the body came in.
+    pub chunks: usize,
+    /// Whether the body came to its proper end.
+    pub whole: bool,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("text"))
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+
+    /// A successful answer with this body.
+    #[track_caller]
+    pub fn is(&self, body: &str) {
+        assert_eq!((self.status, self.whole), (200, true), "{}", self.text());
+        // Compared before they are shown: bodies can be large.
+        if self.body != body.as_bytes() {
+            let differs = self.body.iter().zip(body.as_bytes()).position(|(one, other)| one != other);
+            let from = differs.unwrap_or_else(|| self.body.len().min(body.len())).saturating_sub(100);
+            let shown = |bytes: &[u8]| {
+                String::from_utf8_lossy(&bytes[from.min(bytes.len())..bytes.len().min(from + 300)]).into_owned()
+            };
+            let (found, expected) = (shown(&self.body), shown(body.as_bytes()));
+            panic!(
+                "{} bytes for {}; from byte {from}:\nfound    {found}\nexpected {expected}",
+                self.body.len(),
+                body.len()
+            );
+        }
+    }
+
+    /// An error answer: of this status, and readable on one line.
+    #[track_caller]
+    pub fn is_error(&self, status: u16) {
+        assert_eq!(self.status, status, "{}", self.text());
+        assert_eq!(self.header("content-type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(self.header("x-content-type-options"), Some("nosniff"));
+        assert!(!self.body.is_empty() && !self.text().contains('\n'), "{:?}", self.text());
+    }
+}
