@@ -157,7 +157,7 @@ impl Generator {
             tags: (0..tags).map(|_| self.vocabulary[100 + random.skewed(TAGS) as usize].clone()).collect(),
             variants: (0..1 + random.below(3)).map(|number| variant(&id, number, random)).collect(),
             description: {
-                let words = 50 + random.below(25);
+                let words = 42 + random.below(20);
                 self.prose(words, random)
             },
             reviews: (0..reviews)
@@ -169,7 +169,7 @@ impl Generator {
                     ),
                     stars: 1 + random.below(5),
                     text: {
-                        let words = 14 + random.below(14);
+                        let words = 10 + random.below(12);
                         self.prose(words, random)
                     },
                 })

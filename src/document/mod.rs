@@ -8,7 +8,7 @@
 //! | find where a document ends in a stream | [`ValueScanner`] |
 //! | read | [`Cursor`], [`reach`], [`reach_values`], [`scalars`], [`member`], [`Text`] |
 //! | clean and choose fields | [`denull`], [`Projection`] |
-//! | reshape | [`flatten`], [`flatten_cells`], [`Flattener`], [`pretty_into`], [`write_string`] |
+//! | write | [`pretty_into`], [`write_string`] |
 //! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`canonical_form`], [`canonical_hash`] |
 //! | sort | [`write_order`] |
 //!
@@ -19,7 +19,6 @@ mod canonicalize;
 mod cursor;
 mod denull;
 mod error;
-mod flatten;
 mod fold;
 mod keys;
 mod number;
@@ -37,7 +36,6 @@ pub use canonicalize::{Canonicalizer, canonicalize};
 pub use cursor::{Cursor, Kind, Scalar, Token};
 pub use denull::denull;
 pub use error::DocumentError;
-pub use flatten::{Cell, Flattener, flatten, flatten_cells};
 pub use fold::{fold, fold_into, fold_text_into};
 pub use number::NumericValue;
 pub use order::{

@@ -106,14 +106,6 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends a key as it came, with its quotes and the colon after it.
-#[inline]
-pub(super) fn write_key(key: Text<'_>, out: &mut Vec<u8>) {
-    out.push(b'"');
-    out.extend_from_slice(key.raw());
-    out.extend_from_slice(b"\":");
-}
-
 /// Appends `text` in canonical escapes, without quotes.
 pub fn escape_into(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();

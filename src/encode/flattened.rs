@@ -1,7 +1,6 @@
 //! `flatten=true`: any format that keeps nested objects, given entities without any (decisions, section 3, rule 12).
 //!
-//! What [`document::flatten`](crate::document::flatten) does for one entity, for many that repeat their keys: a
-//! [`Shape`] knows the names, which are spelled out once.
+//! Entities repeat their keys: a [`Shape`] knows the names, which are spelled out once.
 
 use std::convert::Infallible;
 use std::ops::Range;

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 use sha2::{Digest, Sha256};
@@ -138,6 +138,8 @@ impl SortLeaf {
     pub fn ranks(&self, spec: &OrderSpec) -> Ranks {
         let kinds = self.kind.as_primitive::<UInt8Type>().values();
         let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
+        let texts = TextRanks::of(&self.text);
+        let exacts = self.exact.as_ref().map(TextRanks::of);
         let mut undecided = false;
         let mut ranks = Vec::with_capacity(kinds.len());
         for (row, kind) in kinds.iter().enumerate() {
@@ -146,15 +148,12 @@ impl SortLeaf {
                 let bits = doubles.map_or(0, |doubles| document::ordered_bits(doubles[row]));
                 1 << 61 | bits >> 3
             } else if *kind == Kind::String as u8 {
-                let text = self.string(row);
-                if spec.denull && text.is_empty() {
+                if spec.denull && texts.is_empty(row) {
                     ranks.push(u64::MAX);
                     continue;
                 }
-                let mut prefix = [0; 8];
-                let length = text.len().min(8);
-                prefix[..length].copy_from_slice(&text[..length]);
-                2 << 61 | u64::from_be_bytes(prefix) >> 3
+                let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
+                2 << 61 | exact.or_else(|| texts.get(row)).unwrap_or_default() >> 3
             } else if *kind == Kind::Boolean as u8 {
                 3 << 61 | u64::from(bytes_at(&self.text, row) == b"true")
             } else {
@@ -166,6 +165,49 @@ impl SortLeaf {
         }
         Ranks { ranks, undecided }
     }
+}
+
+/// The first eight bytes of texts as numbers that order as they do: computed once per distinct text of a dictionary.
+enum TextRanks<'a> {
+    Plain(&'a BinaryArray),
+    Dictionary { keys: &'a Int32Array, prefixes: Vec<u64>, empty: Option<usize> },
+}
+
+impl TextRanks<'_> {
+    fn of(array: &ArrayRef) -> TextRanks<'_> {
+        match array.as_dictionary_opt::<Int32Type>() {
+            Some(dictionary) => {
+                let values = dictionary.values().as_binary::<i32>();
+                let prefixes = (0..values.len()).map(|value| prefix(values.value(value))).collect();
+                let empty = (0..values.len()).find(|value| values.value(*value).is_empty());
+                TextRanks::Dictionary { keys: dictionary.keys(), prefixes, empty }
+            }
+            None => TextRanks::Plain(array.as_binary::<i32>()),
+        }
+    }
+
+    fn get(&self, row: usize) -> Option<u64> {
+        match self {
+            TextRanks::Plain(values) => values.is_valid(row).then(|| prefix(values.value(row))),
+            TextRanks::Dictionary { keys, prefixes, .. } => {
+                keys.is_valid(row).then(|| prefixes.get(keys.value(row) as usize).copied())?
+            }
+        }
+    }
+
+    fn is_empty(&self, row: usize) -> bool {
+        match self {
+            TextRanks::Plain(values) => values.is_valid(row) && values.value(row).is_empty(),
+            TextRanks::Dictionary { keys, empty, .. } => keys.is_valid(row) && *empty == Some(keys.value(row) as usize),
+        }
+    }
+}
+
+fn prefix(text: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let length = text.len().min(8);
+    bytes[..length].copy_from_slice(&text[..length]);
+    u64::from_be_bytes(bytes)
 }
 
 /// What [`SortLeaf::ranks`] gives.

@@ -18,6 +18,7 @@ pub mod kernels;
 pub mod pipeline;
 pub mod predicate;
 pub mod reshape;
+pub mod rows;
 pub mod scan;
 pub mod selection;
 pub mod table;

@@ -7,7 +7,6 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{ArrayRef, AsArray, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
@@ -34,6 +33,7 @@ use super::documents::Pages;
 use super::error::through_engine;
 use super::kernels::{self, Elements};
 use super::predicate::{Compare, Comparison, Predicate};
+use super::rows::{First, Rows};
 use super::table::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
 use crate::model::request::KeywordsMode;
 use crate::storage::StorageError;
@@ -298,103 +298,6 @@ impl VersionScan {
     }
 }
 
-/// What may be among the first of an order, over all row groups: the worst rank that still may, lowered as ranks come.
-struct First {
-    most: usize,
-    /// Rows of a higher rank are out.
-    bound: AtomicU64,
-}
-
-impl First {
-    fn new(most: usize) -> First {
-        First { most, bound: AtomicU64::new(u64::MAX) }
-    }
-
-    /// The rows that may be among the first, ascending. Of each rank either all or none.
-    fn among(&self, selected: &Rows, ranks: &[u64]) -> Vec<usize> {
-        let bound = self.bound.load(Ordering::Relaxed);
-        let mut rows: Vec<usize> = selected.iter().filter(|row| ranks[*row] <= bound).collect();
-        if rows.len() <= self.most || self.most == 0 {
-            return rows;
-        }
-        let mut least: Vec<u64> = rows.iter().map(|row| ranks[*row]).collect();
-        let (_, bound, _) = least.select_nth_unstable(self.most - 1);
-        let bound = *bound;
-        self.bound.fetch_min(bound, Ordering::Relaxed);
-        if bound == u64::MAX {
-            // What comes last keeps the order of positions: no more of it than all that is wanted.
-            let mut last = 0;
-            rows.retain(|row| {
-                last += usize::from(ranks[*row] == bound);
-                ranks[*row] < bound || last <= self.most
-            });
-        } else {
-            rows.retain(|row| ranks[*row] <= bound);
-        }
-        rows
-    }
-}
-
-/// Selected rows of a row group, ascending.
-enum Rows {
-    Range(Range<usize>),
-    Bits(BooleanBuffer),
-    List(Vec<usize>),
-}
-
-impl Rows {
-    fn len(&self) -> usize {
-        match self {
-            Rows::Range(range) => range.len(),
-            Rows::Bits(bits) => bits.count_set_bits(),
-            Rows::List(list) => list.len(),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        match self {
-            Rows::Range(range) => range.is_empty(),
-            Rows::Bits(bits) => bits.set_indices().next().is_none(),
-            Rows::List(list) => list.is_empty(),
-        }
-    }
-
-    fn iter(&self) -> Box<dyn Iterator<Item = usize> + Send + '_> {
-        match self {
-            Rows::Range(range) => Box::new(range.clone()),
-            Rows::Bits(bits) => Box::new(bits.set_indices()),
-            Rows::List(list) => Box::new(list.iter().copied()),
-        }
-    }
-
-    fn and(self, rows: BooleanBuffer) -> Rows {
-        match self {
-            Rows::Range(range) if range.len() == rows.len() => Rows::Bits(rows),
-            Rows::Range(range) => {
-                let mut bits = arrow::array::BooleanBufferBuilder::new(rows.len());
-                bits.append_n(range.start.min(rows.len()), false);
-                bits.append_n(range.len(), true);
-                bits.append_n(rows.len() - range.end.min(rows.len()), false);
-                Rows::Bits(&bits.finish() & &rows)
-            }
-            Rows::Bits(bits) => Rows::Bits(&bits & &rows),
-            Rows::List(list) => Rows::List(list.into_iter().filter(|row| rows.value(*row)).collect()),
-        }
-    }
-
-    fn truncated(self, most: Option<usize>) -> Rows {
-        let Some(most) = most else { return self };
-        match self {
-            Rows::Range(range) => Rows::Range(range.start..range.end.min(range.start.saturating_add(most))),
-            Rows::Bits(bits) => Rows::List(bits.set_indices().take(most).collect()),
-            Rows::List(mut list) => {
-                list.truncate(most);
-                Rows::List(list)
-            }
-        }
-    }
-}
-
 impl fmt::Debug for VersionScan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("VersionScan").field("reader", &self.reader).finish_non_exhaustive()
@@ -408,7 +311,7 @@ impl DisplayAs for VersionScan {
             write!(formatter, ", fetch={fetch}")?;
         }
         if let Some(first) = &self.first {
-            write!(formatter, ", first={}", first.most)?;
+            write!(formatter, ", first={}", first.most())?;
         }
         for (access, predicate) in self.predicates.iter() {
             match access {

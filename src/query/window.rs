@@ -12,6 +12,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
@@ -27,6 +28,8 @@ impl PhysicalOptimizerRule for WindowIntoScan {
         plan.transform_down(|plan| {
             if let Some(sort) = plan.downcast_ref::<SortExec>() {
                 return match (sort.fetch(), sort.input().downcast_ref::<VersionScan>()) {
+                    // The operator for the first rows of a sort panics when none is wanted.
+                    (Some(0), _) => Ok(Transformed::yes(Arc::new(EmptyExec::new(plan.schema())) as _)),
                     (Some(most), Some(scan)) if sorts_by_order(sort) => {
                         let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_first(most));
                         let sort = SortExec::new(sort.expr().clone(), scan).with_fetch(Some(most));

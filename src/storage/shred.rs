@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayBuilder, ArrayRef, BinaryArray, BinaryBuilder, FixedSizeBinaryBuilder, Float64Builder, Int64Builder,
-    ListArray, RecordBatch, StringArray, UInt8Builder,
+    Array, ArrayBuilder, ArrayRef, AsArray, BinaryArray, BinaryBuilder, FixedSizeBinaryBuilder, Float64Builder,
+    Int64Builder, ListArray, RecordBatch, StringArray, UInt8Builder,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::StorageError;
-use super::layout::{Kind, Layout, LeafColumn, SEPARATOR};
+use super::layout::{Kind, Layout, LeafColumn, SEARCH, SEPARATOR};
 use super::tree::{PathTree, ROOT, UNKNOWN};
 use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 
@@ -26,6 +26,8 @@ pub struct Shredder {
     leaf_of_node: Vec<usize>,
     leaves: Vec<LeafBuilders>,
     canonical: CanonicalForm,
+    /// Memory for the next search texts: fresh pages cost more than what is written to them.
+    search: Vec<u8>,
 }
 
 struct LeafBuilders {
@@ -74,6 +76,7 @@ impl Shredder {
             tree,
             leaf_of_node,
             canonical: CanonicalForm::default(),
+            search: Vec::new(),
         }
     }
 
@@ -82,7 +85,8 @@ impl Shredder {
     /// # Errors
     /// [`StorageError::Arrow`] when a column passes 2 GiB; callers keep batches far below.
     pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch, StorageError> {
-        let mut search: Vec<u8> = Vec::with_capacity(documents.value_data().len() * 3 / 4);
+        let mut search = std::mem::take(&mut self.search);
+        search.clear();
         let mut search_ends: Vec<i32> = Vec::with_capacity(documents.len() + 1);
         search_ends.push(0);
         let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
@@ -117,6 +121,18 @@ impl Shredder {
             leaf.finish(&mut columns)?;
         }
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
+    }
+}
+
+impl Shredder {
+    /// Takes back the largest buffer of a batch that has been written.
+    pub fn recycle(&mut self, batch: RecordBatch) {
+        let Ok(index) = self.schema.index_of(SEARCH) else { return };
+        let bytes = batch.column(index).as_binary::<i32>().values().clone();
+        drop(batch);
+        if let Ok(bytes) = bytes.into_vec() {
+            self.search = bytes;
+        }
     }
 }
 

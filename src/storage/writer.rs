@@ -221,6 +221,7 @@ fn encode_row_group(
                 columns.next().ok_or(StorageError::Worker)?.write(&leaf)?;
             }
         }
+        shredder.recycle(batch);
         start += length;
     }
     let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;

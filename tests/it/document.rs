@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 use strata::document::{
-    self, CanonicalForm, Cell, ContainsNeedle, Cursor, DocumentError, EqualNeedle, Flattener, NumericValue, Projection,
-    Scalar, Token, ValueScanner,
+    self, CanonicalForm, ContainsNeedle, Cursor, DocumentError, EqualNeedle, NumericValue, Projection, Scalar, Token,
+    ValueScanner,
 };
 use strata::model::path::Path;
 
@@ -103,7 +103,6 @@ proptest! {
         document::denull(&text, &mut out);
         Projection::new(false, &[path(&keys)], &[]).apply(&text, &mut out);
         Projection::new(true, &[], &[path(&keys)]).apply(&text, &mut out);
-        document::flatten(&text, &mut out);
         document::canonical_form(&text, &mut out);
         document::pretty_into(&text, 0, &mut out);
     }
@@ -352,33 +351,6 @@ proptest! {
     }
 
     #[test]
-    fn flattening(entity in hostile::entity()) {
-        let expected = rules::flatten(&entity);
-        prop_assert_eq!(run(document::flatten, &entity), expected.write());
-
-        let text = entity.write();
-        let mut cells = Vec::new();
-        document::flatten_cells(text.as_bytes(), |name, cell| {
-            let value = match cell {
-                Cell::Null => Value::Null,
-                Cell::Bool(value) => Value::Bool(value),
-                Cell::Number(text) => Value::Number(text.to_owned()),
-                Cell::String(text) => Value::String(text.unescape().into_owned()),
-                Cell::Array(json) => Value::String(String::from_utf8_lossy(json).into_owned()),
-            };
-            cells.push((name.unescape().into_owned(), value));
-        });
-        prop_assert_eq!(Value::Object(cells), expected);
-    }
-
-    #[test]
-    fn a_flattener_remembers_nothing(first in hostile::entity(), second in hostile::entity()) {
-        let mut flattener = Flattener::default();
-        run(|text, out| flattener.flatten(text, out), &first);
-        prop_assert_eq!(run(|text, out| flattener.flatten(text, out), &second), rules::flatten(&second).write());
-    }
-
-    #[test]
     fn equal_values_have_one_form(left in hostile::value(), right in hostile::value(), shape in any::<u64>()) {
         // Any two values, and one beside a variation of itself.
         let [left, right] = [left, right].map(|value| Value::parse(&value.write()).expect("valid text"));
@@ -524,7 +496,6 @@ fn depth_is_bounded() {
     let mut out = Vec::new();
     document::denull(format!("{endless}null").as_bytes(), &mut out);
     document::canonical_form(endless.as_bytes(), &mut out);
-    document::flatten(endless.as_bytes(), &mut out);
     Projection::new(false, &[], &[Path::parse("a.b").expect("a path")]).apply(endless.as_bytes(), &mut out);
 }
 
@@ -562,11 +533,6 @@ fn worked_examples() {
         document::denull,
         r#"{"a":null,"b":[{"x":null},[""],[]],"c":[null,[""]],"d":{"e":""},"f":[],"g":"null"}"#,
         r#"{"b":[{},[]],"d":{},"f":[],"g":"null"}"#,
-    );
-    check(
-        document::flatten,
-        r#"{"a.b":1,"a":{"b":2,"c":{}},"s":[{"cm":5,"in":{"x":[1,"\\"]}},{"cm":null}],"t":["é\"",[]],"e":[]}"#,
-        r#"{"a.b":2,"s_0_cm":5,"s_0_in.x":"[1,\"\\\\\"]","s_1_cm":null,"t":"[\"é\\\"\",[]]","e":"[]"}"#,
     );
     let keep = |text: &str, list: &str| {
         let mut out = Vec::new();

@@ -387,3 +387,20 @@ async fn an_import_that_fails_leaves_nothing() {
     let left: Vec<String> = names.filter(|name| !name.starts_with("datafusion-")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[tokio::test]
+async fn the_readmes_requests_find_something() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+    let requests = readme.split("'http://127.0.0.1:8080").skip(1).filter_map(|rest| rest.split_once('\'')?.0.into());
+    let requests: Vec<&str> = requests.collect();
+    assert!(requests.len() >= 8, "{requests:?}");
+    for request in requests {
+        let answer = service.get(request).await;
+        assert_eq!(answer.status, 200, "{request}: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(answer.headers.get("x-unknown-parameters"), None, "{request}");
+        let total = answer.headers.get("x-total-count").and_then(|total| total.to_str().ok()?.parse::<u64>().ok());
+        assert!(total.is_some_and(|total| total > 0), "{request} finds nothing");
+    }
+}
