@@ -113,6 +113,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     }
     let stored = import::directory_bytes(&data.join("store"));
     let peak = reports.iter().filter_map(|report| report.peak_bytes).max();
+    let cpu_seconds = reports.iter().filter_map(|report| report.cpu_seconds).reduce(f64::min);
     let before = reports.iter().filter_map(|report| report.before_bytes).max();
     let mut rows = vec![Row {
         name: "import".to_owned(),
@@ -152,10 +153,14 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     runtime.shutdown_timeout(Duration::from_secs(5));
     std::fs::remove_dir_all(&data).expect("the data can be removed");
 
+    let cpu = cpu_seconds.map_or("unknown".to_owned(), |seconds| {
+        format!("{seconds:.2} s, {:.0} MB of JSON per second of it", source.json_bytes as f64 / 1e6 / seconds)
+    });
     let megabytes = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| (bytes / 1_000_000).to_string());
     format!(
         "\n{} entities, {} bytes of JSON, {:.0} each; {} cores; cache.memory_bytes = {}\n\
          on disk: {} bytes, {:.3} of the JSON\n\
+         processor time of the import: {cpu}\n\
          peak resident memory of the import: {} MB ({} MB before it began)\n\n{}",
         thousands(entities),
         thousands(source.json_bytes),

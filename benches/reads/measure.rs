@@ -30,19 +30,20 @@ impl Samples {
 
     /// The one in the middle.
     pub fn median(&self) -> Duration {
-        self.quantile(0.5)
+        let sorted = self.sorted();
+        sorted[sorted.len() / 2]
     }
 
     /// The one that 99 of 100 do not pass: the longest one of less than 100.
     pub fn p99(&self) -> Duration {
-        self.quantile(0.99)
+        let sorted = self.sorted();
+        sorted[(sorted.len() * 99).div_ceil(100) - 1]
     }
 
-    fn quantile(&self, share: f64) -> Duration {
+    fn sorted(&self) -> Vec<Duration> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
-        let rank = (share * sorted.len() as f64).ceil() as usize;
-        sorted[rank.saturating_sub(1)]
+        sorted
     }
 }
 

@@ -1,6 +1,7 @@
 //! Columns of a version that are computed for a query: the key that `sort` orders by, and the one that `dedup`
 //! groups by. From leaves and the stored hash where these hold them, from the documents otherwise.
 
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -131,6 +132,27 @@ impl SortLeaf {
             Some(exact) if exact.is_valid(row) => bytes_at(exact, row),
             _ => bytes_at(&self.text, row),
         }
+    }
+
+    /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
+    pub fn compare(&self, spec: &OrderSpec, one: usize, other: usize) -> Ordering {
+        let kind = self.kind.as_primitive::<UInt8Type>().value(one);
+        let values = if kind == Kind::Number as u8 {
+            self.number(one).zip(self.number(other)).map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
+        } else if kind == Kind::String as u8 {
+            self.string(one).cmp(self.string(other))
+        } else {
+            Ordering::Equal
+        };
+        if spec.descending { values.reverse() } else { values }.then(one.cmp(&other))
+    }
+
+    /// A number as its double, in bits that order, and its remainder.
+    fn number(&self, row: usize) -> Option<(u64, i64)> {
+        let (doubles, remainders) = self.number.as_ref()?;
+        let remainders = remainders.as_primitive::<Int64Type>();
+        let remainder = if remainders.is_null(row) { 0 } else { remainders.value(row) };
+        Some((document::ordered_bits(doubles.as_primitive::<Float64Type>().value(row)), remainder))
     }
 
     /// A number for every row that orders no worse than its key: rows of a lower rank come first, rows of one rank are

@@ -23,27 +23,24 @@ impl First {
         self.most
     }
 
-    /// The rows that may be among the first, ascending. Of each rank either all or none.
-    pub fn among(&self, selected: &Rows, ranks: &[u64]) -> Vec<usize> {
+    /// The rows that may be among the first, ascending: of this row group no more than are wanted. `compare` orders rows
+    /// of one rank, and no two alike.
+    pub fn among(
+        &self,
+        selected: &Rows,
+        ranks: &[u64],
+        mut compare: impl FnMut(usize, usize) -> std::cmp::Ordering,
+    ) -> Vec<usize> {
         let bound = self.bound.load(Ordering::Relaxed);
         let mut rows: Vec<usize> = selected.iter().filter(|row| ranks[*row] <= bound).collect();
         if rows.len() <= self.most || self.most == 0 {
             return rows;
         }
-        let mut least: Vec<u64> = rows.iter().map(|row| ranks[*row]).collect();
-        let (_, bound, _) = least.select_nth_unstable(self.most - 1);
-        let bound = *bound;
-        self.bound.fetch_min(bound, Ordering::Relaxed);
-        if bound == u64::MAX {
-            // What comes last keeps the order of positions: no more of it than all that is wanted.
-            let mut last = 0;
-            rows.retain(|row| {
-                last += usize::from(ranks[*row] == bound);
-                ranks[*row] < bound || last <= self.most
-            });
-        } else {
-            rows.retain(|row| ranks[*row] <= bound);
-        }
+        let order = |one: &usize, other: &usize| ranks[*one].cmp(&ranks[*other]).then_with(|| compare(*one, *other));
+        let (_, worst, _) = rows.select_nth_unstable_by(self.most - 1, order);
+        self.bound.fetch_min(ranks[*worst], Ordering::Relaxed);
+        rows.truncate(self.most);
+        rows.sort_unstable();
         rows
     }
 }

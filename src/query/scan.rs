@@ -149,8 +149,12 @@ impl VersionScan {
         let mut selected = self.select(row_group, rows).await.map_err(through_engine)?;
         if let (Some(first), Some(order)) = (&self.first, &self.computed.order) {
             let leaf = SortLeaf::open(&self.reader, row_group, order).await.map_err(through_engine)?;
-            if let Some(ranks) = leaf.map(|leaf| leaf.ranks(order)).filter(|ranks| !ranks.undecided) {
-                selected = Rows::List(first.among(&selected, &ranks.ranks));
+            if let Some(leaf) = leaf
+                && let ranks = leaf.ranks(order)
+                && !ranks.undecided
+            {
+                let compare = |one, other| leaf.compare(order, one, other);
+                selected = Rows::List(first.among(&selected, &ranks.ranks, compare));
             }
         }
         self.batch(row_group, &selected).await

@@ -16,4 +16,5 @@ mod read;
 mod refresh;
 mod storage;
 mod support;
+mod tools;
 mod twin;
