@@ -68,7 +68,7 @@ impl SourceError {
 }
 
 impl From<io::Error> for SourceError {
-    /// Takes the `SourceError` out of an `io::Error` that [`into_io`] made, so that a failure keeps its
+    /// Takes the `SourceError` out of an `io::Error` that `into_io` made, so that a failure keeps its
     /// meaning on the way through readers; any other error is this machine's.
     fn from(error: io::Error) -> Self {
         match error.downcast::<SourceError>() {

@@ -5,7 +5,7 @@
 //! nothing piles up. Time is bounded for connecting and for everything together, redirects are bounded,
 //! and an answer that breaks off is an error, never a shorter document.
 //!
-//! Whether an address may be contacted at all is asked in one place, [`check_hop`], once for the given
+//! Whether an address may be contacted at all is asked in one place, `check_hop`, once for the given
 //! URL and once for each redirect.
 
 use std::error::Error;

@@ -2,12 +2,12 @@
 //!
 //! | Module | Use case |
 //! |---|---|
-//! | [`app`](App) | opening all parts from the configuration |
-//! | [`read`] | a read of a version: resolve, select, encode |
+//! | [`App`] | opening all parts from the configuration |
+//! | `read` | a read of a version: resolve, select, encode |
 //! | `body` | the selected entities to the bytes of an answer |
-//! | [`import`] | a source to a new version of a dataset |
-//! | [`accounts`] | users and their tokens |
-//! | [`demo`] | the fixtures, loaded for a demo owner |
+//! | `import` | a source to a new version of a dataset |
+//! | `accounts` | users and their tokens |
+//! | `demo` | the fixtures, loaded for a demo owner |
 
 mod accounts;
 mod app;
