@@ -6,11 +6,13 @@
 //! 3. the parameters: 400,
 //! 4. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 503, 500.
 
+use std::sync::Arc;
+
 use axum::{
     body::{Body, Bytes},
     extract::{Request, State},
     http::{
-        HeaderName, HeaderValue, Method, Uri,
+        HeaderMap, HeaderName, HeaderValue, Method, Uri,
         header::{CONTENT_DISPOSITION, CONTENT_TYPE},
     },
     response::{IntoResponse, Response},
@@ -29,7 +31,7 @@ use crate::{
         request::{Format, ReadRequest},
         version::VersionNumber,
     },
-    service::{Answer, AnswerBody, App, ReadError, ReadTarget},
+    service::{Admitted, Answer, AnswerBody, App, ReadError, ReadTarget},
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -60,16 +62,21 @@ pub async fn read(State(app): State<App>, request: Request) -> Response {
         Ok(parsed) => parsed,
         Err(error) => return error.into_response(),
     };
-    let authorization = authorization(request.headers());
-    let file = file_format(&parsed.request);
-    let mut response = match app.read(&parsed.target, authorization, parsed.request).await {
-        Ok(answer) => respond(answer, file).await.unwrap_or_else(IntoResponse::into_response),
-        Err(error) => HttpError::Read(error).into_response(),
-    };
-    if let Some(names) = unknown_parameters_header(&parsed.unknown) {
+    let unknown = unknown_parameters_header(&parsed.unknown);
+    let mut response = answer(&app, parsed, request.headers()).await.unwrap_or_else(IntoResponse::into_response);
+    if let Some(names) = unknown {
         response.headers_mut().insert(X_UNKNOWN_PARAMETERS, names);
     }
     response
+}
+
+/// The checks that need the service, then the answer.
+async fn answer(app: &App, parsed: ParsedRead, headers: &HeaderMap) -> Result<Response, HttpError> {
+    let lookup = app.look_up(&parsed.target).await?;
+    let admitted = lookup.admit(authorization(headers), parsed.request.alt)?;
+    let request = Arc::new(parsed.request);
+    let answer = app.answer(&admitted, request.clone()).await?;
+    respond(answer, &admitted, file_format(&request)).await
 }
 
 /// The checks that need nothing but the request itself: the method, the path, the parameters, in this order.
@@ -94,7 +101,7 @@ fn file_format(request: &ReadRequest) -> Option<Format> {
 /// Waits for the first bytes of a streamed body, so that a file that cannot be read at all is still an error with a
 /// status. A failure after them is logged and ends the body with an error, on which the HTTP implementation cuts the
 /// connection: a cut body never looks whole.
-async fn respond(answer: Answer, file: Option<Format>) -> Result<Response, HttpError> {
+async fn respond(answer: Answer, served: &Admitted, file: Option<Format>) -> Result<Response, HttpError> {
     let body = match answer.body {
         AnswerBody::Whole(bytes) => Body::from(bytes),
         AnswerBody::Stream(mut chunks) => match first_bytes(&mut chunks).await {
@@ -111,15 +118,15 @@ async fn respond(answer: Answer, file: Option<Format>) -> Result<Response, HttpE
         },
     };
     let disposition =
-        file.and_then(|format| content_disposition(&answer.name_slug, answer.version, answer.alt, format));
+        file.and_then(|format| content_disposition(&served.name_slug, served.version, served.alt, format));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    headers.insert(X_DATASET_ID, HeaderValue::from(answer.dataset_id.get()));
-    headers.insert(X_DATASET_ALT, HeaderValue::from_static(if answer.alt { "true" } else { "false" }));
+    headers.insert(X_DATASET_ID, HeaderValue::from(served.dataset_id.get()));
+    headers.insert(X_DATASET_ALT, HeaderValue::from_static(if served.alt { "true" } else { "false" }));
     headers.insert(X_TOTAL_COUNT, HeaderValue::from(answer.total));
     // A `v` and digits are always a valid value.
-    if let Ok(version) = HeaderValue::try_from(format!("v{}", answer.version)) {
+    if let Ok(version) = HeaderValue::try_from(format!("v{}", served.version)) {
         headers.insert(X_DATASET_VERSION, version);
     }
     if let Some(disposition) = disposition {
@@ -162,7 +169,8 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::model::ids::DatasetId;
+    use crate::model::ids::{DatasetId, FileId};
+    use crate::model::version::VersionFile;
 
     type Chunk = Result<Bytes, ReadError>;
 
@@ -179,16 +187,22 @@ mod tests {
     }
 
     async fn response_as(file: Option<Format>, body: AnswerBody) -> Result<Response, HttpError> {
-        let answer = Answer {
+        let served = Admitted {
             dataset_id: DatasetId::new(7),
             name_slug: "world".to_owned(),
+            private: false,
             version: VersionNumber::new(12),
             alt: true,
-            total: 250,
-            content_type: file.unwrap_or(Format::Json).content_type(),
-            body,
+            file: VersionFile {
+                id: FileId::new(1),
+                path: String::new(),
+                size_bytes: 0,
+                entity_count: 0,
+                content_hash: String::new(),
+            },
         };
-        respond(answer, file).await
+        let answer = Answer { total: 250, content_type: file.unwrap_or(Format::Json).content_type(), body };
+        respond(answer, &served, file).await
     }
 
     /// The chunks of the body, up to its first error.

@@ -124,6 +124,40 @@ pub struct ReadRequest {
     pub alt: bool,
 }
 
+impl ReadRequest {
+    /// The same for all requests that ask for the same in other words: what has no effect is reset, and what is ANDed is
+    /// sorted.
+    pub fn canonical(&self) -> ReadRequest {
+        let mut canonical = self.clone();
+        let in_order = |conditions: &mut Vec<PathValue>| {
+            conditions.sort_unstable_by(|one, other| {
+                let key = |condition: &PathValue| (condition.path.keys().to_vec(), condition.value.clone());
+                key(one).cmp(&key(other))
+            });
+            conditions.dedup();
+        };
+        in_order(&mut canonical.filters);
+        in_order(&mut canonical.filters_contain);
+        canonical.keywords.sort_unstable();
+        canonical.keywords.dedup();
+        if canonical.keywords.len() < 2 {
+            canonical.keywords_mode = KeywordsMode::Or;
+        }
+        if !canonical.dedup {
+            canonical.dedup_key.clear();
+        }
+        if canonical.count {
+            // A count has no format of its own, and no order.
+            canonical.format = Format::Json;
+            canonical.flatten = false;
+        } else if canonical.format != Format::Json {
+            canonical.pretty = true;
+            canonical.flatten |= canonical.format.is_table();
+        }
+        canonical
+    }
+}
+
 impl Default for ReadRequest {
     fn default() -> Self {
         ReadRequest {
@@ -146,6 +180,44 @@ impl Default for ReadRequest {
             pretty: true,
             count: false,
             alt: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_effect_is_not_told_apart() {
+        let plain = ReadRequest { format: Format::Csv, ..ReadRequest::default() };
+        let same = [
+            ReadRequest { pretty: false, ..plain.clone() },
+            ReadRequest { flatten: true, ..plain.clone() },
+            ReadRequest { keywords_mode: KeywordsMode::And, ..plain.clone() },
+        ];
+        for request in same {
+            assert_eq!(request.canonical(), plain.canonical(), "{request:?}");
+        }
+        let words = |words: [&str; 2]| ReadRequest { keywords: words.map(str::to_owned).into(), ..plain.clone() };
+        assert_eq!(words(["a", "b"]).canonical(), words(["b", "a"]).canonical());
+    }
+
+    #[test]
+    fn what_has_an_effect_is() {
+        let plain = ReadRequest::default();
+        let others = [
+            ReadRequest { pretty: false, ..plain.clone() },
+            ReadRequest { flatten: true, ..plain.clone() },
+            ReadRequest { format: Format::Xml, ..plain.clone() },
+            ReadRequest { count: true, ..plain.clone() },
+            ReadRequest { alt: true, ..plain.clone() },
+            ReadRequest { offset: 1, ..plain.clone() },
+            ReadRequest { limit: Some(1), ..plain.clone() },
+            ReadRequest { dedup: true, ..plain.clone() },
+        ];
+        for request in others {
+            assert_ne!(request.canonical(), plain.canonical(), "{request:?}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`App`] | opening all parts from the configuration |
 //! | `read` | a read of a version: resolve, select, encode |
+//! | `identity` | what an answer is the answer to |
 //! | `body` | the selected entities to the bytes of an answer |
 //! | `import` | a source to a new version of a dataset |
 //! | `accounts` | users and their tokens |
@@ -13,11 +14,13 @@ mod accounts;
 mod app;
 mod body;
 mod demo;
+mod identity;
 mod import;
 mod read;
 
 pub use accounts::{AccountError, AddedUser};
 pub use app::{App, NotReady, OpenError};
 pub use demo::{DemoDataset, DemoError};
+pub use identity::Identity;
 pub use import::{ImportError, ImportProgress, ImportRequest, Imported};
-pub use read::{Answer, AnswerBody, Authorization, ReadError, ReadTarget};
+pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};

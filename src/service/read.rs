@@ -1,7 +1,7 @@
 //! A read of a version.
 //!
-//! Steps: resolve the dataset and version; settle the selection on the query engine; encode the selected
-//! documents ([`super::body`]).
+//! Steps: look the target up in the catalog; admit the caller to it; settle the selection on the query engine; encode
+//! the selected documents ([`super::body`]).
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use futures::stream::BoxStream;
 use object_store::path::Path as ObjectPath;
 
 use super::{App, body};
-use crate::catalog::CatalogError;
+use crate::catalog::{CatalogError, Resolved};
 use crate::encode::{self, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
-use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
+use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
 use crate::query::QueryError;
 use crate::query::engine::Outcome;
 use crate::storage::StorageError;
@@ -45,14 +45,6 @@ pub enum Authorization<'a> {
 
 /// An answer to a read.
 pub struct Answer {
-    /// The dataset served.
-    pub dataset_id: DatasetId,
-    /// Its slug.
-    pub name_slug: String,
-    /// The version served.
-    pub version: VersionNumber,
-    /// Whether its alternate was served.
-    pub alt: bool,
     /// Entities in the answer, or the count that it holds.
     pub total: u64,
     /// `Content-Type` of the body.
@@ -138,58 +130,93 @@ impl From<QueryError> for ReadError {
     }
 }
 
-impl App {
-    /// Answers a read. Dropping the future, or a streamed body, stops its work.
+/// What the catalog knows of a target, before any check.
+pub struct Lookup {
+    /// Only of the dataset that has the slug.
+    resolved: Option<Resolved>,
+    version: VersionSelector,
+}
+
+impl Lookup {
+    /// Whether there is such a dataset and it is private.
+    pub fn is_private(&self) -> bool {
+        self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.private_key.is_some())
+    }
+
+    /// What may be read; `alt` asks for the version's alternate.
     ///
     /// # Errors
     /// [`ReadError`], in the order of checks of decisions section 5.
-    pub async fn read(
-        &self,
-        target: &ReadTarget,
-        authorization: Authorization<'_>,
-        request: ReadRequest,
-    ) -> Result<Answer, ReadError> {
-        let resolved = self.catalog().resolve_read(target.dataset, target.version).await?;
-        let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
-        let resolved = resolved.ok_or(ReadError::DatasetNotFound)?;
-        authorize(&resolved.dataset, authorization)?;
-        if resolved.dataset.frozen {
+    pub fn admit(self, authorization: Authorization<'_>, alt: bool) -> Result<Admitted, ReadError> {
+        let Resolved { dataset, version } = self.resolved.ok_or(ReadError::DatasetNotFound)?;
+        authorize(&dataset, authorization)?;
+        if dataset.frozen {
             return Err(ReadError::Frozen);
         }
-        let version = resolved.version.ok_or(ReadError::VersionNotFound(target.version))?;
-        let reader = self.open_version(&version, request.alt).await?;
-        let request = Arc::new(request);
-        let outcome = self.engine().select(reader.clone(), request.clone()).await?;
-        let answer = |total, content_type, body| Answer {
-            dataset_id: resolved.dataset.id,
-            name_slug: target.name_slug.clone(),
-            version: version.number,
-            alt: request.alt,
-            total,
-            content_type,
-            body,
+        let version = version.ok_or(ReadError::VersionNotFound(self.version))?;
+        let file = match (version.alt, alt) {
+            (_, false) => version.file,
+            (Some(file), true) => file,
+            (None, true) => return Err(ReadError::AltNotFound(version.number)),
         };
-        match outcome {
+        Ok(Admitted {
+            dataset_id: dataset.id,
+            name_slug: dataset.name.slug().to_owned(),
+            private: dataset.private_key.is_some(),
+            version: version.number,
+            alt,
+            file,
+        })
+    }
+}
+
+/// A file of entities that the caller may read.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// The dataset served.
+    pub dataset_id: DatasetId,
+    /// Its slug.
+    pub name_slug: String,
+    /// Whether it is private.
+    pub private: bool,
+    /// The version served.
+    pub version: VersionNumber,
+    /// Whether its alternate is served.
+    pub alt: bool,
+    /// The file that holds the entities.
+    pub file: VersionFile,
+}
+
+impl App {
+    /// Asks the catalog for the target of a read.
+    ///
+    /// # Errors
+    /// [`ReadError::Unreadable`] when the catalog does not answer.
+    pub async fn look_up(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
+        let resolved = self.catalog().resolve_read(target.dataset, target.version).await?;
+        let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
+        Ok(Lookup { resolved, version: target.version })
+    }
+
+    /// Answers a read. Dropping the future, or a streamed body, stops its work.
+    ///
+    /// # Errors
+    /// [`ReadError`] of the query and of the file.
+    pub async fn answer(&self, admitted: &Admitted, request: Arc<ReadRequest>) -> Result<Answer, ReadError> {
+        let path = ObjectPath::from(admitted.file.path.as_str());
+        let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, self.cache()).await?;
+        match self.engine().select(reader.clone(), request.clone()).await? {
             Outcome::Count(count) => {
-                let body = encode::count(count, resolved.dataset.id, version.number, request.alt, request.pretty);
-                Ok(answer(count, Format::Json.content_type(), AnswerBody::Whole(body.into())))
+                let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, request.pretty);
+                let content_type = Format::Json.content_type();
+                Ok(Answer { total: count, content_type, body: AnswerBody::Whole(body.into()) })
             }
             Outcome::Selection(selection) => {
                 let total = selection.len();
                 let body = body::body(self, reader, selection, &request).await?;
-                Ok(answer(total, request.format.content_type(), body))
+                Ok(Answer { total, content_type: request.format.content_type(), body })
             }
         }
-    }
-
-    async fn open_version(&self, version: &Version, alt: bool) -> Result<VersionReader, ReadError> {
-        let file: &VersionFile = match (&version.alt, alt) {
-            (_, false) => &version.file,
-            (Some(file), true) => file,
-            (None, true) => return Err(ReadError::AltNotFound(version.number)),
-        };
-        let path = ObjectPath::from(file.path.as_str());
-        Ok(VersionReader::open(self.store(), &path, file.size_bytes, self.cache()).await?)
     }
 }
 
