@@ -23,8 +23,8 @@ pub enum Expected {
     Pretty(Vec<u64>),
     /// The source file, byte for byte.
     Source,
-    /// All entities, indented.
-    AllPretty,
+    /// All entities in another form than the source's, or in another order; at least so many bytes of each.
+    All(u64),
 }
 
 impl Expected {
@@ -33,7 +33,7 @@ impl Expected {
         match self {
             Expected::Count(count) => *count,
             Expected::Compact(positions) | Expected::Pretty(positions) => positions.len() as u64,
-            Expected::Source | Expected::AllPretty => source.entities,
+            Expected::Source | Expected::All(_) => source.entities,
         }
     }
 
@@ -48,7 +48,7 @@ impl Expected {
                 let values: Vec<serde_json::Value> = values.collect::<Result<_, _>>().expect("entities are JSON");
                 serde_json::to_vec_pretty(&values).ok()
             }
-            Expected::Count(_) | Expected::Source | Expected::AllPretty => None,
+            Expected::Count(_) | Expected::Source | Expected::All(_) => None,
         }
     }
 }
@@ -159,9 +159,54 @@ pub fn all(source: &Source) -> Vec<Case> {
     ] {
         add(&format!("contains description, {kind}, count"), nothing, Rate::Version, vec![counted(probe)]);
     }
-    let export = |query: &str, expected| Request { query: query.to_owned(), expected };
-    let all = vec![export("format=jsonl", Expected::Source)];
-    add("export everything, jsonl", Against::Memcpy, Rate::Answer, all);
-    add("export everything, json pretty", Against::Memcpy, Rate::Answer, vec![export("", Expected::AllPretty)]);
+    for (kind, probe) in [
+        ("one, rare", "keyword rare"),
+        ("one, frequent", "keyword frequent"),
+        ("two, or", "keywords or"),
+        ("two, and", "keywords and"),
+        ("no match", "keyword missing"),
+        ("a field's name", "keyword field name"),
+    ] {
+        add(&format!("keyword, {kind}, count"), nothing, Rate::Version, vec![counted(probe)]);
+    }
+    add("keyword, frequent, limit 100", nothing, Rate::None, vec![found("keyword frequent")]);
+    add("keyword, rare, limit 100", nothing, Rate::None, vec![found("keyword rare")]);
+    add("sort by number, asc, limit 100", nothing, Rate::None, vec![found("sort price")]);
+    add("sort by number, desc, limit 100", nothing, Rate::None, vec![found("sort rating")]);
+    add("sort by text, desc, limit 100", nothing, Rate::None, vec![found("sort name")]);
+    add("dedup, limit 100", nothing, Rate::None, vec![found("dedup")]);
+    add("dedup, count", nothing, Rate::None, vec![counted("dedup")]);
+    add("dedup by two fields, limit 100", nothing, Rate::None, vec![found("dedup pair")]);
+    add("dedup by two fields, count", nothing, Rate::None, vec![counted("dedup pair")]);
+    for (kind, request) in exports() {
+        add(&format!("export everything, {kind}"), Against::Memcpy, Rate::Answer, vec![request]);
+    }
     cases
+}
+
+/// Answers that hold all entities.
+pub fn exports() -> Vec<(&'static str, Request)> {
+    let export = |query: &str, expected| Request { query: query.to_owned(), expected };
+    vec![
+        ("jsonl", export("format=jsonl", Expected::Source)),
+        ("json compact", export("pretty=false", Expected::All(800))),
+        ("json pretty", export("", Expected::All(1_000))),
+        ("csv", export("format=csv", Expected::All(600))),
+        ("tsv", export("format=tsv", Expected::All(600))),
+        ("xml", export("format=xml", Expected::All(1_000))),
+        ("parquet", export("format=parquet", Expected::All(100))),
+        ("jsonl, sorted by text", export("format=jsonl&sort=name:desc", Expected::All(800))),
+    ]
+}
+
+/// What is asked of a version that does not fit in the cache, each in a process of its own.
+pub fn large() -> Vec<(&'static str, Request)> {
+    let mut requests = exports();
+    let all = |query: &str| Request { query: query.to_owned(), expected: Expected::All(0) };
+    requests.push(("csv, sorted by text", all("format=csv&sort=name:desc")));
+    requests.push(("jsonl, dedup", all("format=jsonl&dedup=true")));
+    requests.push(("jsonl, sorted by text, dedup", all("format=jsonl&sort=name:desc&dedup=true")));
+    requests.push(("page of 100, sorted by text", all("sort=name:desc&limit=100")));
+    requests.push(("page of 100, dedup", all("dedup=true&limit=100")));
+    requests
 }

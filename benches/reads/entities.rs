@@ -279,20 +279,59 @@ impl Entity {
     }
 }
 
-/// A question: its query string, and whether an entity answers it.
+/// A question: its query string, and how it is answered.
 pub struct Probe {
     /// The name under which the answer is kept.
     pub name: &'static str,
     /// The filter, as in a URL.
     pub query: String,
-    matches: Box<dyn Fn(&Entity) -> bool>,
+    /// How.
+    pub question: Question,
 }
 
-impl Probe {
-    /// Whether an entity answers the question.
-    pub fn matches(&self, entity: &Entity) -> bool {
-        (self.matches)(entity)
+/// How a question is answered.
+pub enum Question {
+    /// By the entities of which this is true.
+    Which(Box<dyn Fn(&Entity) -> bool>),
+    /// By the entities of whose texts this is true: all scalars, in lower case, a line each.
+    Texts(Box<dyn Fn(&str) -> bool>),
+    /// By the first entity of each key.
+    FirstOf(Box<dyn Fn(&Entity) -> String>),
+    /// By all entities, least keys first; those without one come last.
+    Least(Box<dyn Fn(&Entity) -> Option<Key>>),
+    /// The same, greatest keys first.
+    Greatest(Box<dyn Fn(&Entity) -> Option<Key>>),
+}
+
+/// A value to sort by: numbers come before texts.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+pub enum Key {
+    /// A number.
+    Number(f64),
+    /// A text, by code point.
+    Text(String),
+}
+
+/// All scalars of an entity's JSON as texts in lower case, a line each.
+pub fn texts(line: &str) -> String {
+    fn add(value: &serde_json::Value, out: &mut String) {
+        match value {
+            serde_json::Value::Null => {}
+            serde_json::Value::Array(items) => items.iter().for_each(|item| add(item, out)),
+            serde_json::Value::Object(members) => members.values().for_each(|member| add(member, out)),
+            serde_json::Value::String(text) => {
+                out.extend(text.chars().flat_map(char::to_lowercase));
+                out.push('\n');
+            }
+            other => {
+                out.push_str(&other.to_string());
+                out.push('\n');
+            }
+        }
     }
+    let mut out = String::with_capacity(line.len());
+    add(&serde_json::from_str(line).expect("entities are JSON"), &mut out);
+    out
 }
 
 /// All questions of the benchmark.
@@ -302,10 +341,10 @@ impl Probes {
     /// Those of a generator.
     pub fn new(generator: &Generator) -> Probes {
         let word = |rank: usize| generator.vocabulary[rank].clone();
-        let (tag, frequent, rare) = (word(100), word(30), word(15_000));
+        let (tag, frequent, rare, other_rare) = (word(100), word(30), word(15_000), word(12_000));
         let mut probes = Vec::new();
         let mut add = |name, query: String, matches: Box<dyn Fn(&Entity) -> bool>| {
-            probes.push(Probe { name, query, matches });
+            probes.push(Probe { name, query, question: Question::Which(matches) });
         };
         let contains = |text: &str, part: &str| text.to_lowercase().contains(part);
         let kitchen = |entity: &Entity| entity.category == "Kitchen";
@@ -332,9 +371,46 @@ impl Probes {
             let query = format!("filter_contains=description:{part}");
             add(name, query, Box::new(move |entity: &Entity| contains(&entity.description, &part)));
         };
-        described("description has rare", rare);
-        described("description has frequent", frequent);
+        described("description has rare", rare.clone());
+        described("description has frequent", frequent.clone());
         described("description has missing", "qqzzxx".to_owned());
+
+        let mut ask = |name, query: String, question| probes.push(Probe { name, query, question });
+        let has = |word: &str| {
+            let word = word.to_owned();
+            move |texts: &str| texts.contains(&word)
+        };
+        for (name, word) in [
+            ("keyword rare", rare.as_str()),
+            ("keyword frequent", &frequent),
+            ("keyword missing", "qqzzxx"),
+            // Also the name of a field that every entity has.
+            ("keyword field name", "stock"),
+        ] {
+            ask(name, format!("keywords={word}"), Question::Texts(Box::new(has(word))));
+        }
+        let (one, other) = (has(&rare), has(&other_rare));
+        let either = move |texts: &str| one(texts) || other(texts);
+        ask("keywords or", format!("keywords={rare},{other_rare}"), Question::Texts(Box::new(either)));
+        let (one, other) = (has(&frequent), has(&rare));
+        let both = move |texts: &str| one(texts) && other(texts);
+        let query = format!("keywords={frequent},{rare}&keywords_mode=and");
+        ask("keywords and", query, Question::Texts(Box::new(both)));
+
+        let price = |entity: &Entity| match &entity.price {
+            Price::Number(text) => text.parse().ok().map(Key::Number),
+            Price::Text(text) => Some(Key::Text(text.clone())),
+            Price::Null | Price::Missing => None,
+        };
+        ask("sort price", "sort=price:asc".to_owned(), Question::Least(Box::new(price)));
+        let rating = |entity: &Entity| entity.rating.map(|rating| Key::Number(rating as f64));
+        ask("sort rating", "sort=rating:desc".to_owned(), Question::Greatest(Box::new(rating)));
+        let name = |entity: &Entity| Some(Key::Text(entity.name.clone()));
+        ask("sort name", "sort=name:desc".to_owned(), Question::Greatest(Box::new(name)));
+        let pair = |entity: &Entity| format!("{}\n{}", entity.brand, entity.category);
+        ask("dedup pair", "dedup=true&dedup_key=brand,category".to_owned(), Question::FirstOf(Box::new(pair)));
+        let whole = |entity: &Entity| entity.id.clone();
+        ask("dedup", "dedup=true".to_owned(), Question::FirstOf(Box::new(whole)));
         Probes(probes)
     }
 }

@@ -102,8 +102,8 @@ fn cpu_seconds() -> Option<f64> {
     Some(seconds()? + seconds()?)
 }
 
-/// A line of what Linux says of this process, in bytes.
-fn status(key: &str) -> Option<u64> {
+/// A size of this process that the system tells, in bytes.
+pub fn status(key: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,6 +1,6 @@
 //! The source file of a size: made once, kept under the build directory, with what is true of it beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::entities::{Generator, Probes};
+use crate::entities::{self, Entity, Generator, Key, Probes, Question};
 
 /// Most positions that are kept of a question's answer: a page.
 pub const PAGE: usize = 100;
@@ -47,8 +47,9 @@ impl Source {
     /// Opens the source of so many entities in `directory`, after making it where it is missing. Sources of other
     /// generators are removed.
     pub fn open(directory: &Path, entities: u64) -> io::Result<Source> {
-        // The generator's text is its version.
-        let version = hex::encode(&Sha256::digest(include_bytes!("entities.rs"))[..4]);
+        // The text of the generator, and of how answers are found, is its version.
+        let text = concat!(include_str!("entities.rs"), include_str!("source.rs"));
+        let version = hex::encode(&Sha256::digest(text)[..4]);
         std::fs::create_dir_all(directory)?;
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
@@ -100,31 +101,79 @@ impl Source {
     }
 }
 
-fn make(path: &Path, truth_path: &Path, entities: u64) -> io::Result<()> {
+/// An answer that is being found.
+#[derive(Default)]
+struct Answer {
+    matches: Matches,
+    /// Keys that have been seen.
+    keys: HashSet<String>,
+    /// Of a sort, the first of what has been seen, in order.
+    first: Vec<(Option<Key>, u64)>,
+}
+
+impl Answer {
+    fn add(&mut self, question: &Question, entity: &Entity, texts: &str, position: u64) {
+        let matched = match question {
+            Question::Which(matches) => matches(entity),
+            Question::Texts(matches) => matches(texts),
+            Question::FirstOf(key) => self.keys.insert(key(entity)),
+            Question::Least(key) => return self.add_in_order(key(entity), position, false),
+            Question::Greatest(key) => return self.add_in_order(key(entity), position, true),
+        };
+        if matched {
+            self.matches.count += 1;
+            if self.matches.first.len() < PAGE {
+                self.matches.first.push(position);
+            }
+        }
+    }
+
+    fn add_in_order(&mut self, key: Option<Key>, position: u64, descending: bool) {
+        self.matches.count += 1;
+        // Behind all that are not greater: the order is stable.
+        let place = self.first.partition_point(|(other, _)| match (other, &key) {
+            (Some(other), Some(key)) => {
+                if descending {
+                    other >= key
+                } else {
+                    other <= key
+                }
+            }
+            (other, key) => key.is_none() || other.is_some(),
+        });
+        if place < PAGE {
+            self.first.insert(place, (key, position));
+            self.first.truncate(PAGE);
+        }
+    }
+
+    fn finish(mut self) -> Matches {
+        self.matches.first.extend(self.first.into_iter().map(|(_, position)| position));
+        self.matches
+    }
+}
+
+fn make(path: &Path, truth_path: &Path, count: u64) -> io::Result<()> {
     let partial = path.with_extension("partial");
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&partial)?);
     let generator = Generator::new();
     let probes = Probes::new(&generator);
-    let mut answers = vec![Matches::default(); probes.0.len()];
+    let mut answers: Vec<Answer> = probes.0.iter().map(|_| Answer::default()).collect();
     let mut line = String::new();
-    for position in 0..entities {
+    for position in 0..count {
         let entity = generator.entity(position);
         line.clear();
         entity.write(&mut line);
         line.push('\n');
         file.write_all(line.as_bytes())?;
-        for (probe, matches) in probes.0.iter().zip(&mut answers) {
-            if probe.matches(&entity) {
-                matches.count += 1;
-                if matches.first.len() < PAGE {
-                    matches.first.push(position);
-                }
-            }
+        let texts = entities::texts(&line);
+        for (probe, answer) in probes.0.iter().zip(&mut answers) {
+            answer.add(&probe.question, &entity, &texts, position);
         }
     }
     file.into_inner().map_err(|error| error.into_error())?.sync_all()?;
     let names = probes.0.iter().map(|probe| probe.name.to_owned());
-    let truth = Truth { answers: names.zip(answers).collect() };
+    let truth = Truth { answers: names.zip(answers.into_iter().map(Answer::finish)).collect() };
     std::fs::write(truth_path, serde_json::to_vec(&truth)?)?;
     std::fs::rename(partial, path)
 }

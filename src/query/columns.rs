@@ -39,34 +39,52 @@ pub struct GroupSpec {
 }
 
 /// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
-///
-/// # Errors
-/// When a part of the version cannot be read.
-pub async fn order(
-    reader: &VersionReader,
-    row_group: usize,
-    rows: &[usize],
-    spec: &OrderSpec,
-) -> Result<ArrayRef, StorageError> {
-    let first = reader.row_groups()[row_group].first;
-    let leaf = SortLeaf::open(reader, row_group, spec).await?;
-    let mut pages = Pages::of(reader, row_group, rows.len(), reader.row_groups()[row_group].rows);
-    let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
-    let mut key = Vec::new();
-    for row in rows {
-        key.clear();
-        let known = leaf.as_ref().is_some_and(|leaf| leaf.write(*row, spec, &mut key));
-        if !known {
-            let document = pages.document(*row).await?;
-            let value = document::member(document, &spec.field).and_then(document::Scalar::read);
-            let empty = matches!(value, Some(document::Scalar::String(text)) if text.raw().is_empty());
-            let value = if spec.denull && empty { None } else { value };
-            document::write_order(value, spec.descending, &mut key);
-        }
-        key.extend_from_slice(&(first + *row as u64).to_be_bytes());
-        keys.append_value(&key);
+pub struct OrderKeys<'a> {
+    spec: &'a OrderSpec,
+    first: u64,
+    leaf: Option<SortLeaf>,
+    pages: Pages<'a>,
+}
+
+impl<'a> OrderKeys<'a> {
+    /// Of `wanted` rows, most likely.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub async fn open(
+        reader: &'a VersionReader,
+        row_group: usize,
+        wanted: usize,
+        spec: &'a OrderSpec,
+    ) -> Result<OrderKeys<'a>, StorageError> {
+        let group = reader.row_groups()[row_group];
+        let leaf = SortLeaf::open(reader, row_group, spec).await?;
+        Ok(OrderKeys { spec, first: group.first, leaf, pages: Pages::of(reader, row_group, wanted, group.rows) })
     }
-    Ok(Arc::new(keys.finish()))
+
+    /// The keys of these rows, which come after those asked for before.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
+        let spec = self.spec;
+        let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
+        let mut key = Vec::new();
+        for row in rows {
+            key.clear();
+            let known = self.leaf.as_ref().is_some_and(|leaf| leaf.write(*row, spec, &mut key));
+            if !known {
+                let document = self.pages.document(*row).await?;
+                let value = document::member(document, &spec.field).and_then(document::Scalar::read);
+                let empty = matches!(value, Some(document::Scalar::String(text)) if text.raw().is_empty());
+                let value = if spec.denull && empty { None } else { value };
+                document::write_order(value, spec.descending, &mut key);
+            }
+            key.extend_from_slice(&(self.first + *row as u64).to_be_bytes());
+            keys.append_value(&key);
+        }
+        Ok(Arc::new(keys.finish()))
+    }
 }
 
 /// The columns of a leaf that a sort needs.
@@ -252,44 +270,64 @@ fn bytes_at(array: &ArrayRef, row: usize) -> &[u8] {
 }
 
 /// The group keys of rows of a row group: 32 bytes each, equal exactly for entities that are duplicates.
-///
-/// # Errors
-/// When a part of the version cannot be read.
-pub async fn group(
-    reader: &VersionReader,
-    row_group: usize,
-    rows: &[usize],
-    spec: &GroupSpec,
-) -> Result<ArrayRef, StorageError> {
-    if spec.paths.is_empty() && spec.reshape.changes_source_alone() {
-        let hashes = reader.hashes(row_group).await?;
-        let hashes = hashes.as_fixed_size_binary();
-        return Ok(Arc::new(fixed(rows.iter().map(|row| hashes.value(*row)), rows.len())?));
+pub struct GroupKeys<'a> {
+    spec: &'a GroupSpec,
+    /// The stored hashes, where they are the keys.
+    hashes: Option<ArrayRef>,
+    pages: Pages<'a>,
+}
+
+impl<'a> GroupKeys<'a> {
+    /// Of `wanted` rows, most likely.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub async fn open(
+        reader: &'a VersionReader,
+        row_group: usize,
+        wanted: usize,
+        spec: &'a GroupSpec,
+    ) -> Result<GroupKeys<'a>, StorageError> {
+        let stored = spec.paths.is_empty() && spec.reshape.changes_source_alone();
+        let hashes = if stored { Some(reader.hashes(row_group).await?) } else { None };
+        let pages = Pages::of(reader, row_group, wanted, reader.row_groups()[row_group].rows);
+        Ok(GroupKeys { spec, hashes, pages })
     }
-    let mut pages = Pages::of(reader, row_group, rows.len(), reader.row_groups()[row_group].rows);
-    let mut scratch = ReshapeScratch::default();
-    let mut canonical = CanonicalForm::default();
-    let mut form = Vec::new();
-    let mut keys = Vec::with_capacity(rows.len());
-    for row in rows {
-        let entity = spec.reshape.apply(pages.document(*row).await?, &mut scratch);
-        if spec.paths.is_empty() {
-            keys.push(canonical.hash(entity));
-            continue;
+
+    /// The keys of these rows, which come after those asked for before.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
+        if let Some(hashes) = &self.hashes {
+            let hashes = hashes.as_fixed_size_binary();
+            return Ok(Arc::new(fixed(rows.iter().map(|row| hashes.value(*row)), rows.len())?));
         }
-        form.clear();
-        for path in &spec.paths {
-            form.push(b'[');
-            document::reach_values(entity, path, |value| {
-                canonical.write(value, &mut form);
-                form.push(b',');
-                ControlFlow::Continue(())
-            });
-            form.push(b']');
+        let spec = self.spec;
+        let mut scratch = ReshapeScratch::default();
+        let mut canonical = CanonicalForm::default();
+        let mut form = Vec::new();
+        let mut keys = Vec::with_capacity(rows.len());
+        for row in rows {
+            let entity = spec.reshape.apply(self.pages.document(*row).await?, &mut scratch);
+            if spec.paths.is_empty() {
+                keys.push(canonical.hash(entity));
+                continue;
+            }
+            form.clear();
+            for path in &spec.paths {
+                form.push(b'[');
+                document::reach_values(entity, path, |value| {
+                    canonical.write(value, &mut form);
+                    form.push(b',');
+                    ControlFlow::Continue(())
+                });
+                form.push(b']');
+            }
+            keys.push(Sha256::digest(&form).into());
         }
-        keys.push(Sha256::digest(&form).into());
+        Ok(Arc::new(fixed(keys.iter().map(|key: &[u8; 32]| key.as_slice()), rows.len())?))
     }
-    Ok(Arc::new(fixed(keys.iter().map(|key: &[u8; 32]| key.as_slice()), rows.len())?))
 }
 
 /// Values of 32 bytes as a binary array, which DataFusion groups faster than one of fixed size.

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::selection::Positions;
+use super::reorder::Reordered;
+use super::selection::{Positions, Selection};
+use super::{Engine, QueryError};
 use crate::storage::StorageError;
 use crate::storage::parts::DocumentPage;
 use crate::storage::reader::VersionReader;
@@ -87,6 +89,72 @@ pub fn units(reader: &VersionReader, selected: u64) -> impl Iterator<Item = Unit
     let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or(1).max(1);
     let step = (UNIT_BYTES / mean).clamp(1, 8_192);
     (0..selected.div_ceil(step)).map(move |number| Unit { places: number * step..selected.min((number + 1) * step) })
+}
+
+/// The documents of a selection, in its order.
+pub struct SelectedDocuments {
+    reader: VersionReader,
+    selection: Selection,
+    /// Where they are many and in another order than the file's.
+    reordered: Option<Reordered>,
+}
+
+impl SelectedDocuments {
+    /// The documents of a selection. Where fetching them one by one would decode every page again and again, they are
+    /// put in order by way of the disk first.
+    ///
+    /// # Errors
+    /// What [`Reordered::spill`] fails with.
+    pub async fn of(
+        engine: &Engine,
+        reader: VersionReader,
+        selection: Selection,
+    ) -> Result<SelectedDocuments, QueryError> {
+        let reordered = match selection.positions() {
+            Positions::List(positions) if scattered(&reader, positions) => {
+                Some(Reordered::spill(engine, &reader, positions).await?)
+            }
+            _ => None,
+        };
+        Ok(SelectedDocuments { reader, selection, reordered })
+    }
+
+    /// The file that they come from.
+    pub fn reader(&self) -> &VersionReader {
+        &self.reader
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> u64 {
+        self.selection.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.selection.is_empty()
+    }
+
+    /// The units to fetch them in.
+    pub fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
+        units(&self.reader, self.selection.len())
+    }
+
+    /// Calls `each` with every document of a unit, in order.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub async fn for_each(&self, unit: &Unit, each: impl FnMut(&[u8]) + Send) -> Result<(), StorageError> {
+        match &self.reordered {
+            Some(reordered) => reordered.for_each(unit.places.clone(), each).await,
+            None => for_each(&self.reader, self.selection.positions(), unit, each).await,
+        }
+    }
+}
+
+/// Whether fetching documents at these positions would decode pages more than twice each, on the whole.
+fn scattered(reader: &VersionReader, positions: &[u64]) -> bool {
+    let pages: usize = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group)).sum();
+    positions.len() > 2 * pages && !reader.caches_documents() && !positions.is_sorted()
 }
 
 /// Calls `each` with every document of a unit, in the order of the selection.

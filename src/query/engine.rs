@@ -25,6 +25,7 @@ use futures::StreamExt;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::compact::CompactBeforeSort;
 use super::selection::Selection;
 use super::table::VersionTable;
 use super::window::WindowIntoScan;
@@ -43,6 +44,8 @@ pub struct EngineOptions {
     pub timeout: Duration,
     /// Where sorts and dedups spill.
     pub spill_directory: PathBuf,
+    /// What all queries together may spill, in bytes.
+    pub spill_bytes: u64,
 }
 
 /// The engine. Clones share everything.
@@ -76,6 +79,12 @@ impl Drop for QueryRuntime {
     }
 }
 
+/// Rows of a batch between operators. A merge of spilled runs holds two batches of each.
+pub(super) const BATCH_ROWS: usize = 2_048;
+
+/// What a sort sets aside for the merge of what it has spilled, where there is much memory.
+const MERGE_BYTES: usize = 10 << 20;
+
 /// What a query found.
 #[derive(Debug)]
 pub enum Outcome {
@@ -94,11 +103,15 @@ impl Engine {
         let threads = options.threads.max(1);
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(options.memory_bytes));
         let disk = DiskManagerBuilder::default()
-            .with_mode(DiskManagerMode::Directories(vec![options.spill_directory.clone()]));
+            .with_mode(DiskManagerMode::Directories(vec![options.spill_directory.clone()]))
+            .with_max_temp_directory_size(options.spill_bytes);
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
         // The scan itself works on several row groups at once and keeps their order; partitions would lose it.
-        let config = SessionConfig::new().with_target_partitions(1);
+        let config = SessionConfig::new()
+            .with_target_partitions(1)
+            .with_batch_size(BATCH_ROWS)
+            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES));
         let state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(environment)
@@ -120,6 +133,11 @@ impl Engine {
     /// How many threads queries have.
     pub fn threads(&self) -> usize {
         self.shared.threads
+    }
+
+    /// What queries run in: the memory pool and where they spill.
+    pub(super) fn context(&self) -> &TaskContext {
+        &self.shared.context
     }
 
     /// How long settling a selection may take.
@@ -195,6 +213,7 @@ fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     vec![
         Arc::new(WindowIntoScan),
+        Arc::new(CompactBeforeSort),
         // After windows: a count over a scan without predicates is known then.
         Arc::new(AggregateStatistics::new()),
     ]

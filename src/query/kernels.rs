@@ -133,6 +133,60 @@ pub fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     valid(rows.finish(), values.nulls())
 }
 
+/// How often `needle`, which is not empty, occurs in each value: without overlaps, from the left.
+fn occurrences(values: &BinaryArray, needle: &[u8]) -> Vec<u32> {
+    let mut counts = vec![0; values.len()];
+    let offsets = values.value_offsets();
+    let bytes = values.value_data();
+    let end = offsets[values.len()] as usize;
+    let finder = memmem::Finder::new(needle);
+    let mut row = 0;
+    let mut at = offsets[0] as usize;
+    while let Some(hit) = finder.find(&bytes[at..end]) {
+        let hit = at + hit;
+        if offsets[row + 1] as usize <= hit {
+            row += partition_ahead(&offsets[row + 1..], hit);
+        }
+        if hit + needle.len() <= offsets[row + 1] as usize {
+            // What lies below a null is no value.
+            counts[row] += u32::from(values.is_valid(row));
+            at = hit + needle.len();
+        } else {
+            at = hit + 1;
+        }
+    }
+    counts
+}
+
+/// The rows in whose search text `needle` occurs more often than in these leaves of them: it occurs elsewhere, too.
+///
+/// No text holds the separator, so occurrences in the search text are those in the single texts.
+pub fn contains_besides(search: &BinaryArray, leaves: &[ArrayRef], needle: &[u8]) -> BooleanBuffer {
+    let mut counts = occurrences(search, needle);
+    for leaf in leaves {
+        let elements = Elements::of(leaf);
+        let mut subtract = |element_counts: &mut dyn Iterator<Item = u32>| match elements.list {
+            None => counts.iter_mut().zip(element_counts).for_each(|(count, here)| *count = count.saturating_sub(here)),
+            Some(list) => {
+                for (count, row) in counts.iter_mut().zip(list.value_offsets().windows(2)) {
+                    let here = element_counts.take((row[1] - row[0]) as usize).sum();
+                    *count = count.saturating_sub(here);
+                }
+            }
+        };
+        match elements.values.as_dictionary_opt::<Int32Type>() {
+            None => subtract(&mut occurrences(elements.values.as_binary::<i32>(), needle).into_iter()),
+            Some(dictionary) => {
+                let distinct = occurrences(dictionary.values().as_binary::<i32>(), needle);
+                let keys = dictionary.keys();
+                let of = |index: usize| if keys.is_valid(index) { distinct[keys.value(index) as usize] } else { 0 };
+                subtract(&mut (0..keys.len()).map(of));
+            }
+        }
+    }
+    BooleanBuffer::collect_bool(counts.len(), |row| counts[row] > 0)
+}
+
 /// How many of the ascending `ends` are at most `position`, by doubling steps: hits are often near.
 fn partition_ahead(ends: &[i32], position: usize) -> usize {
     let mut step = 1;

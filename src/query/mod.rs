@@ -6,10 +6,12 @@
 //! 3. [`scan`] decides what to read per row group ([`access`]) and evaluates predicates over leaves, search text
 //!    and documents ([`kernels`]), giving positions in order.
 //! 4. The positions are the [`selection`]: settled before the first byte of an answer, accounted to the memory pool.
-//! 5. [`documents`] fetches the selected documents last, page by page.
+//! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk ([`reorder`]) where they
+//!    are many and in another order than the file's.
 
 pub mod access;
 pub mod columns;
+mod compact;
 pub mod documents;
 pub mod engine;
 mod error;
@@ -17,6 +19,7 @@ pub mod functions;
 pub mod kernels;
 pub mod pipeline;
 pub mod predicate;
+mod reorder;
 pub mod reshape;
 pub mod rows;
 pub mod scan;

@@ -148,6 +148,11 @@ impl Keywords {
         self.mode
     }
 
+    /// What the steps before leave of an entity.
+    pub fn reshape(&self) -> &Reshape {
+        &self.reshape
+    }
+
     /// Whether the search text decides: no field is hidden. What `denull` takes away holds no word.
     pub fn sees_everything(&self) -> bool {
         !self.reshape.hides_fields()

@@ -28,11 +28,12 @@ use futures::{StreamExt, TryStreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::access::{self, Access};
-use super::columns::{self, SortLeaf};
+use super::columns::{GroupKeys, OrderKeys, SortLeaf};
 use super::documents::Pages;
+use super::engine::BATCH_ROWS;
 use super::error::through_engine;
 use super::kernels::{self, Elements};
-use super::predicate::{Compare, Comparison, Predicate};
+use super::predicate::{Compare, Comparison, Keywords, Predicate};
 use super::rows::{First, Rows};
 use super::table::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
 use crate::model::request::KeywordsMode;
@@ -142,7 +143,7 @@ impl VersionScan {
     }
 
     /// What the scan gives of one row group.
-    async fn row_group(&self, row_group: usize) -> Result<RecordBatch> {
+    async fn row_group(&self, row_group: usize) -> Result<Vec<RecordBatch>> {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
         let rows = self.rows(row_group);
@@ -157,7 +158,7 @@ impl VersionScan {
                 selected = Rows::List(first.among(&selected, &ranks.ranks, compare));
             }
         }
-        self.batch(row_group, &selected).await
+        self.batches(row_group, &selected).await
     }
 
     async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<Rows, StorageError> {
@@ -200,14 +201,38 @@ impl VersionScan {
         Ok(match predicate {
             Predicate::Compare(compare) => access::needle(compare).map(|needle| kernels::contains(texts, &needle)),
             Predicate::Keywords(keywords) => {
-                keywords.folded().iter().map(|word| kernels::contains(texts, word)).reduce(|one, other| match keywords
-                    .mode()
-                {
+                let hidden = self.hidden_leaves(row_group, keywords).await?;
+                let rows = keywords.folded().iter().map(|word| {
+                    let rows = kernels::contains(texts, word);
+                    // Counting costs more, and most words are in few rows.
+                    if hidden.is_empty() || rows.count_set_bits() == 0 {
+                        return rows;
+                    }
+                    kernels::contains_besides(texts, &hidden, word)
+                });
+                rows.reduce(|one, other| match keywords.mode() {
                     KeywordsMode::Or => &one | &other,
                     KeywordsMode::And => &one & &other,
                 })
             }
         })
+    }
+
+    /// The texts of leaves that a search does not see, such as the origin of every entity, which most entities share
+    /// words of. None where they are many: reading all of them would cost more than it saves.
+    async fn hidden_leaves(&self, row_group: usize, keywords: &Keywords) -> Result<Vec<ArrayRef>, StorageError> {
+        /// How many are few.
+        const FEW: usize = 4;
+        let leaves = self.reader.layout().leaves.iter().enumerate();
+        let numbers: Vec<usize> =
+            leaves.filter(|(_, leaf)| !keywords.reshape().sees(&leaf.keys)).map(|(number, _)| number).collect();
+        let mut hidden = Vec::new();
+        if numbers.len() <= FEW {
+            for number in numbers {
+                hidden.extend(self.reader.leaf(row_group, number, LeafColumn::Text).await?);
+            }
+        }
+        Ok(hidden)
     }
 
     /// Rows that match by a leaf.
@@ -266,39 +291,58 @@ impl VersionScan {
         Pages::of(&self.reader, row_group, selected.len(), end)
     }
 
-    async fn batch(&self, row_group: usize, selected: &Rows) -> Result<RecordBatch> {
+    /// The schema's columns of the selected rows, in batches that keep nothing alive but themselves: what sorts and
+    /// aggregates hold is accounted by batch.
+    async fn batches(&self, row_group: usize, selected: &Rows) -> Result<Vec<RecordBatch>> {
         let first = self.reader.row_groups()[row_group].first;
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
-        for field in self.schema.fields() {
-            columns.push(match field.name().as_str() {
-                POSITION => match selected {
-                    Rows::Range(rows) => {
-                        let positions = first + rows.start as u64..first + rows.end as u64;
-                        Arc::new(UInt64Array::from_iter_values(positions))
-                    }
-                    _ => Arc::new(UInt64Array::from_iter_values(selected.iter().map(|row| first + row as u64))),
-                },
-                DOCUMENT => {
-                    let mut documents = BinaryBuilder::new();
-                    let mut pages = self.pages(row_group, selected);
-                    for row in selected.iter() {
-                        documents.append_value(pages.document(row).await.map_err(through_engine)?);
-                    }
-                    Arc::new(documents.finish())
-                }
-                computed => {
-                    let rows: Vec<usize> = selected.iter().collect();
-                    match (computed, &self.computed.order, &self.computed.group) {
-                        (ORDER, Some(spec), _) => columns::order(&self.reader, row_group, &rows, spec).await,
-                        (GROUP, _, Some(spec)) => columns::group(&self.reader, row_group, &rows, spec).await,
-                        _ => return internal_err!("a version has no column {computed}"),
-                    }
-                    .map_err(through_engine)?
-                }
-            });
+        if let Rows::Range(rows) = selected
+            && self.schema.fields().iter().all(|field| field.name() == POSITION)
+        {
+            let positions = UInt64Array::from_iter_values(first + rows.start as u64..first + rows.end as u64);
+            let columns = self.schema.fields().iter().map(|_| Arc::new(positions.clone()) as ArrayRef).collect();
+            let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+            return Ok(vec![RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?]);
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(selected.len()));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+        let rows: Vec<usize> = selected.iter().collect();
+        let order = match &self.computed.order {
+            Some(spec) if self.gives(ORDER) => Some(OrderKeys::open(&self.reader, row_group, rows.len(), spec).await),
+            _ => None,
+        };
+        let group = match &self.computed.group {
+            Some(spec) if self.gives(GROUP) => Some(GroupKeys::open(&self.reader, row_group, rows.len(), spec).await),
+            _ => None,
+        };
+        let (mut order, mut group) =
+            (order.transpose().map_err(through_engine)?, group.transpose().map_err(through_engine)?);
+        let mut pages = self.pages(row_group, selected);
+        let mut batches = Vec::with_capacity(rows.len().div_ceil(BATCH_ROWS));
+        for rows in rows.chunks(BATCH_ROWS) {
+            let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+            for field in self.schema.fields() {
+                columns.push(match (field.name().as_str(), &mut order, &mut group) {
+                    (POSITION, _, _) => {
+                        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| first + *row as u64)))
+                    }
+                    (DOCUMENT, _, _) => {
+                        let mut documents = BinaryBuilder::new();
+                        for row in rows {
+                            documents.append_value(pages.document(*row).await.map_err(through_engine)?);
+                        }
+                        Arc::new(documents.finish())
+                    }
+                    (ORDER, Some(order), _) => order.keys(rows).await.map_err(through_engine)?,
+                    (GROUP, _, Some(group)) => group.keys(rows).await.map_err(through_engine)?,
+                    (other, _, _) => return internal_err!("a version has no column {other}"),
+                });
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+            batches.push(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?);
+        }
+        Ok(batches)
+    }
+
+    fn gives(&self, column: &str) -> bool {
+        self.schema.fields().iter().any(|field| field.name() == column)
     }
 }
 
@@ -386,6 +430,7 @@ impl ExecutionPlan for VersionScan {
             .buffered(threads);
         let fetch = self.fetch;
         let mut given = 0;
+        let batches = batches.map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok))).try_flatten();
         let batches = batches.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
         let batches = batches.map_ok(move |batch| {
             let rows = fetch.map_or(batch.num_rows(), |fetch| batch.num_rows().min(fetch - given));

@@ -1,9 +1,10 @@
 //! All parts of the service, opened from the configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::scratch::Scratch;
 use crate::catalog::{Catalog, CatalogError};
 use crate::config::Config;
 use crate::query::{Engine, EngineOptions, QueryError};
@@ -23,6 +24,7 @@ struct Parts {
     store: Store,
     cache: PartCache,
     engine: Engine,
+    scratch: Scratch,
 }
 
 /// The service cannot be opened.
@@ -65,8 +67,7 @@ impl App {
     /// [`OpenError`] names the part that does not open.
     pub async fn open(config: &Config) -> Result<App, OpenError> {
         let directory = &config.data.directory;
-        let temporary = directory.join("tmp");
-        std::fs::create_dir_all(&temporary)
+        let scratch = Scratch::create(&directory.join("tmp"))
             .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
         let catalog = Catalog::open(&config.catalog_url()).await?;
         let s3 = S3Options {
@@ -84,10 +85,11 @@ impl App {
             },
             memory_bytes: usize::try_from(config.query.memory_bytes).unwrap_or(usize::MAX),
             timeout: Duration::from_secs(config.query.timeout_s),
-            spill_directory: temporary,
+            spill_directory: scratch.path().to_owned(),
+            spill_bytes: config.query.spill_bytes,
         })?;
         let cache = PartCache::new(config.cache.memory_bytes);
-        Ok(App { parts: Arc::new(Parts { config: config.clone(), catalog, store, cache, engine }) })
+        Ok(App { parts: Arc::new(Parts { config: config.clone(), catalog, store, cache, engine, scratch }) })
     }
 
     /// The configuration that it was opened with.
@@ -121,8 +123,8 @@ impl App {
         &self.parts.engine
     }
 
-    /// Where temporary files go: beside the data, not in a directory that may be in memory.
-    pub(super) fn temporary_directory(&self) -> PathBuf {
-        self.parts.config.data.directory.join("tmp")
+    /// Where temporary files of this process go.
+    pub(super) fn temporary_directory(&self) -> &Path {
+        self.parts.scratch.path()
     }
 }

@@ -16,7 +16,7 @@ use super::App;
 use super::read::{AnswerBody, ReadError};
 use crate::encode::{self, BatchBuilder, Columns, ColumnsBuilder, Encode, EncodeError, ParquetStream};
 use crate::model::request::ReadRequest;
-use crate::query::documents::{self, Unit};
+use crate::query::documents::{self, SelectedDocuments, Unit};
 use crate::query::reshape::{Reshape, ReshapeScratch};
 use crate::query::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
@@ -33,7 +33,9 @@ pub(super) async fn body(
     request: &ReadRequest,
 ) -> Result<AnswerBody, ReadError> {
     let engine = app.engine();
-    let source = Arc::new(Source { reader, reshape: Reshape::of(request), selection });
+    let documents = SelectedDocuments::of(engine, reader, selection);
+    let documents = within_time(engine, async { Ok(documents.await?) }).await?;
+    let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
     let columns = if request.format.is_table() { table_columns(app, &source).await? } else { Arc::default() };
     match encode::text_encoder(request, Some(columns.clone())) {
         Some(encoder) => text(engine, source, encoder.into()).await,
@@ -43,39 +45,38 @@ pub(super) async fn body(
 
 /// The columns of a table, found within the time that settling a request may take.
 async fn table_columns(app: &App, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
-    let engine = app.engine();
     let limit = usize::try_from(app.config().limits.columns).unwrap_or(usize::MAX);
-    let found = tokio::time::timeout(engine.timeout(), columns(engine, source, limit)).await;
-    let columns = found.map_err(|_| ReadError::Timeout { seconds: engine.timeout().as_secs() })??;
-    Ok(Arc::new(columns))
+    Ok(Arc::new(within_time(app.engine(), columns(app.engine(), source, limit)).await?))
+}
+
+/// The outcome of work that comes before the first byte.
+async fn within_time<T>(engine: &Engine, work: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+    let limit = engine.timeout();
+    let done = tokio::time::timeout(limit, work).await;
+    done.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?
 }
 
 /// Where an answer's entities come from.
 struct Source {
-    reader: VersionReader,
+    documents: SelectedDocuments,
     reshape: Reshape,
-    selection: Selection,
 }
 
 impl Source {
-    fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
-        documents::units(&self.reader, self.selection.len())
-    }
-
     /// Calls `each` with every entity of a unit, reshaped.
-    async fn for_each(&self, unit: &Unit, each: impl FnMut(&[u8]) + Send) -> Result<(), ReadError> {
-        self.for_each_at(self.selection.positions(), unit, each).await
-    }
-
-    async fn for_each_at(
-        &self,
-        positions: &Positions,
-        unit: &Unit,
-        mut each: impl FnMut(&[u8]) + Send,
-    ) -> Result<(), ReadError> {
+    async fn for_each(&self, unit: &Unit, mut each: impl FnMut(&[u8]) + Send) -> Result<(), ReadError> {
         let mut scratch = ReshapeScratch::default();
         let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
-        Ok(documents::for_each(&self.reader, positions, unit, reshaped).await?)
+        Ok(self.documents.for_each(unit, reshaped).await?)
+    }
+
+    /// As [`Source::for_each`], with a unit of all the version's entities.
+    async fn for_each_of_all(&self, unit: &Unit, mut each: impl FnMut(&[u8]) + Send) -> Result<(), ReadError> {
+        let reader = self.documents.reader();
+        let all = Positions::Range(0..reader.entity_count());
+        let mut scratch = ReshapeScratch::default();
+        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
+        Ok(documents::for_each(reader, &all, unit, reshaped).await?)
     }
 }
 
@@ -96,17 +97,13 @@ fn in_order<T: Send + 'static, W: Future<Output = Result<T, ReadError>> + Send +
 
 /// The columns of a table: those of the selected entities, or, where none is selected, of all.
 async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<Columns, ReadError> {
-    let (positions, count) = match source.selection.len() {
-        0 => (Some(Positions::Range(0..source.reader.entity_count())), source.reader.entity_count()),
-        selected => (None, selected),
-    };
-    let positions = Arc::new(positions);
+    let all = source.documents.is_empty();
+    let reader = source.documents.reader();
+    let units = documents::units(reader, if all { reader.entity_count() } else { source.documents.len() });
     let source = source.clone();
-    let units = documents::units(&source.reader, count);
     let mut parts = in_order(engine, units, move |unit| {
-        let (source, positions) = (source.clone(), positions.clone());
+        let source = source.clone();
         async move {
-            let positions = positions.as_ref().as_ref().unwrap_or(source.selection.positions());
             let mut found = ColumnsBuilder::new(limit);
             let mut result = Ok(());
             let add = |entity: &[u8]| {
@@ -114,7 +111,10 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
                     result = found.add(entity);
                 }
             };
-            source.for_each_at(positions, &unit, add).await?;
+            match all {
+                true => source.for_each_of_all(&unit, add).await?,
+                false => source.for_each(&unit, add).await?,
+            }
             result?;
             Ok(found)
         }
@@ -128,7 +128,7 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
 
 /// An answer in a text format.
 async fn text(engine: &Engine, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Result<AnswerBody, ReadError> {
-    let mut units = source.units();
+    let mut units = source.documents.units();
     let first = units.next();
     let second = units.next();
     let Some(second) = second else {
@@ -179,7 +179,7 @@ const PARQUET_CHUNKS: usize = 2;
 fn parquet(engine: &Engine, source: Arc<Source>, columns: Arc<Columns>) -> Result<AnswerBody, ReadError> {
     let failed = |error: EncodeError| ReadError::Unreadable(Box::new(error));
     let mut writer = ParquetStream::try_new(&columns).map_err(failed)?;
-    let units = source.units();
+    let units = source.documents.units();
     let mut batches = in_order(engine, units, move |unit| {
         let (source, columns) = (source.clone(), columns.clone());
         async move {

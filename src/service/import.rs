@@ -171,12 +171,12 @@ impl App {
             fetched_from,
             entity_limit_bytes: usize::try_from(self.config().limits.entity_bytes).unwrap_or(usize::MAX),
             source_limit_bytes: self.config().sources.max_bytes,
-            spool_directory: self.temporary_directory(),
+            spool_directory: self.temporary_directory().to_owned(),
             ..DecodeOptions::default()
         };
         let path = ObjectPath::from(format!("versions/{}.parquet", hex::encode(rand::random::<[u8; 16]>())));
         let store = self.store().clone();
-        let directory = self.temporary_directory();
+        let directory = self.temporary_directory().to_owned();
         let runtime = tokio::runtime::Handle::current();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let (target, progress) = (path.clone(), progress.clone());

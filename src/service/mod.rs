@@ -7,6 +7,7 @@
 //! | `identity` | what an answer is the answer to |
 //! | `body` | the selected entities to the bytes of an answer |
 //! | `import` | a source to a new version of a dataset |
+//! | `scratch` | the directory of temporary files |
 //! | `accounts` | users and their tokens |
 //! | `demo` | the fixtures, loaded for a demo owner |
 
@@ -17,6 +18,7 @@ mod demo;
 mod identity;
 mod import;
 mod read;
+mod scratch;
 
 pub use accounts::{AccountError, AddedUser};
 pub use app::{App, NotReady, OpenError};

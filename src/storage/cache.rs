@@ -83,6 +83,11 @@ impl PartCache {
         self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)
     }
 
+    /// Most bytes that are held.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.parts.policy().max_capacity().unwrap_or(u64::MAX)
+    }
+
     /// About how many bytes are held.
     pub fn memory_bytes(&self) -> u64 {
         self.parts.weighted_size()

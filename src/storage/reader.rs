@@ -160,6 +160,11 @@ impl VersionReader {
         PartKey::Documents { file: self.footer.id, row_group: row_group as u32, page: page as u32 }
     }
 
+    /// Whether the cache has room for all documents, and as much besides.
+    pub fn caches_documents(&self) -> bool {
+        self.layout().document_bytes <= self.cache.capacity_bytes() / 2
+    }
+
     /// One page of documents.
     ///
     /// # Errors

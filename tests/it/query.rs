@@ -494,6 +494,12 @@ impl Lab {
 }
 
 fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
-    let options = EngineOptions { threads, memory_bytes, timeout, spill_directory: bench.directory().to_owned() };
+    let options = EngineOptions {
+        threads,
+        memory_bytes,
+        timeout,
+        spill_directory: bench.directory().to_owned(),
+        spill_bytes: 1 << 30,
+    };
     Engine::try_new(&options).expect("an engine")
 }

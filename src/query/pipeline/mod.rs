@@ -74,18 +74,22 @@ pub fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
     for step in STEPS {
         pipeline = step(pipeline)?;
     }
-    let Pipeline { plan, order, .. } = pipeline;
     if request.count {
-        return plan.aggregate(Vec::<Expr>::new(), [count(lit(1_i64)).alias(COUNT)])?.build();
+        return pipeline.plan.aggregate(Vec::<Expr>::new(), [count(lit(1_i64)).alias(COUNT)])?.build();
     }
-    let position = if order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) };
-    plan.project([position])?.build()
+    let position = pipeline.position();
+    pipeline.plan.project([position])?.build()
 }
 
 impl Pipeline<'_> {
     /// The same with a new plan.
     fn with(self, change: impl FnOnce(LogicalPlanBuilder) -> Result<LogicalPlanBuilder>) -> Result<Self> {
         Ok(Pipeline { plan: change(self.plan)?, ..self })
+    }
+
+    /// The position of an entity, from whichever column holds it.
+    fn position(&self) -> Expr {
+        if self.order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) }
     }
 
     /// Nothing is selected.

@@ -10,11 +10,12 @@ use crate::query::columns::OrderSpec;
 use crate::query::reshape::Reshape;
 use crate::query::table::ORDER;
 
-/// What to sort by; `None` where nothing could be sorted, so that all entities come last and keep their order, and for
-/// a count, which has none.
+/// What to sort by; `None` where nothing could be sorted, so that all entities come last and keep their order, and
+/// where the order does not matter: for a count, and for a sample of what no dedup has chosen from.
 pub(super) fn order_spec(request: &ReadRequest, reshape: &Reshape) -> Option<OrderSpec> {
     let sort = request.sort.as_ref()?;
-    (!request.count && reshape.sees(std::slice::from_ref(&sort.field))).then(|| OrderSpec {
+    let shuffled = request.sample.is_some() && !request.dedup;
+    (!request.count && !shuffled && reshape.sees(std::slice::from_ref(&sort.field))).then(|| OrderSpec {
         field: sort.field.clone(),
         descending: sort.descending,
         denull: reshape.denull(),

@@ -1,0 +1,99 @@
+//! Large answers, each in a process of its own with the default configuration, so that its peak of memory is its own:
+//! the cache holds a part of the version only.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use strata::model::ids::DatasetId;
+use strata::model::version::VersionSelector;
+use strata::service::{App, ReadTarget};
+
+use crate::cases::{self, Expected};
+use crate::import;
+use crate::measure::thousands;
+use crate::source::Source;
+
+/// What an answer took.
+#[derive(Serialize, Deserialize)]
+struct Report {
+    entities: u64,
+    bytes: u64,
+    /// Until the body could begin.
+    first_seconds: f64,
+    seconds: f64,
+    peak_bytes: Option<u64>,
+}
+
+/// Imports so many entities and asks for large answers; a table.
+pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
+    let source = Source::open(directory, entities).expect("the source file can be made");
+    let data = directory.join(format!("data-{entities}"));
+    eprintln!("importing {entities} entities");
+    let imported = import::in_child(&source.path, &data);
+    let mut text = format!(
+        "\n{} entities, {} bytes of JSON; the default configuration\n\n{:<32}{:>12}{:>18}{:>12}{:>10}{:>10}{:>10}\n",
+        thousands(entities),
+        thousands(source.json_bytes),
+        "answer",
+        "entities",
+        "bytes",
+        "begins s",
+        "ends s",
+        "MB/s",
+        "peak MB",
+    );
+    for (name, request) in cases::large() {
+        if !name.contains(only) {
+            continue;
+        }
+        eprintln!("{name}");
+        let output = Command::new(std::env::current_exe().expect("the benchmark knows its binary"))
+            .arg("--read")
+            .args([data.display().to_string(), imported.name_slug.clone(), request.query.clone()])
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("the benchmark can run itself");
+        assert!(output.status.success(), "{name}: the read failed");
+        let report: Report = serde_json::from_slice(&output.stdout).expect("the read prints its report");
+        if let Expected::All(least) = request.expected {
+            assert!(report.bytes >= least * report.entities, "{name}");
+        }
+        text.push_str(&format!(
+            "{name:<32}{:>12}{:>18}{:>12.2}{:>10.2}{:>10.0}{:>10}\n",
+            thousands(report.entities),
+            thousands(report.bytes),
+            report.first_seconds,
+            report.seconds,
+            report.bytes as f64 / 1e6 / report.seconds,
+            report.peak_bytes.map_or("unknown".to_owned(), |bytes| (bytes / 1_000_000).to_string()),
+        ));
+    }
+    std::fs::remove_dir_all(&data).expect("the data can be removed");
+    text
+}
+
+/// The child: reads and prints the report.
+pub fn run(arguments: &[String]) {
+    let [data, name_slug, query] = arguments else { panic!("--read takes a data directory, a slug and a query") };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let report = runtime.block_on(async {
+        let mut config = import::config(Path::new(data), strata::config::Config::default().cache.memory_bytes);
+        // However long settling takes: that is what is measured.
+        config.query.timeout_s = 3_600;
+        let app = App::open(&config).await.expect("the data directory opens");
+        let target =
+            ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
+        let request = cases::Request { query: query.clone(), expected: Expected::All(0) };
+        let started = Instant::now();
+        let answer = crate::read(&app, &target, crate::parsed(&request)).await;
+        let first_seconds = started.elapsed().as_secs_f64();
+        let entities = answer.total;
+        let bytes = crate::drain(answer.body, |_| {}).await;
+        let seconds = started.elapsed().as_secs_f64();
+        Report { entities, bytes, first_seconds, seconds, peak_bytes: import::status("VmHWM:") }
+    });
+    println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+}
