@@ -289,6 +289,9 @@ pub struct Probe {
     pub question: Question,
 }
 
+/// What an entity is sorted by.
+pub type KeyOf = Box<dyn Fn(&Entity) -> Option<Key>>;
+
 /// How a question is answered.
 pub enum Question {
     /// By the entities of which this is true.
@@ -298,9 +301,9 @@ pub enum Question {
     /// By the first entity of each key.
     FirstOf(Box<dyn Fn(&Entity) -> String>),
     /// By all entities, least keys first; those without one come last.
-    Least(Box<dyn Fn(&Entity) -> Option<Key>>),
+    Least(KeyOf),
     /// The same, greatest keys first.
-    Greatest(Box<dyn Fn(&Entity) -> Option<Key>>),
+    Greatest(KeyOf),
 }
 
 /// A value to sort by: numbers come before texts.

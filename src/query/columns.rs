@@ -178,15 +178,21 @@ impl SortLeaf {
     pub fn ranks(&self, spec: &OrderSpec) -> Ranks {
         let kinds = self.kind.as_primitive::<UInt8Type>().values();
         let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
+        if let Some(doubles) = doubles
+            && kinds.iter().all(|kind| *kind == Kind::Number as u8 || *kind <= Kind::Nothing as u8)
+        {
+            let rank = |(kind, double): (&u8, &f64)| {
+                if *kind <= Kind::Nothing as u8 { u64::MAX } else { directed(number_rank(*double), spec.descending) }
+            };
+            return Ranks { ranks: kinds.iter().zip(doubles.iter()).map(rank).collect(), undecided: false };
+        }
         let texts = TextRanks::of(&self.text);
         let exacts = self.exact.as_ref().map(TextRanks::of);
         let mut undecided = false;
         let mut ranks = Vec::with_capacity(kinds.len());
         for (row, kind) in kinds.iter().enumerate() {
             let rank = if *kind == Kind::Number as u8 {
-                // The class in the top three bits, then as much of the value as fits.
-                let bits = doubles.map_or(0, |doubles| document::ordered_bits(doubles[row]));
-                1 << 61 | bits >> 3
+                doubles.map_or(0, |doubles| number_rank(doubles[row]))
             } else if *kind == Kind::String as u8 {
                 if spec.denull && texts.is_empty(row) {
                     ranks.push(u64::MAX);
@@ -201,10 +207,20 @@ impl SortLeaf {
                 ranks.push(u64::MAX);
                 continue;
             };
-            ranks.push(if spec.descending { (4 << 61) - 1 - rank } else { rank });
+            ranks.push(directed(rank, spec.descending));
         }
         Ranks { ranks, undecided }
     }
+}
+
+/// The class in the top three bits, then as much of the value as fits.
+fn number_rank(double: f64) -> u64 {
+    1 << 61 | document::ordered_bits(double) >> 3
+}
+
+/// A rank in the direction of a sort.
+fn directed(rank: u64, descending: bool) -> u64 {
+    if descending { (4 << 61) - 1 - rank } else { rank }
 }
 
 /// The first eight bytes of texts as numbers that order as they do: computed once per distinct text of a dictionary.

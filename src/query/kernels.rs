@@ -2,12 +2,15 @@
 //!
 //! A leaf that fans out is evaluated over its elements; a row is selected when one of its elements is.
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, ListArray};
+use std::ops::{ControlFlow, Range};
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanBufferBuilder, ListArray};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 use memchr::memmem;
 
 use crate::document::NumericValue;
+use crate::model::request::KeywordsMode;
 use crate::storage::layout::Kind;
 
 /// The elements of a leaf column: the array itself, or what a list array holds, and how to get back to rows.
@@ -29,7 +32,7 @@ impl<'a> Elements<'a> {
     pub fn rows(&self, selected: BooleanBuffer) -> BooleanBuffer {
         let Some(list) = self.list else { return selected };
         let offsets = list.value_offsets();
-        let mut rows = arrow::array::BooleanBufferBuilder::new(list.len());
+        let mut rows = BooleanBufferBuilder::new(list.len());
         rows.append_n(list.len(), false);
         let mut row = 0;
         for element in selected.set_indices() {
@@ -103,34 +106,77 @@ pub fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     if needle.is_empty() {
         return valid(BooleanBuffer::new_set(values.len()), values.nulls());
     }
-    // One search over the contiguous values; a hit across a border is none, and the search goes on at the border.
-    let offsets = values.value_offsets();
-    let bytes = values.value_data();
-    let end = offsets[values.len()] as usize;
-    let finder = memmem::Finder::new(needle);
-    let mut rows = arrow::array::BooleanBufferBuilder::new(values.len());
+    let mut rows = BooleanBufferBuilder::new(values.len());
     rows.append_n(values.len(), false);
-    let mut row = 0;
-    let mut at = offsets[0] as usize;
-    while let Some(hit) = finder.find(&bytes[at..end]) {
-        let hit = at + hit;
-        if offsets[row + 1] as usize <= hit {
-            row += partition_ahead(&offsets[row + 1..], hit);
+    mark(values, 0..values.len(), &memmem::Finder::new(needle), &mut rows);
+    valid(rows.finish(), values.nulls())
+}
+
+/// The rows whose search text contains one of the words, or all of them. There is a word, and none is empty.
+///
+/// The rows are gone through a stretch at a time, which stays in the processor's cache for all words.
+pub fn contains_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMode) -> BooleanBuffer {
+    /// Bytes of a stretch: less than the second-level cache of a core.
+    const STRETCH_BYTES: usize = 128 << 10;
+    let mut words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    if let [word] = words.as_slice() {
+        return contains(search, word);
+    }
+    // Long words are rare: where one of all is missing, the others need not be looked for.
+    words.sort_unstable_by_key(|word| std::cmp::Reverse(word.len()));
+    let finders: Vec<memmem::Finder<'_>> = words.into_iter().map(memmem::Finder::new).collect();
+    let offsets = search.value_offsets();
+    let mut found = BooleanBufferBuilder::new(search.len());
+    let mut start = 0;
+    while start < search.len() {
+        let until = offsets[start] as usize + STRETCH_BYTES;
+        let end = start + offsets[start + 1..].partition_point(|end| *end as usize <= until).max(1);
+        let rows = finders.iter().try_fold(None::<BooleanBuffer>, |rows, finder| {
+            let mut hits = BooleanBufferBuilder::new(end - start);
+            hits.append_n(end - start, false);
+            mark(search, start..end, finder, &mut hits);
+            let hits = hits.finish();
+            let rows = match (rows, mode) {
+                (None, _) => hits,
+                (Some(rows), KeywordsMode::Or) => &rows | &hits,
+                (Some(rows), KeywordsMode::And) => &rows & &hits,
+            };
+            let settled = mode == KeywordsMode::And && rows.count_set_bits() == 0;
+            if settled { ControlFlow::Break(rows) } else { ControlFlow::Continue(Some(rows)) }
+        });
+        match rows {
+            ControlFlow::Break(rows) | ControlFlow::Continue(Some(rows)) => found.append_buffer(&rows),
+            ControlFlow::Continue(None) => found.append_n(end - start, false),
         }
-        let border = offsets[row + 1] as usize;
-        if hit + needle.len() <= border {
-            rows.set_bit(row, true);
+        start = end;
+    }
+    valid(found.finish(), search.nulls())
+}
+
+/// Sets the bits of those of the rows that hold what the finder finds; the first row's bit is the first.
+fn mark(values: &BinaryArray, rows: Range<usize>, finder: &memmem::Finder<'_>, bits: &mut BooleanBufferBuilder) {
+    // One search over the contiguous values; a hit across a border is none, and the search goes on at the border.
+    let ends = &values.value_offsets()[rows.start + 1..=rows.end];
+    let bytes = &values.value_data()[..ends.last().map_or(0, |end| *end as usize)];
+    let mut row = 0;
+    let mut at = values.value_offsets()[rows.start] as usize;
+    while row < ends.len()
+        && let Some(hit) = finder.find(&bytes[at..])
+    {
+        let hit = at + hit;
+        if ends[row] as usize <= hit {
+            row += partition_ahead(&ends[row..], hit);
+        }
+        let border = ends[row] as usize;
+        if hit + finder.needle().len() <= border {
+            bits.set_bit(row, true);
             at = border;
             row += 1;
-            if row == values.len() {
-                break;
-            }
         } else {
             // The needle may begin again inside what was looked at.
             at = hit + 1;
         }
     }
-    valid(rows.finish(), values.nulls())
 }
 
 /// How often `needle`, which is not empty, occurs in each value: without overlaps, from the left.
@@ -206,5 +252,90 @@ fn valid(selected: BooleanBuffer, nulls: Option<&NullBuffer>) -> BooleanBuffer {
     match nulls {
         Some(nulls) if nulls.null_count() > 0 => &selected & nulls.inner(),
         _ => selected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    /// Texts of few letters, so that words occur, overlap and cross borders; more than a stretch of them.
+    fn texts(random: &mut StdRng, rows: usize) -> Vec<Vec<u8>> {
+        let text = |random: &mut StdRng| {
+            let length = random.random_range(0..200);
+            (0..length).map(|_| b"aab\xFF"[random.random_range(0..4)]).collect()
+        };
+        (0..rows).map(|_| text(random)).collect()
+    }
+
+    fn array(texts: &[Vec<u8>]) -> BinaryArray {
+        BinaryArray::from_iter_values(texts)
+    }
+
+    fn holds(text: &[u8], word: &[u8]) -> bool {
+        text.windows(word.len()).any(|window| window == word)
+    }
+
+    #[test]
+    fn words_are_found_as_one_by_one() {
+        let random = &mut StdRng::seed_from_u64(1);
+        let texts = texts(random, 4_000);
+        let array = array(&texts);
+        for words in [&["ab"][..], &["aa", "b"], &["bbbb", "abab", "aaaaaaa"], &["bab", "bab"]] {
+            let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+            for mode in [KeywordsMode::Or, KeywordsMode::And] {
+                let found = contains_words(&array, &words, mode);
+                for (row, text) in texts.iter().enumerate() {
+                    let mut held = words.iter().map(|word| holds(text, word));
+                    let expected = if mode == KeywordsMode::Or { held.any(|held| held) } else { held.all(|held| held) };
+                    assert_eq!(found.value(row), expected, "{words:?} in row {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_in_hidden_leaves_do_not_count() {
+        let random = &mut StdRng::seed_from_u64(2);
+        // Each row: texts that are seen, and some that a list leaf or a plain leaf hides.
+        let rows = 3_000;
+        let clean = |texts: Vec<Vec<u8>>| -> Vec<Vec<u8>> {
+            texts.into_iter().map(|text| text.into_iter().filter(|byte| *byte != 0xFF).take(12).collect()).collect()
+        };
+        let seen = clean(texts(random, rows));
+        let plain = clean(texts(random, rows));
+        let listed: Vec<Vec<Vec<u8>>> = (0..rows)
+            .map(|_| {
+                clean({
+                    let count = random.random_range(0..3);
+                    texts(random, count)
+                })
+            })
+            .collect();
+        let search: Vec<Vec<u8>> = (0..rows)
+            .map(|row| {
+                let all = [&seen[row], &plain[row]].into_iter().chain(&listed[row]);
+                let mut text: Vec<u8> = all.flat_map(|text| [&[0xFF], text.as_slice()].concat()).collect();
+                text.push(0xFF);
+                text
+            })
+            .collect();
+        let mut list = arrow::array::ListBuilder::new(arrow::array::BinaryBuilder::new());
+        for row in &listed {
+            row.iter().for_each(|text| list.values().append_value(text));
+            list.append(true);
+        }
+        let leaves: [ArrayRef; 2] = [Arc::new(array(&plain)), Arc::new(list.finish())];
+        for word in [&b"a"[..], b"ab", b"aa", b"bbb"] {
+            let found = contains_besides(&array(&search), &leaves, word);
+            for (row, text) in seen.iter().enumerate() {
+                assert_eq!(found.value(row), holds(text, word), "{word:?} in row {row}");
+            }
+        }
     }
 }

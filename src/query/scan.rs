@@ -198,24 +198,22 @@ impl VersionScan {
     async fn by_search(&self, row_group: usize, predicate: &Predicate) -> Result<Option<BooleanBuffer>, StorageError> {
         let texts = self.reader.search(row_group).await?;
         let texts = texts.as_binary();
-        Ok(match predicate {
-            Predicate::Compare(compare) => access::needle(compare).map(|needle| kernels::contains(texts, &needle)),
+        match predicate {
+            Predicate::Compare(compare) => Ok(access::needle(compare).map(|needle| kernels::contains(texts, &needle))),
             Predicate::Keywords(keywords) => {
+                let rows = kernels::contains_words(texts, keywords.folded(), keywords.mode());
                 let hidden = self.hidden_leaves(row_group, keywords).await?;
-                let rows = keywords.folded().iter().map(|word| {
-                    let rows = kernels::contains(texts, word);
-                    // Counting costs more, and most words are in few rows.
-                    if hidden.is_empty() || rows.count_set_bits() == 0 {
-                        return rows;
-                    }
-                    kernels::contains_besides(texts, &hidden, word)
-                });
-                rows.reduce(|one, other| match keywords.mode() {
+                // Counting costs more, and most words are in few rows.
+                if hidden.is_empty() || rows.count_set_bits() == 0 {
+                    return Ok(Some(rows));
+                }
+                let elsewhere = keywords.folded().iter().map(|word| kernels::contains_besides(texts, &hidden, word));
+                Ok(elsewhere.reduce(|one, other| match keywords.mode() {
                     KeywordsMode::Or => &one | &other,
                     KeywordsMode::And => &one & &other,
-                })
+                }))
             }
-        })
+        }
     }
 
     /// The texts of leaves that a search does not see, such as the origin of every entity, which most entities share
@@ -410,7 +408,9 @@ impl ExecutionPlan for VersionScan {
             return internal_err!("a scan of a version has one partition");
         }
         let row_groups = self.row_groups();
-        let alone = row_groups.len() == 1 || self.threads == 1 || self.predicates.is_empty();
+        // Positions alone cost nothing.
+        let cheap = self.predicates.is_empty() && self.schema.fields().iter().all(|field| field.name() == POSITION);
+        let alone = row_groups.len() == 1 || self.threads == 1 || cheap;
         let threads = if alone { 1 } else { self.threads };
         let scan = Arc::new(self.clone());
         let batches = futures::stream::iter(row_groups)
