@@ -32,7 +32,8 @@ const HEADERS: [Described; 21] = [
     Described(
         "Cache-Control",
         Type::String,
-        "A cache may store most answers and must revalidate them; `private` for private datasets, `no-store` with `sample`.",
+        "Most answers may be stored and must be revalidated, those from private datasets only by the client itself; errors and \
+         what `sample` chose may not be stored.",
         || json!("public, no-cache"),
     ),
     Described("Vary", Type::String, "The request headers that the answer depends on.", || json!("Accept-Encoding")),
@@ -45,16 +46,19 @@ const HEADERS: [Described; 21] = [
     Described("Content-Disposition", Type::String, "The file name of a table (csv, tsv, parquet).", || {
         json!("attachment; filename=\"world-countries-v1.csv\"")
     }),
-    Described("Accept-Ranges", Type::String, "`bytes` where `Range` is answered: parquet.", || json!("bytes")),
+    Described("Accept-Ranges", Type::String, "`bytes` where `Range` is heeded: for parquet.", || json!("bytes")),
     Described("Content-Range", Type::String, "Which bytes the body holds; on 416, how many there are.", || {
         json!("bytes 0-1023/146515")
     }),
     Described("Retry-After", Type::Integer, "Seconds to wait before the next request.", || json!(42)),
     Described("WWW-Authenticate", Type::String, "The scheme to authenticate with.", || json!("Bearer")),
     Described("Allow", Type::String, "The methods that the path takes.", || json!("GET")),
-    Described("Access-Control-Allow-Origin", Type::String, "`*`: scripts of any origin may read the answer.", || {
-        json!("*")
-    }),
+    Described(
+        "Access-Control-Allow-Origin",
+        Type::String,
+        "`*`: scripts of any origin may read the answer. Not for private datasets.",
+        || json!("*"),
+    ),
     Described("Access-Control-Expose-Headers", Type::String, "The headers that such scripts may read.", || {
         json!("X-Dataset-Version, X-Total-Count")
     }),

@@ -9,7 +9,7 @@ use utoipa::openapi::{
 
 use super::{
     Section,
-    headers::{self, EVERY},
+    headers::{self, CACHING, CORS, EVERY},
     responses::{TEXT, with_errors},
 };
 
@@ -64,7 +64,7 @@ fn openapi() -> OperationBuilder {
     let any_object = ContentBuilder::new()
         .schema(Some(ObjectBuilder::new().schema_type(SchemaType::Type(Type::Object)).build()))
         .build();
-    let tagged = &[&["ETag", "Cache-Control", "Access-Control-Allow-Origin"][..]];
+    let tagged = &[EVERY, CORS, CACHING];
     OperationBuilder::new()
         .operation_id(Some("getOpenApi"))
         .summary(Some("This document"))

@@ -7,7 +7,7 @@ use utoipa::openapi::{
     path::{Parameter as Described, ParameterBuilder, ParameterIn, ParameterStyle},
 };
 
-use crate::http::params::{ITEMS_LIMIT, Kind, Parameter, Repetition};
+use crate::http::params::{Kind, Parameter, Repetition};
 
 /// The parameter, with its schema, its default, its example and its documentation.
 ///
@@ -26,7 +26,7 @@ pub(super) fn described(parameter: &dyn Parameter) -> Described {
         repetition @ (Repetition::Repeat | Repetition::List) => {
             let example = parameter.example().map(|text| items(text, repetition, &kind));
             let explode = repetition == Repetition::Repeat;
-            let list = ArrayBuilder::new().items(value_schema(&kind, None)).max_items(Some(ITEMS_LIMIT)).build();
+            let list = ArrayBuilder::new().items(value_schema(&kind, None)).build();
             described.schema(Some(list)).style(Some(ParameterStyle::Form)).explode(Some(explode)).example(example)
         }
     }

@@ -15,7 +15,10 @@ use super::{
     headers::{self, CACHING, CORS, DATASET, EVERY, RATE},
     parameters, responses,
 };
-use crate::{http::params::PARAMETERS, model::request::Format};
+use crate::{
+    http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT},
+    model::request::Format,
+};
 
 const TAG: &str = "read";
 
@@ -44,11 +47,14 @@ fn operation(id: &str, summary: &str) -> PathItem {
         .operation_id(Some(id))
         .tag(TAG)
         .summary(Some(summary))
-        .description(Some(
+        .description(Some(format!(
             "Only GET is allowed; the final `/` may be left out. The parameters are applied in the order in which they are \
-             listed, whatever their order in the URL. A parameter that does not exist is ignored and named in \
-             `X-Unknown-Parameters`. Public datasets need no authentication, private ones their private key.",
-        ))
+             listed, whatever their order in the URL. All filters, listed paths and keywords together are at most \
+             {ITEMS_LIMIT}, and a path has at most {PATH_KEYS_LIMIT} names; the query string has at most \
+             {QUERY_BYTES_LIMIT} bytes. A parameter that does not exist is ignored and named in `X-Unknown-Parameters`. \
+             Booleans are also taken as `1` and `0`, and in any case. Public datasets need no authentication, private ones \
+             their private key."
+        )))
         // Either of the two: nothing, or the key.
         .security(SecurityRequirement::default())
         .security(SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new()));
@@ -115,17 +121,26 @@ fn path_parameters() -> [Parameter; 3] {
 
 fn header_parameters() -> [Parameter; 3] {
     [
-        ("If-None-Match", "The `ETag` of an answer that the caller holds: 304 when it is still the answer."),
-        ("Range", "Part of a parquet file, as `bytes=first-last`: 206. Ignored for other formats."),
-        ("If-Range", "The `ETag` of the file of which a part is asked for: the whole file when it is another by now."),
+        (
+            "If-None-Match",
+            "The `ETag` of an answer that the caller holds: 304 when it is still the answer.",
+            "\"8f14e45fceea167a\"",
+        ),
+        ("Range", "Part of a parquet file, as `bytes=first-last`: 206. Ignored for other formats.", "bytes=0-1023"),
+        (
+            "If-Range",
+            "The `ETag` of the file of which a part is asked for: the whole file when it is another by now.",
+            "\"8f14e45fceea167a\"",
+        ),
     ]
-    .map(|(name, description)| {
+    .map(|(name, description, example)| {
         ParameterBuilder::new()
             .name(name)
             .parameter_in(ParameterIn::Header)
             .required(Required::False)
             .description(Some(description))
             .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
+            .example(Some(example.into()))
             .build()
     })
 }
@@ -180,7 +195,7 @@ fn part() -> Response {
 
 fn not_modified() -> Response {
     let response = ResponseBuilder::new().description("`If-None-Match` names the answer that the caller would get.");
-    headers::with(headers::with(response, COMMON), &[&["X-Total-Count"]]).build()
+    headers::with(response, COMMON).build()
 }
 
 /// What a body of the format holds.

@@ -62,15 +62,15 @@ const ERRORS: [Error; 11] = [
     Error(
         416,
         "RangeNotSatisfiable",
-        "`Range` asks for bytes past the end of a parquet file.",
-        "The file has 146515 bytes.",
+        "`Range` asks for bytes beyond the end of a parquet file.",
+        "The header Range asks for bytes beyond the body's 146515; valid: bytes=0-146514.",
         &[&["Content-Range", "Accept-Ranges"], RATE, &["X-Unknown-Parameters"]],
     ),
     Error(
         429,
         "TooManyRequests",
         "The rate limit of the tier is exceeded.",
-        "Too many requests: the limit is 100 per minute.",
+        "Too many requests; the next one is answered in 42 s.",
         &[&["Retry-After"], RATE, &["X-Unknown-Parameters"]],
     ),
     Error(
@@ -97,7 +97,7 @@ pub(super) fn shared() -> impl Iterator<Item = (&'static str, Response)> {
             .example(Some(example.into()))
             .build();
         let response = ResponseBuilder::new().description(description).content(TEXT, text);
-        (name, headers::with(headers::with(response, &[EVERY, CORS]), more).build())
+        (name, headers::with(headers::with(response, &[EVERY, CORS, &["Cache-Control"]]), more).build())
     })
 }
 
