@@ -7,7 +7,7 @@
 //! | `parameters` | a parameter of the registry as a parameter of the document |
 //! | `headers`, `responses` | what the answers of several operations share |
 //!
-//! To describe further operations, write a function that returns their `Section` and add it to [`SECTIONS`]: its tag,
+//! To describe further operations, write a function that returns their `Section` and add it to `SECTIONS`: its tag,
 //! its paths, and the schemas they refer to. A schema that is a type of the code should be that type, with
 //! `utoipa::ToSchema` derived (`ComponentsBuilder::schema_from`).
 //!

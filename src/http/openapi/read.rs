@@ -22,8 +22,7 @@ use crate::{
 
 const TAG: &str = "read";
 
-/// Every error of the endpoint, in the order in which they are checked: 405, 400, 414, 429, 404, 401, 403, 410, 416, 500,
-/// 503.
+/// Every error of the endpoint.
 const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 414, 416, 429, 500, 503];
 
 /// What most answers carry.

@@ -25,7 +25,8 @@ impl Parameter for DropField {
 
     fn documentation(&self) -> &'static str {
         "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into objects and, through \
-         arrays, into every element. A parent that is emptied stays. Applied after `keep_field`. `\\.`, `\\,` and `\\\\` \
+         arrays, into every element. A parent that is emptied stays. Applied after `keep_field` and before `filter`, \
+         `keywords`, `sort` and `dedup`, which no longer find what is removed. `\\.`, `\\,` and `\\\\` \
          stand for the characters themselves. Blanks around a path do not count, and empty items are dropped; none left \
          is as if the parameter were not given."
     }

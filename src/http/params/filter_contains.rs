@@ -27,7 +27,8 @@ impl Parameter for FilterContains {
         "Keeps the entities in which the text of any value that the path reaches contains the value, whatever the case. Null \
          has no text. An empty value finds everything that has one. `a.b` reaches into objects and, through arrays, into every element. \
          Split at the first colon that is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters \
-         themselves, the value has no escapes. May be repeated: all must match."
+         themselves, the value has no escapes. May be repeated: all must match. Applied after `keep_field` and \
+         `drop_field`, so that a field which they have removed is not found."
     }
 
     fn example(&self) -> Option<&'static str> {

@@ -26,7 +26,8 @@ impl Parameter for KeepField {
     fn documentation(&self) -> &'static str {
         "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent `a` with only its \
          field `b`; in arrays, nested ones too, every object is reduced so. What has no fields, a scalar, is removed \
-         there. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. `\\.`, `\\,` and `\\\\` stand for the \
+         there. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. The steps \
+         after it (`filter`, `keywords`, `sort`, `dedup`) find only what is kept. `\\.`, `\\,` and `\\\\` stand for the \
          characters themselves. Blanks around a path do not count, and empty items are dropped; none left is as if the \
          parameter were not given."
     }
