@@ -62,7 +62,9 @@ impl HttpError {
         match self {
             HttpError::NoSuchPath => (
                 StatusCode::NOT_FOUND,
-                "There is nothing at this path. Datasets are read at /api/{dataset_id}/{name_slug}/{version}/.".into(),
+                "There is nothing at this path. Datasets are read at /api/{dataset_id}/{name_slug}/{version}/; \
+                 /openapi.json describes all paths."
+                    .into(),
             ),
             HttpError::MethodNotAllowed { .. } => (
                 StatusCode::METHOD_NOT_ALLOWED,

@@ -7,6 +7,7 @@
 //! | `read` | the read endpoint |
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
 //! | `health` | `/healthz` and `/readyz` |
+//! | `openapi/` | `/openapi.json`: the service described for tools |
 //! | `error` | every error answer: its status and its text |
 //! | `access_log`, `panics` | the layers around every handler |
 //! | `text` | input made fit to be shown |
@@ -15,6 +16,7 @@ mod access_log;
 mod auth;
 pub mod error;
 mod health;
+pub mod openapi;
 mod panics;
 pub mod params;
 pub mod path;

@@ -6,7 +6,7 @@ use axum::{
     routing::{any, get},
 };
 
-use super::{access_log, error::HttpError, health, panics, read};
+use super::{access_log, error::HttpError, health, openapi, panics, read};
 use crate::service::App;
 
 /// The whole service as one tower service.
@@ -18,6 +18,7 @@ pub fn router(app: App) -> Router {
         .route("/api/{*path}", any(read::read))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route("/openapi.json", get(openapi::openapi))
         .with_state(app);
     around(routes)
 }

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use serde_json::{Value, json};
 
 /// A directory of its own to run the binary in; its data directory is the default one, `strata-data`.
-struct Machine {
+pub struct Machine {
     directory: tempfile::TempDir,
 }
 
@@ -20,17 +20,17 @@ impl Machine {
     }
 
     /// A machine on which the user `ada@example.test` has been added.
-    fn with_user() -> Self {
+    pub fn with_user() -> Self {
         let machine = Self::new();
         succeeded(&machine.run_with_input(&["user", "add", "ada@example.test", "--plan", "free"], "correct horse\n"));
         machine
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).expect("the file is written");
     }
 
@@ -44,7 +44,7 @@ impl Machine {
         command
     }
 
-    fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
         self.command(arguments).output().expect("the binary runs")
     }
 
@@ -101,7 +101,7 @@ fn failed(output: &Output) -> String {
 
 /// The JSON of an output that is one line.
 #[track_caller]
-fn one_json_line(output: &Output) -> Value {
+pub fn one_json_line(output: &Output) -> Value {
     let text = succeeded(output);
     assert_eq!((text.lines().count(), text.ends_with('\n')), (1, true), "{text:?}");
     serde_json::from_str(&text).expect("JSON")
@@ -252,7 +252,7 @@ fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
 }
 
 /// A running `strata serve`, ended when dropped.
-struct Server {
+pub struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
     /// The file that its standard error goes to.
@@ -260,11 +260,11 @@ struct Server {
     /// What it printed up to the line that says where it listens.
     greeting: String,
     /// `http://127.0.0.1:PORT`.
-    base_url: String,
+    pub base_url: String,
 }
 
 impl Server {
-    fn start(machine: &Machine, more: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub fn start(machine: &Machine, more: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = machine.command(&[&["serve", "--listen", "127.0.0.1:0"][..], more].concat());
         // A file takes any number of log lines while nobody reads; a pipe would fill up.
         let log = machine.path("log");
@@ -286,7 +286,7 @@ impl Server {
         }
     }
 
-    fn errors(&self) -> String {
+    pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log")
     }
 
@@ -311,7 +311,7 @@ impl Drop for Server {
 }
 
 /// The status line and headers, in lower case, and the body of a GET.
-fn get(url: &str, authorization: Option<&str>) -> (String, String) {
+pub fn get(url: &str, authorization: Option<&str>) -> (String, String) {
     let (host, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an http URL");
     let authorization = authorization.map_or(String::new(), |value| format!("Authorization: {value}\r\n"));
     let mut stream = TcpStream::connect(host).expect("a connection");

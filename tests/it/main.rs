@@ -8,6 +8,7 @@ mod encode;
 mod examples;
 mod http;
 mod layers;
+mod openapi;
 mod params;
 mod pipeline;
 mod postgres;

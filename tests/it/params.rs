@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use strata::{
     http::{
         params::{
-            HEADER_BYTES_LIMIT, ITEMS_LIMIT, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter,
+            HEADER_BYTES_LIMIT, ITEMS_LIMIT, Kind, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter,
             markdown_table, parse, unknown_parameters_header,
         },
         path,
@@ -397,7 +397,9 @@ fn the_registry_is_consistent() {
         let name = parameter.name();
         assert!(names.insert(name), "{name} is listed twice");
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
-        assert!(!parameter.values().is_empty(), "{name} has no values");
+        assert!(!parameter.kind().text().is_empty(), "{name} has no values");
+        let shown = matches!(parameter.kind(), Kind::Boolean | Kind::OneOf(_)) || parameter.example().is_some();
+        assert!(shown, "{name} has no example");
         assert!(!parameter.summary().is_empty() && !parameter.summary().ends_with('.'), "{name}");
         assert!(parameter.documentation().ends_with('.'), "{name}");
         // A default that can be given is the default.

@@ -96,7 +96,11 @@ impl TestService {
         if let Some(value) = authorization {
             request = request.header("authorization", value);
         }
-        let request = request.body(Body::empty()).expect("a request");
+        self.call(request.body(Body::empty()).expect("a request")).await
+    }
+
+    /// Any request.
+    pub async fn call(&self, request: Request<Body>) -> Answer {
         let response = match self.router.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},

@@ -1,8 +1,6 @@
 //! `alt`: reads the alternate of the version.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `alt`.
@@ -13,8 +11,8 @@ impl Parameter for Alt {
         "alt"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "boolean".into()
+    fn kind(&self) -> Kind {
+        Kind::Boolean
     }
 
     fn default_text(&self) -> &'static str {

@@ -1,8 +1,6 @@
 //! `count`: answers with the number of entities instead of the entities.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `count`.
@@ -13,8 +11,8 @@ impl Parameter for Count {
         "count"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "boolean".into()
+    fn kind(&self) -> Kind {
+        Kind::Boolean
     }
 
     fn default_text(&self) -> &'static str {

@@ -1,8 +1,6 @@
 //! `dedup_key`: the fields that `dedup` compares.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `dedup_key`.
@@ -13,8 +11,8 @@ impl Parameter for DedupKey {
         "dedup_key"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "comma-separated paths".into()
+    fn kind(&self) -> Kind {
+        Kind::Paths
     }
 
     fn default_text(&self) -> &'static str {
@@ -30,6 +28,10 @@ impl Parameter for DedupKey {
          A field that is missing is a value of its own, and an array is compared as a whole. Does nothing without \
          `dedup=true`. `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a path do \
          not count, and empty items are dropped; none left is as if the parameter were not given."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("region,subregion")
     }
 
     fn repetition(&self) -> Repetition {

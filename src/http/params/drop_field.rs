@@ -1,8 +1,6 @@
 //! `drop_field`: removes some fields.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `drop_field`.
@@ -13,8 +11,8 @@ impl Parameter for DropField {
         "drop_field"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "comma-separated paths".into()
+    fn kind(&self) -> Kind {
+        Kind::Paths
     }
 
     fn default_text(&self) -> &'static str {
@@ -27,9 +25,14 @@ impl Parameter for DropField {
 
     fn documentation(&self) -> &'static str {
         "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into objects and, through \
-         arrays, into every element. A parent that is emptied stays. Applied after `keep_field`. `\\.`, `\\,` and `\\\\` \
+         arrays, into every element. A parent that is emptied stays. Applied after `keep_field` and before `filter`, \
+         `keywords`, `sort` and `dedup`, which no longer find what is removed. `\\.`, `\\,` and `\\\\` \
          stand for the characters themselves. Blanks around a path do not count, and empty items are dropped; none left \
          is as if the parameter were not given."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("name.native")
     }
 
     fn repetition(&self) -> Repetition {

@@ -1,8 +1,6 @@
 //! `filter`: keeps entities by an exact, case-insensitive match.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `filter`.
@@ -13,8 +11,8 @@ impl Parameter for Filter {
         "filter"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "path:value".into()
+    fn kind(&self) -> Kind {
+        Kind::PathValue
     }
 
     fn default_text(&self) -> &'static str {
@@ -29,7 +27,12 @@ impl Parameter for Filter {
         "Keeps the entities in which any value that the path reaches equals the value, whatever the case. Numbers are also \
          compared as numbers (`10` finds `10.0`), and `null` finds null. `a.b` reaches into objects and, through arrays, into every element. \
          Split at the first colon that is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters \
-         themselves, the value has no escapes. May be repeated: all must match."
+         themselves, the value has no escapes. May be repeated: all must match. Applied after `keep_field` and \
+         `drop_field`, so that a field which they have removed is not found."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("region:Europe")
     }
 
     fn repetition(&self) -> Repetition {

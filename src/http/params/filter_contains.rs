@@ -1,8 +1,6 @@
 //! `filter_contains`: keeps entities by a case-insensitive substring.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `filter_contains`.
@@ -13,8 +11,8 @@ impl Parameter for FilterContains {
         "filter_contains"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "path:value".into()
+    fn kind(&self) -> Kind {
+        Kind::PathValue
     }
 
     fn default_text(&self) -> &'static str {
@@ -29,7 +27,12 @@ impl Parameter for FilterContains {
         "Keeps the entities in which the text of any value that the path reaches contains the value, whatever the case. Null \
          has no text. An empty value finds everything that has one. `a.b` reaches into objects and, through arrays, into every element. \
          Split at the first colon that is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters \
-         themselves, the value has no escapes. May be repeated: all must match."
+         themselves, the value has no escapes. May be repeated: all must match. Applied after `keep_field` and \
+         `drop_field`, so that a field which they have removed is not found."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("name.official:republic")
     }
 
     fn repetition(&self) -> Repetition {

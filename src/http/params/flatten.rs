@@ -1,8 +1,6 @@
 //! `flatten`: makes entities flat.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `flatten`.
@@ -13,8 +11,8 @@ impl Parameter for Flatten {
         "flatten"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "boolean".into()
+    fn kind(&self) -> Kind {
+        Kind::Boolean
     }
 
     fn default_text(&self) -> &'static str {

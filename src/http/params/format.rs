@@ -1,8 +1,6 @@
 //! `format`: the serialization of the response.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition};
+use super::{InvalidValue, Kind, Parameter, Repetition};
 use crate::model::request::{Format, ReadRequest};
 
 /// The parameter `format`. Not called `Format`, which is the value it sets.
@@ -13,8 +11,8 @@ impl Parameter for FormatParameter {
         "format"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        names().into()
+    fn kind(&self) -> Kind {
+        Kind::OneOf(names())
     }
 
     fn default_text(&self) -> &'static str {
@@ -41,14 +39,14 @@ impl Parameter for FormatParameter {
                 request.format = format;
                 Ok(())
             }
-            None => Err(InvalidValue::new("is not a supported format", names())),
+            None => Err(InvalidValue::new("is not a supported format", names().join(", "))),
         }
     }
 }
 
 /// The names of all formats, in the order of documentation.
-fn names() -> String {
-    Format::ALL.map(Format::name).join(", ")
+fn names() -> Vec<&'static str> {
+    Format::ALL.map(Format::name).to_vec()
 }
 
 #[cfg(test)]

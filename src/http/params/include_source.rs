@@ -1,8 +1,6 @@
 //! `include_source`: whether entities keep their `_source`.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `include_source`.
@@ -13,8 +11,8 @@ impl Parameter for IncludeSource {
         "include_source"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "boolean".into()
+    fn kind(&self) -> Kind {
+        Kind::Boolean
     }
 
     fn default_text(&self) -> &'static str {

@@ -1,8 +1,6 @@
 //! `keep_field`: keeps only some fields.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `keep_field`.
@@ -13,8 +11,8 @@ impl Parameter for KeepField {
         "keep_field"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "comma-separated paths".into()
+    fn kind(&self) -> Kind {
+        Kind::Paths
     }
 
     fn default_text(&self) -> &'static str {
@@ -28,9 +26,14 @@ impl Parameter for KeepField {
     fn documentation(&self) -> &'static str {
         "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent `a` with only its \
          field `b`; in arrays, nested ones too, every object is reduced so. What has no fields, a scalar, is removed \
-         there. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. `\\.`, `\\,` and `\\\\` stand for the \
+         there. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. The steps \
+         after it (`filter`, `keywords`, `sort`, `dedup`) find only what is kept. `\\.`, `\\,` and `\\\\` stand for the \
          characters themselves. Blanks around a path do not count, and empty items are dropped; none left is as if the \
          parameter were not given."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("name,region,area")
     }
 
     fn repetition(&self) -> Repetition {

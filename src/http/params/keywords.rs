@@ -1,8 +1,6 @@
 //! `keywords`: full-text search over whole entities.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition};
+use super::{InvalidValue, Kind, Parameter, Repetition};
 use crate::model::request::ReadRequest;
 
 /// The parameter `keywords`.
@@ -13,8 +11,8 @@ impl Parameter for Keywords {
         "keywords"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "comma-separated strings".into()
+    fn kind(&self) -> Kind {
+        Kind::Keywords
     }
 
     fn default_text(&self) -> &'static str {
@@ -30,6 +28,10 @@ impl Parameter for Keywords {
          `keywords_mode=and` every keyword must be in some value. The names of fields are not searched, nor is anything \
          that the steps before have removed. Split at every comma, without escapes; blanks around a keyword do not count, \
          and empty ones are dropped; none left is as if the parameter were not given."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("republic,kingdom")
     }
 
     fn repetition(&self) -> Repetition {

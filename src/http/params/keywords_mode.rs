@@ -1,8 +1,6 @@
 //! `keywords_mode`: how several keywords combine.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition};
+use super::{InvalidValue, Kind, Parameter, Repetition};
 use crate::model::request::{KeywordsMode, ReadRequest};
 
 /// The parameter `keywords_mode`. Not called `KeywordsMode`, which is the value it sets.
@@ -13,8 +11,8 @@ impl Parameter for KeywordsModeParameter {
         "keywords_mode"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "or, and".into()
+    fn kind(&self) -> Kind {
+        Kind::OneOf(vec!["or", "and"])
     }
 
     fn default_text(&self) -> &'static str {

@@ -1,8 +1,6 @@
 //! `limit`: the most entities a response holds.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `limit`.
@@ -13,8 +11,8 @@ impl Parameter for Limit {
         "limit"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "integer".into()
+    fn kind(&self) -> Kind {
+        Kind::WholeNumber
     }
 
     fn default_text(&self) -> &'static str {
@@ -27,6 +25,10 @@ impl Parameter for Limit {
 
     fn documentation(&self) -> &'static str {
         "Returns at most N entities, counted after `offset`. `limit=0` is valid and gives an empty result."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("5")
     }
 
     fn repetition(&self) -> Repetition {

@@ -2,7 +2,7 @@
 //! its parser and its tests; `registry` lists them in order and turns a query string into a `ReadRequest`.
 //!
 //! To add a parameter, write its file and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
-//! README's table is generated from the registry.
+//! README's table and the OpenAPI document are generated from the registry.
 //!
 //! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
 
@@ -21,6 +21,7 @@ mod include_source;
 mod keep_field;
 mod keywords;
 mod keywords_mode;
+mod kind;
 mod limit;
 mod offset;
 mod pretty;
@@ -35,17 +36,19 @@ use std::borrow::Cow;
 
 use crate::model::request::ReadRequest;
 
+pub use kind::Kind;
 pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse};
 pub use table::markdown_table;
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
+pub use value::PATH_KEYS_LIMIT;
 
 /// One query parameter of the read endpoint.
 pub trait Parameter: Sync {
     /// The name in a URL: exact, lower case.
     fn name(&self) -> &'static str;
 
-    /// The values it takes, in the words of the specification's table ("boolean", "path:value").
-    fn values(&self) -> Cow<'static, str>;
+    /// What its values are.
+    fn kind(&self) -> Kind;
 
     /// What holds when it is not given, in the words of the specification's table ("false", "all", "none").
     fn default_text(&self) -> &'static str;
@@ -55,6 +58,12 @@ pub trait Parameter: Sync {
 
     /// What it does, in full sentences, for reference documentation. May hold Markdown.
     fn documentation(&self) -> &'static str;
+
+    /// A value to show, decoded as in [`Self::apply`], that finds something in the demo's dataset `world-countries`,
+    /// alone and beside those of all other parameters. `None` where the kind says all there is to say.
+    fn example(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Whether one request may give it more than once.
     fn repetition(&self) -> Repetition;

@@ -1,8 +1,6 @@
 //! `offset`: skips the first entities of the result.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `offset`.
@@ -13,8 +11,8 @@ impl Parameter for Offset {
         "offset"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "integer".into()
+    fn kind(&self) -> Kind {
+        Kind::WholeNumber
     }
 
     fn default_text(&self) -> &'static str {
@@ -28,6 +26,10 @@ impl Parameter for Offset {
     fn documentation(&self) -> &'static str {
         "Skips the first N entities of what the steps before it have left. An offset past the end gives an empty \
          result, not an error. Applied before `limit`."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("2")
     }
 
     fn repetition(&self) -> Repetition {

@@ -1,8 +1,6 @@
 //! `sample`: a random sample of the entities.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition, value};
+use super::{InvalidValue, Kind, Parameter, Repetition, value};
 use crate::model::request::ReadRequest;
 
 /// The parameter `sample`.
@@ -13,8 +11,8 @@ impl Parameter for Sample {
         "sample"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "integer".into()
+    fn kind(&self) -> Kind {
+        Kind::WholeNumber
     }
 
     fn default_text(&self) -> &'static str {
@@ -29,6 +27,10 @@ impl Parameter for Sample {
         "Returns N of the entities that the steps before have left, or all when there are fewer: chosen without repetition, \
          each as likely as any other, and shuffled, with a cryptographically secure generator. Every request draws anew. \
          `offset` and `limit` apply to the sample."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("100")
     }
 
     fn repetition(&self) -> Repetition {

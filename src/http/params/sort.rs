@@ -1,8 +1,6 @@
 //! `sort`: orders the entities by one field.
 
-use std::borrow::Cow;
-
-use super::{InvalidValue, Parameter, Repetition};
+use super::{InvalidValue, Kind, Parameter, Repetition};
 use crate::model::request::{ReadRequest, Sort};
 
 /// The parameter `sort`. Not called `Sort`, which is the value it sets.
@@ -13,8 +11,8 @@ impl Parameter for SortParameter {
         "sort"
     }
 
-    fn values(&self) -> Cow<'static, str> {
-        "field:asc or field:desc".into()
+    fn kind(&self) -> Kind {
+        Kind::Sort
     }
 
     fn default_text(&self) -> &'static str {
@@ -30,6 +28,10 @@ impl Parameter for SortParameter {
          numbers by value, then strings by code point, then false, then true; descending is the exact reverse. Entities in \
          which the field is null, missing, an object or an array come last in both directions. The sort is stable. Split \
          at the last colon; the name has no escapes, and a dot in it is a dot."
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("area:desc")
     }
 
     fn repetition(&self) -> Repetition {

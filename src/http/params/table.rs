@@ -13,7 +13,7 @@ pub fn markdown_table() -> String {
             table,
             "| `{}` | {} | {} | {} | {} |",
             parameter.name(),
-            cell(&parameter.values()),
+            cell(&parameter.kind().text()),
             cell(parameter.default_text()),
             parameter.repetition().text(),
             cell(parameter.summary()),

@@ -1,0 +1,106 @@
+//! The response headers of the document, each described once.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type, header::Header, header::HeaderBuilder};
+
+/// What an answer says about itself; which of them an answer has is said by the answers.
+const HEADERS: [Described; 21] = [
+    Described("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", || json!(100)),
+    Described("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", || json!(99)),
+    Described("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", || json!(1_767_225_600)),
+    Described("X-Dataset-ID", Type::Integer, "The dataset served.", || json!(1)),
+    Described("X-Dataset-Version", Type::String, "The version served, as `vN`.", || json!("v3")),
+    Described("X-Dataset-Alt", Type::Boolean, "Whether the alternate of the version was served.", || json!(false)),
+    Described(
+        "X-Total-Count",
+        Type::Integer,
+        "Entities in the answer, after filters, dedup, sample, offset and limit.",
+        || json!(250),
+    ),
+    Described(
+        "X-Unknown-Parameters",
+        Type::String,
+        "Parameters of the request that do not exist and were ignored: percent-encoded, separated by commas.",
+        || json!("lmit"),
+    ),
+    Described("X-Request-Id", Type::String, "Names the request in the service's log.", || json!("00c0ffee00c0ffee")),
+    Described("ETag", Type::String, "Names this very answer, for `If-None-Match` and `If-Range`.", || {
+        json!("\"8f14e45fceea167a\"")
+    }),
+    Described(
+        "Cache-Control",
+        Type::String,
+        "Most answers may be stored and must be revalidated, those from private datasets only by the client itself; errors and \
+         what `sample` chose may not be stored.",
+        || json!("public, no-cache"),
+    ),
+    Described("Vary", Type::String, "The request headers that the answer depends on.", || json!("Accept-Encoding")),
+    Described(
+        "Content-Encoding",
+        Type::String,
+        "How the body is compressed, as `Accept-Encoding` asks: `zstd`, `br` or `gzip`.",
+        || json!("zstd"),
+    ),
+    Described("Content-Disposition", Type::String, "The file name of a table (csv, tsv, parquet).", || {
+        json!("attachment; filename=\"world-countries-v1.csv\"")
+    }),
+    Described("Accept-Ranges", Type::String, "`bytes` where `Range` is heeded: for parquet.", || json!("bytes")),
+    Described("Content-Range", Type::String, "Which bytes the body holds; on 416, how many there are.", || {
+        json!("bytes 0-1023/146515")
+    }),
+    Described("Retry-After", Type::Integer, "Seconds to wait before the next request.", || json!(42)),
+    Described("WWW-Authenticate", Type::String, "The scheme to authenticate with.", || json!("Bearer")),
+    Described("Allow", Type::String, "The methods that the path takes.", || json!("GET")),
+    Described(
+        "Access-Control-Allow-Origin",
+        Type::String,
+        "`*`: scripts of any origin may read the answer. Not for private datasets.",
+        || json!("*"),
+    ),
+    Described("Access-Control-Expose-Headers", Type::String, "The headers that such scripts may read.", || {
+        json!("X-Dataset-Version, X-Total-Count")
+    }),
+];
+
+/// A header: its name, the type of its value, what it says, an example.
+struct Described(&'static str, Type, &'static str, fn() -> Value);
+
+/// The components that [`with`] refers to.
+pub(super) fn shared() -> BTreeMap<String, RefOr<Header>> {
+    HEADERS
+        .into_iter()
+        .map(|Described(name, value_type, description, example)| {
+            let header = HeaderBuilder::new()
+                .schema(Some(ObjectBuilder::new().schema_type(value_type).build()))
+                .description(Some(description))
+                .example(Some(example()))
+                .build();
+            (name.to_owned(), RefOr::T(header))
+        })
+        .collect()
+}
+
+/// The response with these headers, by their names in [`HEADERS`].
+pub(super) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuilder {
+    names
+        .concat()
+        .into_iter()
+        .fold(response, |response, name| response.header_ref(name, Ref::new(format!("#/components/headers/{name}"))))
+}
+
+/// Of every answer of the service.
+pub(super) const EVERY: &[&str] = &["X-Request-Id"];
+
+/// How much of the rate is left; of none when the operator has switched the limit off.
+pub(super) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+
+/// What was served.
+pub(super) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];
+
+/// Of what scripts of other origins may read.
+pub(super) const CORS: &[&str] = &["Access-Control-Allow-Origin", "Access-Control-Expose-Headers"];
+
+/// Of what caches may store.
+pub(super) const CACHING: &[&str] = &["ETag", "Cache-Control", "Vary"];

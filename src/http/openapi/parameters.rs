@@ -1,0 +1,68 @@
+//! A query parameter of the registry as a parameter of the document: nothing is said here that the registry does not
+//! say.
+
+use serde_json::Value;
+use utoipa::openapi::{
+    ArrayBuilder, Object, ObjectBuilder, RefOr, Required, Schema, SchemaFormat, Type,
+    path::{Parameter as Described, ParameterBuilder, ParameterIn, ParameterStyle},
+};
+
+use crate::http::params::{Kind, Parameter, Repetition};
+
+/// The parameter, with its schema, its default, its example and its documentation.
+///
+/// What may repeat is an array: one that repeats the parameter for each item (`explode`), or one comma-separated list.
+pub(super) fn described(parameter: &dyn Parameter) -> Described {
+    let kind = parameter.kind();
+    let described = ParameterBuilder::new()
+        .name(parameter.name())
+        .parameter_in(ParameterIn::Query)
+        .required(Required::False)
+        .description(Some(parameter.documentation()));
+    match parameter.repetition() {
+        Repetition::Single => described
+            .schema(Some(value_schema(&kind, default(&kind, parameter.default_text()))))
+            .example(parameter.example().and_then(|text| kind.json(text))),
+        repetition @ (Repetition::Repeat | Repetition::List) => {
+            let example = parameter.example().map(|text| items(text, repetition, &kind));
+            let explode = repetition == Repetition::Repeat;
+            let list = ArrayBuilder::new().items(value_schema(&kind, None)).build();
+            described.schema(Some(list)).style(Some(ParameterStyle::Form)).explode(Some(explode)).example(example)
+        }
+    }
+    .build()
+}
+
+/// The default as a value; none where the words for it stand for "not given".
+fn default(kind: &Kind, text: &str) -> Option<Value> {
+    match kind {
+        Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_) => kind.json(text),
+        Kind::Paths | Kind::Keywords | Kind::PathValue | Kind::Sort => None,
+    }
+}
+
+/// The items that one value in a URL stands for.
+fn items(text: &str, repetition: Repetition, kind: &Kind) -> Value {
+    match repetition {
+        Repetition::List => text.split(',').filter_map(|item| kind.json(item)).collect(),
+        Repetition::Single | Repetition::Repeat => kind.json(text).into_iter().collect(),
+    }
+}
+
+fn value_schema(kind: &Kind, default: Option<Value>) -> RefOr<Schema> {
+    let schema = ObjectBuilder::new().default(default);
+    let schema = match kind {
+        Kind::Boolean => schema.schema_type(Type::Boolean),
+        Kind::WholeNumber => schema
+            .schema_type(Type::Integer)
+            .format(Some(SchemaFormat::Custom("uint64".to_owned())))
+            .minimum(Some(0_usize))
+            .maximum(Some(u64::MAX as usize)),
+        Kind::OneOf(names) => schema.schema_type(Type::String).enum_values(Some(names.iter().copied())),
+        Kind::Paths | Kind::Keywords | Kind::PathValue | Kind::Sort => {
+            schema.schema_type(Type::String).pattern(kind.pattern())
+        }
+    };
+    let schema: Object = schema.build();
+    RefOr::T(Schema::Object(schema))
+}

@@ -1,0 +1,221 @@
+//! The read endpoint: both forms of its path, all parameters of the registry, all formats.
+
+use serde_json::{Value, json};
+use utoipa::openapi::{
+    ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, OneOfBuilder,
+    PathItem, PathsBuilder, Ref, Required, Response, ResponseBuilder, Schema, Type,
+    path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
+    schema::SchemaType,
+    security::SecurityRequirement,
+    tag::TagBuilder,
+};
+
+use super::{
+    PRIVATE_KEY, Section,
+    headers::{self, CACHING, CORS, DATASET, EVERY, RATE},
+    parameters, responses,
+};
+use crate::{
+    http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT},
+    model::request::Format,
+};
+
+const TAG: &str = "read";
+
+/// Every error of the endpoint.
+const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 414, 416, 429, 500, 503];
+
+/// What most answers carry.
+const COMMON: &[&[&str]] = &[EVERY, RATE, DATASET, CACHING, CORS, &["X-Unknown-Parameters"]];
+
+pub(super) fn section() -> Section {
+    let version = "The version of the dataset";
+    let alternate = "The alternate of the version, as with `alt=true`; 404 when it has none";
+    Section {
+        tag: TagBuilder::new().name(TAG).description(Some("Versions of datasets")).build(),
+        paths: PathsBuilder::new()
+            .path("/api/{dataset_id}/{name_slug}/{version}/", operation("readDataset", version))
+            .path("/api/{dataset_id}/{name_slug}/{version}/alt/", operation("readAlternate", alternate))
+            .build(),
+        components: components(),
+    }
+}
+
+fn operation(id: &str, summary: &str) -> PathItem {
+    let mut operation = OperationBuilder::new()
+        .operation_id(Some(id))
+        .tag(TAG)
+        .summary(Some(summary))
+        .description(Some(format!(
+            "Only GET is allowed; the final `/` may be left out. The parameters are applied in the order in which they are \
+             listed, whatever their order in the URL. All filters, listed paths and keywords together are at most \
+             {ITEMS_LIMIT}, and a path has at most {PATH_KEYS_LIMIT} names; the query string has at most \
+             {QUERY_BYTES_LIMIT} bytes. A parameter that does not exist is ignored and named in `X-Unknown-Parameters`. \
+             Booleans are also taken as `1` and `0`, and in any case. Public datasets need no authentication, private ones \
+             their private key."
+        )))
+        // Either of the two: nothing, or the key.
+        .security(SecurityRequirement::default())
+        .security(SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new()));
+    let names = path_parameters().into_iter().chain(header_parameters()).map(|parameter| parameter.name);
+    let queries = PARAMETERS.iter().map(|parameter| parameter.name().to_owned());
+    for name in names.chain(queries) {
+        operation = operation.parameter_ref(Ref::new(format!("#/components/parameters/{name}")));
+    }
+    let operation = operation
+        .response("200", Ref::from_response_name("Entities"))
+        .response("206", Ref::from_response_name("Part"))
+        .response("304", Ref::from_response_name("NotModified"));
+    let operation: Operation = responses::with_errors(operation, ERRORS).build();
+    PathItem::new(HttpMethod::Get, operation)
+}
+
+fn components() -> Components {
+    let mut components = ComponentsBuilder::new()
+        .schema("Entity", entity())
+        .schema("Count", count())
+        .response("Entities", entities())
+        .response("Part", part())
+        .response("NotModified", not_modified());
+    let queries = PARAMETERS.iter().map(|parameter| parameters::described(*parameter));
+    for parameter in path_parameters().into_iter().chain(header_parameters()).chain(queries) {
+        components = components.parameter(parameter.name.clone(), parameter);
+    }
+    components.build()
+}
+
+fn path_parameters() -> [Parameter; 3] {
+    let parameter = |name: &str, description: &str, schema: ObjectBuilder, example: Value| {
+        ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True)
+            .description(Some(description))
+            .schema(Some(schema.build()))
+            .example(Some(example))
+            .build()
+    };
+    let string = || ObjectBuilder::new().schema_type(Type::String);
+    [
+        parameter(
+            "dataset_id",
+            "The dataset.",
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1_usize)),
+            json!(1),
+        ),
+        parameter(
+            "name_slug",
+            "The dataset's name, lower-case and hyphenated. It must match exactly, or the answer is 404.",
+            string().min_length(Some(1)),
+            json!("world-countries"),
+        ),
+        parameter(
+            "version",
+            "`active` (the pinned version, or the newest), `latest` (the highest number), or `vN` (that one, for ever).",
+            string().pattern(Some("^(active|latest|v(0|[1-9][0-9]*))$")),
+            json!("active"),
+        ),
+    ]
+}
+
+fn header_parameters() -> [Parameter; 3] {
+    [
+        (
+            "If-None-Match",
+            "The `ETag` of an answer that the caller holds: 304 when it is still the answer.",
+            "\"8f14e45fceea167a\"",
+        ),
+        ("Range", "Part of a parquet file, as `bytes=first-last`: 206. Ignored for other formats.", "bytes=0-1023"),
+        (
+            "If-Range",
+            "The `ETag` of the file of which a part is asked for: the whole file when it is another by now.",
+            "\"8f14e45fceea167a\"",
+        ),
+    ]
+    .map(|(name, description, example)| {
+        ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Header)
+            .required(Required::False)
+            .description(Some(description))
+            .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
+            .example(Some(example.into()))
+            .build()
+    })
+}
+
+fn entity() -> Schema {
+    let source = ObjectBuilder::new()
+        .schema_type(SchemaType::AnyValue)
+        .description(Some("The origin URL of the entity, where it has one."));
+    Schema::Object(
+        ObjectBuilder::new()
+            .schema_type(Type::Object)
+            .description(Some("Its fields depend on the dataset; it may nest objects and arrays."))
+            .property("_source", source)
+            .build(),
+    )
+}
+
+fn count() -> Schema {
+    let integer = |description: &str| {
+        ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)).description(Some(description))
+    };
+    let boolean = |description: &str| ObjectBuilder::new().schema_type(Type::Boolean).description(Some(description));
+    let properties = [
+        ("count", integer("Entities that the same request would return without `count`.")),
+        ("dataset_id", integer("The dataset.")),
+        ("version", integer("The number of the version.")),
+        ("alt", boolean("Whether its alternate was counted.")),
+    ];
+    let schema = ObjectBuilder::new().schema_type(Type::Object).description(Some("What `count=true` returns."));
+    let schema =
+        properties.into_iter().fold(schema, |schema, (name, property)| schema.property(name, property).required(name));
+    Schema::Object(schema.build())
+}
+
+fn entities() -> Response {
+    let response = ResponseBuilder::new()
+        .description("The entities, in the format asked for; with `count=true`, their number as JSON.");
+    let response = Format::ALL
+        .into_iter()
+        .fold(response, |response, format| response.content(format.content_type(), content(format)));
+    let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "X-Total-Count"][..];
+    headers::with(headers::with(response, COMMON), &[table]).build()
+}
+
+fn part() -> Response {
+    let response = ResponseBuilder::new()
+        .description("The part of a parquet file that `Range` asks for.")
+        .content(Format::Parquet.content_type(), content(Format::Parquet));
+    let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition", "X-Total-Count"][..];
+    headers::with(headers::with(response, COMMON), &[ranges]).build()
+}
+
+fn not_modified() -> Response {
+    let response = ResponseBuilder::new().description("`If-None-Match` names the answer that the caller would get.");
+    headers::with(response, COMMON).build()
+}
+
+/// What a body of the format holds.
+fn content(format: Format) -> Content {
+    let text = || Some(ObjectBuilder::new().schema_type(Type::String).build());
+    let content = ContentBuilder::new();
+    match format {
+        Format::Json => {
+            let entities = ArrayBuilder::new().items(Ref::from_schema_name("Entity"));
+            let schema = OneOfBuilder::new().item(entities).item(Ref::from_schema_name("Count")).build();
+            content.schema(Some(Schema::OneOf(schema))).example(Some(json!([{ "name": "Aruba", "area": 180 }])))
+        }
+        Format::Jsonl => content.schema(text()).example(Some("{\"name\":\"Aruba\",\"area\":180}\n".into())),
+        Format::Csv => content.schema(text()).example(Some("name,area\nAruba,180\n".into())),
+        Format::Tsv => content.schema(text()).example(Some("name\tarea\nAruba\t180\n".into())),
+        Format::Xml => content.schema(text()).example(Some(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><name>Aruba</name><area>180</area></entity></dataset>"
+                .into(),
+        )),
+        // Bytes need no schema in OpenAPI 3.1.
+        Format::Parquet => content,
+    }
+    .build()
+}

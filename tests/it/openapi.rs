@@ -1,0 +1,336 @@
+//! `/openapi.json`: that it is valid OpenAPI, that it says what the registry says, that the service does what it says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::Value;
+use strata::config::Config;
+use strata::http::params::{Kind, PARAMETERS, Parameter, Repetition};
+use strata::model::request::Format;
+
+use crate::cli::{Machine, Server, get, one_json_line};
+use crate::support::{Answer, FIXTURES, TestService};
+
+const READ: &str = "/api/{dataset_id}/{name_slug}/{version}/";
+const READ_ALT: &str = "/api/{dataset_id}/{name_slug}/{version}/alt/";
+
+/// Headers of HTTP itself, which a document need not describe.
+const UNDESCRIBED: [&str; 4] = ["content-type", "content-length", "date", "x-content-type-options"];
+
+/// One of the programs that `tests/run` installs.
+fn tool(name: &str) -> Command {
+    // Beside the directory for the tests' own files, which is in the target directory.
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-tools").join("bin").join(name);
+    assert!(program.exists(), "{} is missing; ./tests/run installs it", program.display());
+    Command::new(program)
+}
+
+fn tools_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools").join(name)
+}
+
+/// The document, as the service sends it.
+struct Document(Value);
+
+impl Document {
+    async fn of(service: &TestService) -> Document {
+        let answer = service.get("/openapi.json").await;
+        assert_eq!(answer.status, 200);
+        Document(serde_json::from_slice(&answer.body).expect("JSON"))
+    }
+
+    /// The node, or the component that it refers to.
+    fn resolved<'a>(&'a self, node: &'a Value) -> &'a Value {
+        match node["$ref"].as_str() {
+            Some(reference) => self.0.pointer(reference.trim_start_matches('#')).expect(reference),
+            None => node,
+        }
+    }
+
+    fn operation(&self, path: &str) -> &Value {
+        &self.0["paths"][path]["get"]
+    }
+
+    /// The parameters of an operation that are in the query, or elsewhere.
+    fn parameters(&self, path: &str, place: &str) -> Vec<&Value> {
+        let parameters = self.operation(path)["parameters"].as_array().expect(path);
+        parameters.iter().map(|parameter| self.resolved(parameter)).filter(|node| node["in"] == place).collect()
+    }
+
+    /// That the answer has a status, a content type and headers that the operation describes.
+    #[track_caller]
+    fn describes(&self, path: &str, answer: &Answer) {
+        let response = self.resolved(&self.operation(path)["responses"][answer.status.to_string()]);
+        assert!(response.is_object(), "{path} does not describe {}", answer.status);
+        let described = response["headers"].as_object().expect("headers");
+        let described: BTreeSet<String> = described.keys().map(|name| name.to_ascii_lowercase()).collect();
+        for name in answer.headers.keys().map(|name| name.as_str()) {
+            let known = described.contains(name) || UNDESCRIBED.contains(&name);
+            assert!(known, "{path}, {}: {name} is not described", answer.status);
+        }
+        if let Some(content_type) = answer.header("content-type") {
+            assert!(response["content"][content_type].is_object(), "{path}, {}: {content_type}", answer.status);
+        }
+    }
+}
+
+/// A value in a URL, encoded.
+fn encoded(name: &str, value: &str) -> String {
+    form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish()
+}
+
+#[tokio::test]
+async fn the_document_is_valid_openapi_and_its_examples_are_valid_by_its_schemas() {
+    let service = TestService::start().await;
+    let path = service.directory().join("openapi.json");
+    std::fs::write(&path, service.get("/openapi.json").await.body).expect("written");
+    let output = tool("python").arg(tools_file("openapi.py")).arg(path).output().expect("the script runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}");
+    let operations = printed.split(' ').next().and_then(|number| number.parse::<u64>().ok());
+    assert!(operations.is_some_and(|operations| operations >= 6), "{printed}");
+}
+
+#[tokio::test]
+async fn the_document_is_sent_as_json_once_and_to_every_origin() {
+    let service = TestService::start().await;
+    let first = service.get("/openapi.json").await;
+    assert_eq!(first.header("content-type"), Some("application/json"));
+    assert_eq!(first.header("access-control-allow-origin"), Some("*"));
+    let etag = first.header("etag").expect("a tag");
+    assert!(etag.starts_with('"') && etag.ends_with('"') && etag.len() > 10, "{etag}");
+
+    let asked = async |tag: &str| {
+        let request = Request::get("/openapi.json").header("if-none-match", tag);
+        service.call(request.body(Body::empty()).expect("a request")).await
+    };
+    let again = asked(etag).await;
+    assert_eq!((again.status, again.body.len()), (304, 0));
+    assert_eq!(again.header("etag"), Some(etag));
+    let other = asked("\"other\"").await;
+    assert_eq!((other.status, &other.body), (200, &first.body));
+    let document = Document::of(&service).await;
+    for answer in [&first, &again, &other] {
+        document.describes("/openapi.json", answer);
+    }
+}
+
+#[tokio::test]
+async fn both_forms_of_a_read_take_the_parameters_of_the_registry_in_its_order_and_no_other() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    for path in [READ, READ_ALT] {
+        let described = document.parameters(path, "query");
+        let names: Vec<&str> = described.iter().map(|parameter| parameter["name"].as_str().expect("a name")).collect();
+        let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name()).collect();
+        assert_eq!(names, registered, "{path}");
+        for (described, parameter) in described.into_iter().zip(PARAMETERS) {
+            is_described(described, *parameter);
+        }
+        assert_eq!(document.parameters(path, "path").len(), 3);
+    }
+}
+
+/// That the document says of a parameter what the registry says.
+fn is_described(described: &Value, parameter: &dyn Parameter) {
+    let name = parameter.name();
+    assert_eq!(described["description"], parameter.documentation(), "{name}");
+    assert_eq!(described["required"], false, "{name}");
+    let (value, explode) = match parameter.repetition() {
+        Repetition::Single => (&described["schema"], Value::Null),
+        Repetition::Repeat => (&described["schema"]["items"], true.into()),
+        Repetition::List => (&described["schema"]["items"], false.into()),
+    };
+    assert_eq!(described["explode"], explode, "{name}");
+    let (value_type, names) = match parameter.kind() {
+        Kind::Boolean => ("boolean", None),
+        Kind::WholeNumber => ("integer", None),
+        Kind::OneOf(names) => ("string", Some(Value::from(names))),
+        Kind::Paths | Kind::Keywords | Kind::PathValue | Kind::Sort => ("string", None),
+    };
+    assert_eq!(value["type"], value_type, "{name}");
+    assert_eq!(value.get("enum"), names.as_ref(), "{name}");
+    let default = match &value["default"] {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    assert_eq!(default, parameter.default_text().replace("all", "none"), "{name}");
+}
+
+#[tokio::test]
+async fn every_path_is_there_and_takes_the_methods_that_are_described() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let document = Document::of(&service).await;
+    let paths = document.0["paths"].as_object().expect("paths");
+    assert!(paths.len() >= 6, "{paths:?}");
+    for (path, item) in paths {
+        let uri = path.replace("{dataset_id}/{name_slug}/{version}", "1/world-countries/v1");
+        if path == "/metrics" && service.get(&uri).await.status == 404 {
+            eprintln!("SKIPPED: /metrics is not there yet");
+            continue;
+        }
+        if item["get"].is_object() {
+            document.describes(path, &service.get(&uri).await);
+        }
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let status = service.send(method, &uri, None).await.status;
+            let described = item[method.to_ascii_lowercase()].is_object();
+            assert_eq!(status != 405, described, "{method} {uri} is {status}");
+        }
+    }
+    for path in [READ, READ_ALT] {
+        let methods = document.0["paths"][path].as_object().expect(path).keys();
+        assert_eq!(methods.collect::<Vec<_>>(), ["get"], "{path}");
+        let uri = path.replace("{dataset_id}/{name_slug}/{version}", "1/world-countries/v1");
+        for method in ["HEAD", "OPTIONS", "POST", "TRACE"] {
+            let answer = service.send(method, &uri, None).await;
+            assert_eq!((answer.status, answer.header("allow")), (405, Some("GET")), "{method} {uri}");
+            document.describes(path, &answer);
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_have_the_statuses_headers_and_content_types_that_are_described() {
+    let service = TestService::start().await;
+    service.import("World Countries", "[{\"name\":\"Aruba\"}]").await;
+    service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("imported");
+    let document = Document::of(&service).await;
+    let formats = Format::ALL.map(|format| (format!("1/world-countries/v1/?format={}&lmit=1", format.name()), 200));
+    let others = [
+        ("1/world-countries/v1/?count=true", 200),
+        ("1/world-countries/v1/?sample=1", 200),
+        ("1/world-countries/v1/?limit=x", 400),
+        ("1/world-countries/x/", 400),
+        ("2/hidden/v1/", 401),
+        ("1/world/v1/", 404),
+        ("1/world-countries/v2/", 404),
+        ("1/world-countries/v1/?alt=true", 404),
+    ];
+    for (request, status) in formats.into_iter().chain(others.map(|(request, status)| (request.to_owned(), status))) {
+        let answer = service.get(&format!("/api/{request}")).await;
+        assert_eq!(answer.status, status, "{request}: {}", String::from_utf8_lossy(&answer.body));
+        document.describes(READ, &answer);
+    }
+    let answer = service.send("GET", "/api/2/hidden/v1/", Some("Bearer wrong")).await;
+    assert_eq!(answer.status, 403);
+    document.describes(READ, &answer);
+    let answer = service.get(&format!("/api/1/world-countries/v1/?{}", "x".repeat(40_000))).await;
+    assert_eq!(answer.status, 414);
+    document.describes(READ, &answer);
+}
+
+#[tokio::test]
+async fn every_example_of_a_parameter_finds_something_alone_and_beside_the_others() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let document = Document::of(&service).await;
+    let mut path = READ.to_owned();
+    for parameter in document.parameters(READ, "path") {
+        let example = parameter["example"].as_str().map_or_else(|| parameter["example"].to_string(), str::to_owned);
+        path = path.replace(&format!("{{{}}}", parameter["name"].as_str().expect("a name")), &example);
+    }
+    let examples: BTreeMap<&str, String> = PARAMETERS
+        .iter()
+        .filter_map(|parameter| Some((parameter.name(), encoded(parameter.name(), parameter.example()?))))
+        .collect();
+    let all = examples.values().cloned().collect::<Vec<_>>().join("&");
+    for query in examples.into_values().chain([all]) {
+        let answer = service.get(&format!("{path}?{query}")).await;
+        assert_eq!(answer.status, 200, "{query}: {}", String::from_utf8_lossy(&answer.body));
+        let total = answer.header("x-total-count").and_then(|total| total.parse::<u64>().ok());
+        assert!(total.is_some_and(|total| total > 0), "{query} finds nothing");
+    }
+}
+
+/// What schemathesis and the service made of each other.
+struct Run {
+    succeeded: bool,
+    /// What schemathesis printed.
+    printed: String,
+    /// How many requests to the read endpoint got which status.
+    statuses: BTreeMap<u64, u64>,
+}
+
+/// Lets schemathesis use a server with two small datasets, one of them private, with all its checks, as a file of
+/// `tests/tools` configures it.
+fn schemathesis(config: &str, phases: &str) -> Run {
+    let machine = Machine::with_user();
+    import_first(&machine, "world-countries/countries.json", "World Countries", &[]);
+    let private = import_first(&machine, "penguins/penguins.json", "Penguins", &["--private"]);
+    let mut environment = vec![("STRATA_LOG__FORMAT", "json")];
+    let options: Vec<String> = Config::options().iter().map(|option| option.key()).collect();
+    for (option, variable) in [
+        ("limits.public_per_minute", "STRATA_LIMITS__PUBLIC_PER_MINUTE"),
+        ("limits.private_per_minute", "STRATA_LIMITS__PRIVATE_PER_MINUTE"),
+    ] {
+        if options.iter().any(|key| key == option) {
+            environment.push((variable, "0"));
+        }
+    }
+    let server = Server::start(&machine, &[], &environment);
+
+    let mut command = tool("schemathesis");
+    command.args(["--no-color", "--config-file"]).arg(tools_file(config));
+    command.args(["run", "--checks", "all", "--phases", phases, "--warnings", "off"]);
+    let (metrics, _) = get(&format!("{}/metrics", server.base_url), None);
+    if metrics.starts_with("http/1.1 404") {
+        eprintln!("SKIPPED: /metrics is not there yet");
+        command.args(["--exclude-path", "/metrics"]);
+    }
+    command.arg(format!("{}/openapi.json", server.base_url));
+    command.env("PRIVATE_KEY", private["private_key"].as_str().expect("a key")).current_dir(machine.path(""));
+    let output = command.output().expect("it runs");
+
+    let mut statuses = BTreeMap::new();
+    for line in server.errors().lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        let fields = if line["path"].is_string() { &line } else { &line["fields"] };
+        if let (Some(path), Some(status)) = (fields["path"].as_str(), fields["status"].as_u64())
+            && path.trim_start_matches('"').starts_with("/api/")
+        {
+            *statuses.entry(status).or_default() += 1;
+        }
+    }
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Run { succeeded: output.status.success(), printed, statuses }
+}
+
+/// Imports the first entities of a fixture: enough to find something in, few enough to be read at each request.
+fn import_first(machine: &Machine, fixture: &str, name: &str, more: &[&str]) -> Value {
+    let text = std::fs::read_to_string(Path::new(FIXTURES).join(fixture)).expect(fixture);
+    let entities: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    machine.write("first.json", &Value::from(&entities[..20]).to_string());
+    let arguments = ["import", "first.json", "--name", name, "--owner", "ada@example.test"];
+    one_json_line(&machine.run(&[&arguments[..], more].concat()))
+}
+
+impl Run {
+    /// That nothing was found, and that there was enough to find something in: every status often enough.
+    #[track_caller]
+    fn found_nothing(&self, expected: &[(u64, u64)]) {
+        assert!(self.succeeded, "{}", self.printed);
+        for (status, at_least) in expected {
+            let count = self.statuses.get(status).copied().unwrap_or_default();
+            assert!(count >= *at_least, "{status} only {count} times: {:?}\n{}", self.statuses, self.printed);
+        }
+    }
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_a_public_dataset() {
+    // No operation leads to another, so there is nothing for the stateful phase to do yet.
+    let run = schemathesis("schemathesis.toml", "examples,coverage,fuzzing,stateful");
+    run.found_nothing(&[(200, 150), (400, 150), (404, 100), (405, 10)]);
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_a_private_dataset() {
+    let run = schemathesis("schemathesis-private.toml", "fuzzing");
+    run.found_nothing(&[(200, 20), (404, 10)]);
+}
