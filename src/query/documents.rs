@@ -104,7 +104,7 @@ impl SelectedDocuments {
     /// put in order by way of the disk first.
     ///
     /// # Errors
-    /// What [`Reordered::spill`] fails with.
+    /// [`QueryError::OutOfMemory`] when memory or disk has no room for that, others when the version cannot be read.
     pub async fn of(
         engine: &Engine,
         reader: VersionReader,

@@ -6,7 +6,7 @@
 //! 3. [`scan`] decides what to read per row group ([`access`]) and evaluates predicates over leaves, search text
 //!    and documents ([`kernels`]), giving positions in order.
 //! 4. The positions are the [`selection`]: settled before the first byte of an answer, accounted to the memory pool.
-//! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk ([`reorder`]) where they
+//! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk (`reorder`) where they
 //!    are many and in another order than the file's.
 
 pub mod access;

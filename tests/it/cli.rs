@@ -64,19 +64,10 @@ impl Machine {
 
     /// Every file under the data directory but the catalog's.
     fn data_files(&self) -> BTreeSet<PathBuf> {
-        let mut files = BTreeSet::new();
-        let mut directories = vec![self.path("strata-data")];
-        while let Some(directory) = directories.pop() {
-            for entry in std::fs::read_dir(directory).expect("a directory") {
-                let path = entry.expect("an entry").path();
-                if path.is_dir() {
-                    directories.push(path);
-                } else if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("catalog.sqlite")) {
-                    files.insert(path);
-                }
-            }
-        }
-        files
+        let name =
+            |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let kept = |path: &PathBuf| !name(path).starts_with("catalog.sqlite") && name(path) != "lock";
+        files(&self.path("strata-data")).into_iter().filter(kept).collect()
     }
 }
 

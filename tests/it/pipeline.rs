@@ -19,7 +19,7 @@ use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
 use crate::storage::{Bench, all_leaves, no_leaves};
-use crate::support::{Answer, TestService};
+use crate::support::{Answer, TestService, files};
 use crate::twin::pipeline::{self, Body};
 use crate::twin::{Value, hostile, rules};
 
@@ -843,17 +843,10 @@ fn with_little_memory_everything_spills() {
         // Nothing of what was spilled stays.
         let spilled = lab.service.directory().join("tmp");
         let left: Vec<_> =
-            walk(&spilled).into_iter().filter(|path| path.extension() != Some("lock".as_ref())).collect();
+            files(&spilled).into_iter().filter(|path| path.file_name() != Some("lock".as_ref())).collect();
         assert!(left.is_empty(), "{left:?}");
     }
     assert!(right > 0 && refused > 0, "{right} right, {refused} refused");
-}
-
-/// The files below a directory.
-fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
 // ---- the boundaries of each rule ----

@@ -22,6 +22,13 @@ pub const OWNER: &str = "owner@strata.test";
 /// Where the fixtures lie.
 pub const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data-fixtures");
 
+/// The files below a directory.
+pub fn files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
 /// A service of its own, with an owner.
 pub struct TestService {
     pub app: App,
