@@ -2,6 +2,7 @@
 
 mod catalog;
 mod cli;
+mod conditional;
 mod config;
 mod document;
 mod encode;
@@ -13,6 +14,7 @@ mod pipeline;
 mod postgres;
 mod query;
 mod read;
+mod read_limits;
 mod refresh;
 mod storage;
 mod support;
