@@ -3,10 +3,21 @@
 //! Whatever is kept must be asked about each time (`no-cache`): a dataset can be frozen, rolled back or made private at
 //! any moment. Asking is cheap, as the answer's tag is known before anything is planned or read.
 
-use axum::http::{
-    HeaderMap, HeaderValue,
-    header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY},
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
 };
+
+use axum::{
+    body::Bytes,
+    http::{
+        HeaderMap, HeaderValue,
+        header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY},
+    },
+};
+
+use http_body::{Frame, SizeHint};
 
 use crate::service::Identity;
 
@@ -65,6 +76,27 @@ pub(super) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, priva
 /// Says that an error is not to be kept.
 pub(super) fn forbid(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}
+
+/// The body of a 304. Its length is unknown: where it is known to be 0, the router says so in `Content-Length`, which on
+/// a 304 would be the length of the 200 (RFC 9110, section 8.6).
+pub(super) struct NoBody;
+
+impl http_body::Body for NoBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
 }
 
 #[cfg(test)]

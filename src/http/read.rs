@@ -210,7 +210,7 @@ async fn respond(answer: Answer, served: &Admitted, file: Option<Format>) -> Res
 
 /// 304: the client has this answer.
 fn not_modified(served: &Admitted) -> Response {
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(Body::new(caching::NoBody));
     *response.status_mut() = StatusCode::NOT_MODIFIED;
     describe(response.headers_mut(), served);
     response

@@ -30,8 +30,6 @@ pub use app::{App, NotReady, OpenError};
 pub use demo::{DemoDataset, DemoError};
 pub use identity::Identity;
 pub use import::{ImportError, ImportProgress, ImportRequest, Imported};
-pub use rate::{
-    Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict, WINDOW as RATE_WINDOW,
-};
+pub use rate::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict};
 pub use rate_memory::{MemoryRateLimiter, RateCapacity};
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use crate::config::Limits;
 
 /// How long a window lasts, from its first counted request.
-pub const WINDOW: Duration = Duration::from_secs(60);
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
 /// Who counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -78,7 +78,7 @@ impl<C: Clock> MemoryRateLimiter<C> {
     fn count_now(&self, client: Client, bucket: Bucket) -> Option<Standing> {
         let limit = self.limits.of(bucket)?;
         let key = (client, bucket);
-        let hash = usize::try_from(self.hasher.hash_one(key) >> 1).unwrap_or_default();
+        let hash = self.hasher.hash_one(key) as usize;
         let moment = self.clock.now();
         // A panic while it was held left whole windows behind.
         let mut shard = self.shards[hash % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
