@@ -147,7 +147,9 @@ async fn caches_are_told_what_they_may_keep() {
     let any = ("if-none-match", "*");
     let public = (Some("public, no-cache"), Some("Accept-Encoding"));
     let private = (Some("private, no-cache"), Some("Accept-Encoding, Authorization"));
-    let rows: [(&str, &[(&str, &str)], u16, (Option<&str>, Option<&str>)); 9] = [
+    // What is read, with which headers; status, `Cache-Control` and `Vary`.
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, (Option<&'a str>, Option<&'a str>));
+    let rows: [Row<'_>; 9] = [
         ("/api/1/open/v1", &[], 200, public),
         ("/api/1/open/v1?count=true", &[key], 200, public),
         ("/api/1/open/v1", &[any], 304, public),

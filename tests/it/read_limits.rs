@@ -281,7 +281,8 @@ async fn of_several_reasons_to_refuse_the_first_is_given() {
     }
 
     // Method, path and query, `Authorization`, whether the client has requests left; status, what the text names.
-    let rows: [(&str, &str, Option<&str>, bool, u16, &str); 27] = [
+    type Row<'a> = (&'a str, &'a str, Option<&'a str>, bool, u16, &'a str);
+    let rows: [Row<'_>; 27] = [
         ("POST", "/api/0/x/y?limit=x", Some("x"), false, 405, "method"),
         ("HEAD", "/api/3/frozen/v9?limit=x", None, false, 405, ""),
         ("OPTIONS", "/api/3/frozen/v9/alt?limit=x", None, false, 405, "method"),
@@ -380,7 +381,9 @@ async fn every_origin_may_read_what_does_not_concern_a_private_dataset() {
     let authorization = [("authorization", &*key), ("origin", "https://example.org")];
     let wrong = [("authorization", "Bearer x"), ("origin", "https://example.org")];
     let origin = [("origin", "https://example.org")];
-    let rows: [(&str, &str, &[(&str, &str)], u16, bool); 13] = [
+    // Method, path, headers; status, whether every origin may read the answer.
+    type Row<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16, bool);
+    let rows: [Row<'_>; 13] = [
         ("OPTIONS", "/api/1/open/v1", &origin, 405, true),
         ("GET", "/api/1/open/v1?limit=x", &origin, 400, true),
         ("GET", "/api/x", &origin, 400, true),
