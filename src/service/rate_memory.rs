@@ -29,7 +29,7 @@ pub struct RateCapacity {
 }
 
 impl Default for RateCapacity {
-    /// A quarter of a million clients within a minute, in about 30 MB when all are there.
+    /// A quarter of a million clients within a minute, in about 35 MB when all are there.
     fn default() -> Self {
         RateCapacity { shards: 64, own_windows: 4_096, shared_windows: 64 }
     }

@@ -344,6 +344,19 @@ async fn a_503_counts_and_says_so() {
     assert_eq!(answer.header("cache-control"), Some("no-store"));
 }
 
+#[tokio::test]
+async fn a_400_that_only_the_data_tells_counts_as_the_work_that_it_was() {
+    let service = TestService::configured(|config| {
+        limit(config, 2, 2);
+        config.limits.columns = 1;
+    });
+    let service = service.await;
+    service.import("Wide", "[{\"a\":1,\"b\":2}]").await;
+    let answer = service.get("/api/1/wide/v1?format=csv").await;
+    answer.is_error(400);
+    assert_eq!((rate(&answer).map(|rate| rate.1), answer.header("cache-control")), (Some(1), Some("no-store")));
+}
+
 // ---- what must not be told ----
 
 #[tokio::test]
