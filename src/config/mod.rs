@@ -33,7 +33,7 @@ pub use option::{ConfigOption, OptionKind};
 pub use plans::Plans;
 pub use query::Query;
 pub use reference::markdown_table;
-pub use server::{ListenAddress, Server};
+pub use server::{ListenAddress, Server, TrustedProxies};
 pub use sources::Sources;
 pub use store::{Endpoint, Store, StoreUrl};
 

@@ -1,5 +1,8 @@
 //! `[server]`: where the service listens and how it treats connections.
 
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
 
 use super::option::{OptionKind, OptionValue, section};
@@ -15,6 +18,52 @@ section! {
         drain_s: u64 = 30, within 0..=3_600;
         /// Seconds that a client may take to send the head of a request.
         header_timeout_s: u64 = 15, within 1..=3_600;
+        /// Addresses and networks (`10.0.0.0/8`, `2001:db8::/32`) of the proxies whose `X-Forwarded-For` or `Forwarded`
+        /// is believed.
+        trusted_proxies: TrustedProxies = TrustedProxies::default();
+    }
+}
+
+/// The networks of the proxies that are believed.
+///
+/// An IPv6 network that stands for IPv4 addresses (`::ffff:10.0.0.0/104`) is kept as the IPv4 network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct TrustedProxies(Vec<IpNet>);
+
+impl TrustedProxies {
+    /// Whether one of the networks holds the address.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+impl TryFrom<Vec<String>> for TrustedProxies {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        texts.iter().map(|text| network(text)).collect::<Result<_, _>>().map(TrustedProxies)
+    }
+}
+
+/// A network, or an address, which is the network of it alone.
+fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    let network = network.map_err(|_| {
+        format!("{text:?} is not an address or a network, such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32")
+    })?;
+    Ok(match (network.addr().to_canonical(), network.prefix_len()) {
+        (IpAddr::V4(address), length @ 96..) => Ipv4Net::new(address, length - 96).map_or(network, IpNet::V4),
+        _ => network,
+    })
+}
+
+impl OptionValue for TrustedProxies {
+    const KIND: OptionKind = OptionKind::List;
+
+    fn shown(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{error::Error, fmt};
 use axum::{
     http::{
         HeaderValue, StatusCode,
-        header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
+        header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
     },
     response::{IntoResponse, Response},
 };
@@ -30,6 +30,11 @@ pub enum HttpError {
     Path(ReadPathError),
     /// The query string is not that of a read.
     Parameter(ParameterError),
+    /// The client has made more requests than it may.
+    RateLimited {
+        /// How long it has to wait.
+        retry_after_s: u64,
+    },
     /// The service could not answer the read.
     Read(ReadError),
     /// The service cannot serve requests now; holds the cause.
@@ -82,6 +87,10 @@ impl HttpError {
                 };
                 (status, format!("Invalid query: {error}."))
             }
+            HttpError::RateLimited { retry_after_s } => (
+                StatusCode::TOO_MANY_REQUESTS,
+                format!("Too many requests; the next one is answered in {retry_after_s} s."),
+            ),
             HttpError::Read(error) => public_read_error(error),
             HttpError::NotReady(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The service is not ready to serve requests.".into())
@@ -99,7 +108,8 @@ impl HttpError {
             HttpError::NoSuchPath
             | HttpError::MethodNotAllowed { .. }
             | HttpError::Path(_)
-            | HttpError::Parameter(_) => {}
+            | HttpError::Parameter(_)
+            | HttpError::RateLimited { .. } => {}
             HttpError::Read(error) => log_read_error(error),
             HttpError::NotReady(cause) => tracing::warn!(cause = %Causes(&**cause), "not ready"),
             HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
@@ -119,6 +129,9 @@ impl IntoResponse for HttpError {
         match self {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            }
+            HttpError::RateLimited { retry_after_s } => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
             HttpError::Read(ReadError::Unauthorized) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

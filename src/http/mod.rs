@@ -6,6 +6,8 @@
 //! | `server`, `timed_stream` | connections: accepting, limits, graceful shutdown |
 //! | `read` | the read endpoint |
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
+//! | `client`, `rate` | whose request it is, and where it stands with its requests |
+//! | `caching`, `cors` | what caches may keep of an answer, and which origins may read it |
 //! | `health` | `/healthz` and `/readyz` |
 //! | `openapi/` | `/openapi.json`: the service described for tools |
 //! | `error` | every error answer: its status and its text |
@@ -14,12 +16,16 @@
 
 mod access_log;
 mod auth;
+mod caching;
+mod client;
+mod cors;
 pub mod error;
 mod health;
 pub mod openapi;
 mod panics;
 pub mod params;
 pub mod path;
+mod rate;
 pub mod read;
 pub mod router;
 pub mod server;

@@ -4,16 +4,21 @@
 //! 1. the method: 405,
 //! 2. the path: 400,
 //! 3. the parameters: 400,
-//! 4. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 503, 500.
+//! 4. the client's rate: 429,
+//! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 503, 500.
+//!
+//! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
+//! whether it has it already: 304.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     body::{Body, Bytes},
-    extract::{Request, State},
+    extract::{ConnectInfo, Request, State},
     http::{
-        HeaderMap, HeaderName, HeaderValue, Method, Uri,
+        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
         header::{CONTENT_DISPOSITION, CONTENT_TYPE},
+        request::Parts,
     },
     response::{IntoResponse, Response},
 };
@@ -22,16 +27,22 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     auth::authorization,
+    caching,
+    client::client,
+    cors,
     error::{HttpError, log_read_error},
     params::{self, UnknownParameter, unknown_parameters_header},
-    path,
+    path, rate,
 };
 use crate::{
     model::{
         request::{Format, ReadRequest},
         version::VersionNumber,
     },
-    service::{Admitted, Answer, AnswerBody, App, ReadError, ReadTarget},
+    service::{
+        Admitted, Answer, AnswerBody, App, Authorization, Bucket, Client, Identity, Lookup, ReadError, ReadTarget,
+        Standing, Verdict,
+    },
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -54,29 +65,96 @@ pub struct ParsedRead {
     pub unknown: Vec<UnknownParameter>,
 }
 
+/// What every answer tells besides itself, as far as it is known when the answer is.
+#[derive(Default)]
+struct Told {
+    /// Names of parameters that were ignored.
+    unknown: Option<HeaderValue>,
+    /// Where the client stands; `None` when the request did not count.
+    standing: Option<Standing>,
+    /// Whether the dataset was looked up and is private.
+    private: bool,
+}
+
+/// What tells the answers in different content codings apart: there is one.
+const CODING: &str = "";
+
 /// The handler, for every method and every path under `/api`.
 ///
 /// Answers to requests that could be parsed name their unknown parameters, whatever their status.
 pub async fn read(State(app): State<App>, request: Request) -> Response {
-    let parsed = match parse(request.method(), request.uri()) {
-        Ok(parsed) => parsed,
-        Err(error) => return error.into_response(),
-    };
-    let unknown = unknown_parameters_header(&parsed.unknown);
-    let mut response = answer(&app, parsed, request.headers()).await.unwrap_or_else(IntoResponse::into_response);
-    if let Some(names) = unknown {
-        response.headers_mut().insert(X_UNKNOWN_PARAMETERS, names);
+    let (head, _body) = request.into_parts();
+    let mut told = Told::default();
+    let mut response = answer(&app, &head, &mut told).await.unwrap_or_else(|error| {
+        let mut response = error.into_response();
+        caching::forbid(response.headers_mut());
+        response
+    });
+    let headers = response.headers_mut();
+    if let Some(standing) = &told.standing {
+        rate::describe(headers, standing);
+    }
+    if !told.private {
+        cors::allow(headers);
+    }
+    if let Some(names) = told.unknown {
+        headers.insert(X_UNKNOWN_PARAMETERS, names);
     }
     response
 }
 
-/// The checks that need the service, then the answer.
-async fn answer(app: &App, parsed: ParsedRead, headers: &HeaderMap) -> Result<Response, HttpError> {
-    let lookup = app.look_up(&parsed.target).await?;
-    let admitted = lookup.admit(authorization(headers), parsed.request.alt)?;
+/// The checks in their order, then the answer.
+async fn answer(app: &App, head: &Parts, told: &mut Told) -> Result<Response, HttpError> {
+    let parsed = parse(&head.method, &head.uri)?;
+    told.unknown = unknown_parameters_header(&parsed.unknown);
+
+    let authorization = authorization(&head.headers);
+    let lookup = counted_look_up(app, head, &parsed.target, authorization, told).await?;
+    let admitted = lookup.admit(authorization, parsed.request.alt)?;
+
     let request = Arc::new(parsed.request);
-    let answer = app.answer(&admitted, request.clone()).await?;
-    respond(answer, &admitted, file_format(&request)).await
+    let etag = Identity::of(&admitted, &request).and_then(|identity| caching::etag(&identity, CODING));
+    let mut response = match &etag {
+        Some(etag) if caching::is_held(&head.headers, etag) => not_modified(&admitted),
+        _ => respond(app.answer(&admitted, request.clone()).await?, &admitted, file_format(&request)).await?,
+    };
+    caching::describe(response.headers_mut(), etag, admitted.private);
+    Ok(response)
+}
+
+/// Looks the target up, and counts the request, unless it is one too many.
+///
+/// Without an `Authorization` the bucket is the public one, whatever the dataset: a request too many then costs no
+/// look-up, and its answer is the same for every dataset. Otherwise the bucket depends on the dataset, but tells no more
+/// of it than 401 and 403 do: only id and slug together find it.
+async fn counted_look_up(
+    app: &App,
+    head: &Parts,
+    target: &ReadTarget,
+    authorization: Authorization<'_>,
+    told: &mut Told,
+) -> Result<Lookup, HttpError> {
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
+    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    let anonymous = authorization == Authorization::None;
+    if anonymous {
+        count(app, client, Bucket::Public, told).await?;
+    }
+    let lookup = app.look_up(target).await;
+    told.private = lookup.as_ref().is_ok_and(Lookup::is_private);
+    if !anonymous {
+        let bucket = if told.private { Bucket::Private } else { Bucket::Public };
+        count(app, client, bucket, told).await?;
+    }
+    Ok(lookup?)
+}
+
+async fn count(app: &App, client: Client, bucket: Bucket, told: &mut Told) -> Result<(), HttpError> {
+    told.standing = app.rate_limiter().count(client, bucket).await;
+    match told.standing.map(|standing| standing.verdict) {
+        Some(Verdict::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),
+        Some(Verdict::Within) | None => Ok(()),
+    }
 }
 
 /// The checks that need nothing but the request itself: the method, the path, the parameters, in this order.
@@ -122,17 +200,30 @@ async fn respond(answer: Answer, served: &Admitted, file: Option<Format>) -> Res
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    headers.insert(X_DATASET_ID, HeaderValue::from(served.dataset_id.get()));
-    headers.insert(X_DATASET_ALT, HeaderValue::from_static(if served.alt { "true" } else { "false" }));
     headers.insert(X_TOTAL_COUNT, HeaderValue::from(answer.total));
-    // A `v` and digits are always a valid value.
-    if let Ok(version) = HeaderValue::try_from(format!("v{}", served.version)) {
-        headers.insert(X_DATASET_VERSION, version);
-    }
+    describe(headers, served);
     if let Some(disposition) = disposition {
         headers.insert(CONTENT_DISPOSITION, disposition);
     }
     Ok(response)
+}
+
+/// 304: the client has this answer.
+fn not_modified(served: &Admitted) -> Response {
+    let mut response = Response::new(Body::new(caching::NoBody));
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    describe(response.headers_mut(), served);
+    response
+}
+
+/// What is served.
+fn describe(headers: &mut HeaderMap, served: &Admitted) {
+    headers.insert(X_DATASET_ID, HeaderValue::from(served.dataset_id.get()));
+    headers.insert(X_DATASET_ALT, HeaderValue::from_static(if served.alt { "true" } else { "false" }));
+    // A `v` and digits are always a valid value.
+    if let Ok(version) = HeaderValue::try_from(format!("v{}", served.version)) {
+        headers.insert(X_DATASET_VERSION, version);
+    }
 }
 
 /// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate (decisions, section 4).

@@ -3,15 +3,15 @@
 //! Everything here is pure: the caller draws the bytes from a cryptographically secure generator.
 
 use std::fmt;
-use std::hint::black_box;
 
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 /// How many random bytes a secret is made of.
 pub const SECRET_BYTES: usize = 32;
 
 /// A key or token that opens something to whoever holds it. `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
@@ -43,15 +43,7 @@ impl Secret {
     /// Whether `presented` is this secret. Takes as long for a near miss as for a far one; only the
     /// length, which is public, shows.
     pub fn matches(&self, presented: &str) -> bool {
-        let (own, presented) = (self.0.as_bytes(), presented.as_bytes());
-        if own.len() != presented.len() {
-            return false;
-        }
-        let difference = own.iter().zip(presented).fold(0, |difference, (own, presented)| {
-            // Opaque to the optimizer, which could otherwise leave the loop at the first difference.
-            black_box(difference | (own ^ presented))
-        });
-        difference == 0
+        self.0.as_bytes().ct_eq(presented.as_bytes()).into()
     }
 
     /// The SHA-256 of the secret as lower-case hexadecimal digits, for storage where the service need
@@ -64,6 +56,15 @@ impl Secret {
         Secret(format!("{prefix}{}", hex::encode(random)))
     }
 }
+
+impl PartialEq for Secret {
+    /// As [`Secret::matches`], so that no comparison of secrets tells more.
+    fn eq(&self, other: &Secret) -> bool {
+        self.matches(&other.0)
+    }
+}
+
+impl Eq for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

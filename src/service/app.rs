@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lookups::Lookups;
+use super::rate::{RateLimiter, RateLimits, SystemClock};
+use super::rate_memory::{MemoryRateLimiter, RateCapacity};
 use super::scratch::Scratch;
 use crate::catalog::{Catalog, CatalogError};
 use crate::config::Config;
@@ -25,6 +28,8 @@ struct Parts {
     cache: PartCache,
     engine: Engine,
     scratch: Scratch,
+    lookups: Lookups,
+    rate_limiter: Arc<dyn RateLimiter>,
 }
 
 /// The service cannot be opened.
@@ -66,6 +71,16 @@ impl App {
     /// # Errors
     /// [`OpenError`] names the part that does not open.
     pub async fn open(config: &Config) -> Result<App, OpenError> {
+        let limits = RateLimits::from(&config.limits);
+        let rate_limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
+        App::open_with(config, Arc::new(rate_limiter)).await
+    }
+
+    /// As [`App::open`], with another counter of requests than that of this process.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open.
+    pub async fn open_with(config: &Config, rate_limiter: Arc<dyn RateLimiter>) -> Result<App, OpenError> {
         let directory = &config.data.directory;
         let scratch = Scratch::create(&directory.join("tmp"))
             .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
@@ -89,7 +104,9 @@ impl App {
             spill_bytes: config.query.spill_bytes,
         })?;
         let cache = PartCache::new(config.cache.memory_bytes);
-        Ok(App { parts: Arc::new(Parts { config: config.clone(), catalog, store, cache, engine, scratch }) })
+        let (config, lookups) = (config.clone(), Lookups::new());
+        let parts = Parts { config, catalog, store, cache, engine, scratch, lookups, rate_limiter };
+        Ok(App { parts: Arc::new(parts) })
     }
 
     /// The configuration that it was opened with.
@@ -105,6 +122,21 @@ impl App {
         self.catalog().ping().await?;
         self.store().check().await?;
         Ok(())
+    }
+
+    /// Who counts requests.
+    pub fn rate_limiter(&self) -> &dyn RateLimiter {
+        &*self.parts.rate_limiter
+    }
+
+    /// Makes a change in the catalog show at once in the reads of this process: to be called after every write that a
+    /// read can see, before whoever asked for it is told.
+    pub fn catalog_changed(&self) {
+        self.parts.lookups.changed();
+    }
+
+    pub(super) fn lookups(&self) -> &Lookups {
+        &self.parts.lookups
     }
 
     pub(super) fn catalog(&self) -> &Catalog {

@@ -129,6 +129,18 @@ impl App {
     /// # Errors
     /// [`ImportError`]. A failed refresh of an existing dataset is recorded with its reason.
     pub async fn import(&self, request: ImportRequest, progress: Arc<ImportProgress>) -> Result<Imported, ImportError> {
+        let imported = self.import_unseen(request, progress).await;
+        // Also after a failure, which may have come after a write.
+        self.catalog_changed();
+        imported
+    }
+
+    /// [`App::import`], up to making it seen at once.
+    async fn import_unseen(
+        &self,
+        request: ImportRequest,
+        progress: Arc<ImportProgress>,
+    ) -> Result<Imported, ImportError> {
         let owner = self.catalog().user_by_email(&request.owner_email).await?;
         let owner = owner.ok_or_else(|| ImportError::NoOwner(request.owner_email.clone()))?;
         let name: DatasetName = request.name.parse()?;

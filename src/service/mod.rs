@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`App`] | opening all parts from the configuration |
 //! | `read` | a read of a version: resolve, select, encode |
+//! | `lookups` | what the catalog said of a read's target, kept for less than a second |
+//! | `rate`, `rate_memory` | how many requests a client may make |
 //! | `identity` | what an answer is the answer to |
 //! | `body` | the selected entities to the bytes of an answer |
 //! | `import` | a source to a new version of a dataset |
@@ -17,6 +19,9 @@ mod body;
 mod demo;
 mod identity;
 mod import;
+mod lookups;
+mod rate;
+mod rate_memory;
 mod read;
 mod scratch;
 
@@ -25,4 +30,6 @@ pub use app::{App, NotReady, OpenError};
 pub use demo::{DemoDataset, DemoError};
 pub use identity::Identity;
 pub use import::{ImportError, ImportProgress, ImportRequest, Imported};
+pub use rate::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict};
+pub use rate_memory::{MemoryRateLimiter, RateCapacity};
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};

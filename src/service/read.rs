@@ -133,14 +133,14 @@ impl From<QueryError> for ReadError {
 /// What the catalog knows of a target, before any check.
 pub struct Lookup {
     /// Only of the dataset that has the slug.
-    resolved: Option<Resolved>,
+    resolved: Option<Arc<Resolved>>,
     version: VersionSelector,
 }
 
 impl Lookup {
     /// Whether there is such a dataset and it is private.
     pub fn is_private(&self) -> bool {
-        self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.private_key.is_some())
+        self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
     }
 
     /// What may be read; `alt` asks for the version's alternate.
@@ -148,24 +148,25 @@ impl Lookup {
     /// # Errors
     /// [`ReadError`], in the order of checks of decisions section 5.
     pub fn admit(self, authorization: Authorization<'_>, alt: bool) -> Result<Admitted, ReadError> {
-        let Resolved { dataset, version } = self.resolved.ok_or(ReadError::DatasetNotFound)?;
-        authorize(&dataset, authorization)?;
+        let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
+        let Resolved { dataset, version } = &*resolved;
+        authorize(dataset, authorization)?;
         if dataset.frozen {
             return Err(ReadError::Frozen);
         }
-        let version = version.ok_or(ReadError::VersionNotFound(self.version))?;
-        let file = match (version.alt, alt) {
-            (_, false) => version.file,
+        let version = version.as_ref().ok_or(ReadError::VersionNotFound(self.version))?;
+        let file = match (&version.alt, alt) {
+            (_, false) => &version.file,
             (Some(file), true) => file,
             (None, true) => return Err(ReadError::AltNotFound(version.number)),
         };
         Ok(Admitted {
             dataset_id: dataset.id,
             name_slug: dataset.name.slug().to_owned(),
-            private: dataset.private_key.is_some(),
+            private: dataset.is_private(),
             version: version.number,
             alt,
-            file,
+            file: file.clone(),
         })
     }
 }
@@ -188,12 +189,12 @@ pub struct Admitted {
 }
 
 impl App {
-    /// Asks the catalog for the target of a read.
+    /// What the catalog says of the target of a read, or said less than a second ago.
     ///
     /// # Errors
     /// [`ReadError::Unreadable`] when the catalog does not answer.
     pub async fn look_up(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
-        let resolved = self.catalog().resolve_read(target.dataset, target.version).await?;
+        let resolved = self.lookups().resolve(self.catalog(), target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
         Ok(Lookup { resolved, version: target.version })
     }

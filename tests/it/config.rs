@@ -60,7 +60,8 @@ fn a_later_source_overrides_an_earlier_one_key_by_key() {
 
 #[test]
 fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
-    let keys = "the keys of this section are server.listen, server.drain_s, server.header_timeout_s";
+    let keys = "the keys of this section are server.listen, server.drain_s, server.header_timeout_s, \
+                server.trusted_proxies";
     assert_eq!(
         refused("[server]\nlisten = \"a:1\"\nlisen = \"a:1\"\n", &[]),
         format!("strata.toml: unknown key `server.lisen`; {keys}")
@@ -137,6 +138,32 @@ fn texts_are_understood_or_refused_where_they_are_read() {
     let level = config.log.level.as_ref().map(|level| level.as_str());
     assert_eq!((config.log.format, level), (LogFormat::Json, Some("warn,strata::query=debug")));
     assert!(refused("[log]\nformat = \"JSON\"\n", &[]).ends_with("`log.format`: \"JSON\" is neither text nor json"));
+}
+
+#[test]
+fn trusted_proxies_are_addresses_and_networks() {
+    let holds = |config: &Config, address: &str| config.server.trusted_proxies.contain(address.parse().expect(address));
+    let file = load("[server]\ntrusted_proxies = [\"10.0.0.0/8\", \"2001:db8::7\"]\n", &[]);
+    let environment = load("", &[("STRATA_SERVER__TRUSTED_PROXIES", "10.0.0.0/8, 2001:db8::7")]);
+    assert_eq!(file, environment);
+    for (address, trusted) in [
+        ("10.255.255.255", true),
+        ("::ffff:10.0.0.1", true),
+        ("11.0.0.0", false),
+        ("2001:db8::7", true),
+        ("2001:db8::8", false),
+    ] {
+        assert_eq!(holds(&file, address), trusted, "{address}");
+        assert!(!holds(&Config::default(), address), "{address}");
+    }
+    for wrong in ["10.0.0.0/33", "proxy.internal", "10.0.0", "10.0.0.0/8/8", "[::1]"] {
+        let message = refused("", &[("STRATA_SERVER__TRUSTED_PROXIES", &format!("::1,{wrong}"))]);
+        let variable = "environment variable STRATA_SERVER__TRUSTED_PROXIES: `server.trusted_proxies`: ";
+        assert!(message.starts_with(variable), "{message}");
+        assert!(message.contains(&format!("{wrong:?} is not an address or a network, such as 192.0.2.7")), "{message}");
+    }
+    let message = refused("[server]\ntrusted_proxies = \"10.0.0.0/8\"\n", &[]);
+    assert!(message.ends_with("found \"10.0.0.0/8\", expected a list of texts"), "{message}");
 }
 
 #[test]

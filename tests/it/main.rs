@@ -2,6 +2,7 @@
 
 mod catalog;
 mod cli;
+mod conditional;
 mod config;
 mod document;
 mod encode;
@@ -14,6 +15,7 @@ mod pipeline;
 mod postgres;
 mod query;
 mod read;
+mod read_limits;
 mod refresh;
 mod storage;
 mod support;

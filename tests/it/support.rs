@@ -10,7 +10,10 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use strata::config::Config;
 use strata::model::user::Plan;
-use strata::service::{App, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported};
+use strata::service::{
+    App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, MemoryRateLimiter, RateCapacity,
+    RateLimits, SystemClock,
+};
 use tempfile::TempDir;
 use tower::Service;
 
@@ -44,12 +47,20 @@ impl TestService {
 
     /// With the configuration changed.
     pub async fn configured(change: impl FnOnce(&mut Config)) -> TestService {
+        TestService::clocked(SystemClock::start(), change).await
+    }
+
+    /// With the configuration changed, and requests counted by this clock.
+    pub async fn clocked(clock: impl Clock, change: impl FnOnce(&mut Config)) -> TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
         config.query.threads = 2;
+        // All requests of a test are one client's.
+        (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
         change(&mut config);
-        let app = App::open(&config).await.expect("the service opens");
+        let limiter = MemoryRateLimiter::new(RateLimits::from(&config.limits), RateCapacity::default(), clock);
+        let app = App::open_with(&config, Arc::new(limiter)).await.expect("the service opens");
         app.add_user(OWNER, "a long enough password", Plan::Scale, None).await.expect("the owner is added");
         TestService { router: strata::http::router(app.clone()), app, directory }
     }

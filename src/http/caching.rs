@@ -1,0 +1,183 @@
+//! What clients and caches may keep of an answer, and how they ask whether it still holds.
+//!
+//! Whatever is kept must be asked about each time (`no-cache`): a dataset can be frozen, rolled back or made private at
+//! any moment. Asking is cheap, as the answer's tag is known before anything is planned or read.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::Bytes,
+    http::{
+        HeaderMap, HeaderValue,
+        header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY},
+    },
+};
+
+use http_body::{Frame, SizeHint};
+
+use crate::service::Identity;
+
+/// The tag of an answer: strong, as equal tags mean equal bytes. `coding` tells the same entities in another content
+/// coding apart: empty, or `-` and its name. `None` never happens, as both are ASCII.
+pub(super) fn etag(identity: &Identity, coding: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("\"{}{coding}\"", identity.short())).ok()
+}
+
+/// Whether `If-None-Match` says that the client has the answer of this tag (RFC 9110, section 13.1.2): it lists the tag,
+/// weak or strong, in any of its lines, or is `*`. What follows a malformed tag on its line is not read.
+pub(super) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let mut lines = headers.get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
+    lines.any(|line| line.trim_ascii() == b"*" || Tags { rest: line }.any(|tag| tag == etag.as_bytes()))
+}
+
+/// The tags of a line, each with its quotes and without `W/`. A comma may be part of a tag.
+struct Tags<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Tags<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        // Empty elements of a list do not count.
+        while let Some((b' ' | b'\t' | b',', rest)) = self.rest.split_first() {
+            self.rest = rest;
+        }
+        let tag = self.rest.strip_prefix(b"W/").unwrap_or(self.rest);
+        let length = tag.strip_prefix(b"\"")?.iter().position(|byte| *byte == b'"')? + 2;
+        let (tag, rest) = tag.split_at_checked(length)?;
+        let rest = rest.trim_ascii_start();
+        // Without a separator this is no list, and what it was meant to be is unknown.
+        let separated = rest.is_empty() || rest.starts_with(b",");
+        self.rest = if separated { rest } else { &[] };
+        (separated && !tag.contains(&b' ')).then_some(tag)
+    }
+}
+
+/// Says how a 200 or a 304 may be kept. Without a tag it is another one each time.
+pub(super) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool) {
+    let control = match (&etag, private) {
+        (None, _) => "no-store",
+        (Some(_), true) => "private, no-cache",
+        (Some(_), false) => "public, no-cache",
+    };
+    let vary = if private { "Accept-Encoding, Authorization" } else { "Accept-Encoding" };
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
+    headers.insert(VARY, HeaderValue::from_static(vary));
+    if let Some(etag) = etag {
+        headers.insert(ETAG, etag);
+    }
+}
+
+/// Says that an error is not to be kept.
+pub(super) fn forbid(headers: &mut HeaderMap) {
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}
+
+/// The body of a 304. Its length is unknown: where it is known to be 0, the router says so in `Content-Length`, which on
+/// a 304 would be the length of the 200 (RFC 9110, section 8.6).
+pub(super) struct NoBody;
+
+impl http_body::Body for NoBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    use super::*;
+
+    fn held(lines: &[&[u8]], etag: &str) -> bool {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(IF_NONE_MATCH, HeaderValue::from_bytes(line).expect("a header value"));
+        }
+        is_held(&headers, &HeaderValue::from_str(etag).expect("a tag"))
+    }
+
+    #[test]
+    fn a_tag_is_found_in_any_form_that_a_client_may_send() {
+        let found: [&[&[u8]]; 10] = [
+            &[b"\"a\""],
+            &[b"W/\"a\""],
+            &[b"*"],
+            &[b" * "],
+            &[b"\"b\", \"a\""],
+            &[b"\"b\",W/\"a\",\"c\""],
+            &[b",, \"b\" ,\t,\"a\","],
+            &[b"\"b\"", b"\"a\""],
+            &[b"garbage", b"\"a\""],
+            &[b"\"b,\xffc\", \"a\""],
+        ];
+        for lines in found {
+            assert!(held(lines, "\"a\""), "{lines:?}");
+        }
+        let not_found: [&[&[u8]]; 14] = [
+            &[],
+            &[b""],
+            &[b"a"],
+            &[b"\"A\""],
+            &[b"\"ab\""],
+            &[b"\"\""],
+            &[b"\"b\""],
+            &[b"w/\"a\""],
+            &[b"W/ \"a\""],
+            &[b"\"a"],
+            &[b"\"b\" \"a\""],
+            &[b"\"a\"x"],
+            &[b"\"b,\"a\""],
+            &[b"\"b\", *"],
+        ];
+        for lines in not_found {
+            assert!(!held(lines, "\"a\""), "{lines:?}");
+        }
+    }
+
+    /// A line and whether it holds `"a"`.
+    fn line() -> impl Strategy<Value = (String, bool)> {
+        let tag = ("(W/)?", select(&["a", "b", "a,b", ",", "", "aa", "A", "a-gzip", "'", "\\"]));
+        let separator = select(&[",", ", ", " ,", ",,", "\t, ,\t"]);
+        vec((tag, separator), 0..6).prop_map(|tags| {
+            let holds = tags.iter().any(|((_, tag), _)| *tag == "a");
+            let mut line = String::new();
+            for ((weak, tag), separator) in tags {
+                line.push_str(&format!("{weak}\"{tag}\"{separator}"));
+            }
+            (line, holds)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn lists_are_read_as_they_were_written(lines in vec(line(), 0..4)) {
+            let texts: Vec<&[u8]> = lines.iter().map(|(text, _)| text.as_bytes()).collect();
+            prop_assert_eq!(held(&texts, "\"a\""), lines.iter().any(|(_, holds)| *holds));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(line in vec(prop_oneof![any::<u8>(), select(b"\"W/, *a".as_slice())], 0..40)) {
+            if let Ok(value) = HeaderValue::from_bytes(&line) {
+                let headers = HeaderMap::from_iter([(IF_NONE_MATCH, value)]);
+                is_held(&headers, &HeaderValue::from_static("\"a\""));
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Which answers scripts of other origins may read: all but those that concern a private dataset.
+//!
+//! A browser asks first (`OPTIONS`) when a script sends headers of its own, and is refused: without `Authorization`
+//! nothing private can be had across origins, and nothing public needs one.
+
+use axum::http::{
+    HeaderMap, HeaderValue,
+    header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS},
+};
+
+/// What such a script may see besides the few headers that it always may.
+const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Unknown-Parameters, \
+                       X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id, \
+                       ETag, Retry-After, Content-Disposition";
+
+/// Opens an answer to every origin.
+pub(super) fn allow(headers: &mut HeaderMap) {
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+}
