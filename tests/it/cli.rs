@@ -9,6 +9,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::files;
+
 /// A directory of its own to run the binary in; its data directory is the default one, `strata-data`.
 pub struct Machine {
     directory: tempfile::TempDir,
