@@ -8,7 +8,7 @@ use std::{error::Error, fmt};
 use axum::{
     http::{
         HeaderValue, StatusCode,
-        header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
+        header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
     },
     response::{IntoResponse, Response},
 };
@@ -30,6 +30,11 @@ pub enum HttpError {
     Path(ReadPathError),
     /// The query string is not that of a read.
     Parameter(ParameterError),
+    /// The body has none of the bytes that the header `Range` asks for.
+    RangeNotSatisfiable {
+        /// The body's length in bytes.
+        length: u64,
+    },
     /// The service could not answer the read.
     Read(ReadError),
     /// The service cannot serve requests now; holds the cause.
@@ -80,6 +85,13 @@ impl HttpError {
                 };
                 (status, format!("Invalid query: {error}."))
             }
+            HttpError::RangeNotSatisfiable { length } => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                format!(
+                    "The header Range asks for bytes beyond the body's {length}; valid: bytes=0-{}.",
+                    length.saturating_sub(1)
+                ),
+            ),
             HttpError::Read(error) => public_read_error(error),
             HttpError::NotReady(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The service is not ready to serve requests.".into())
@@ -97,7 +109,8 @@ impl HttpError {
             HttpError::NoSuchPath
             | HttpError::MethodNotAllowed { .. }
             | HttpError::Path(_)
-            | HttpError::Parameter(_) => {}
+            | HttpError::Parameter(_)
+            | HttpError::RangeNotSatisfiable { .. } => {}
             HttpError::Read(error) => log_read_error(error),
             HttpError::NotReady(cause) => tracing::warn!(cause = %Causes(&**cause), "not ready"),
             HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
@@ -117,6 +130,12 @@ impl IntoResponse for HttpError {
         match self {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            }
+            HttpError::RangeNotSatisfiable { length } => {
+                // Digits and punctuation are always a valid value.
+                if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
+                    headers.insert(CONTENT_RANGE, value);
+                }
             }
             HttpError::Read(ReadError::Unauthorized) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -5,6 +5,7 @@
 //! | `router` | every route, in one table, and the layers around them |
 //! | `server`, `timed_stream` | connections: accepting, limits, graceful shutdown |
 //! | `read` | the read endpoint |
+//! | `content_encoding`, `range` | which coding of a body, and which part of it |
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
 //! | `health` | `/healthz` and `/readyz` |
 //! | `error` | every error answer: its status and its text |
@@ -13,11 +14,13 @@
 
 mod access_log;
 mod auth;
+pub mod content_encoding;
 pub mod error;
 mod health;
 mod panics;
 pub mod params;
 pub mod path;
+pub mod range;
 pub mod read;
 pub mod router;
 pub mod server;

@@ -13,25 +13,30 @@ use axum::{
     extract::{Request, State},
     http::{
         HeaderMap, HeaderName, HeaderValue, Method, Uri,
-        header::{CONTENT_DISPOSITION, CONTENT_TYPE},
+        header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE, ETAG, VARY},
     },
     response::{IntoResponse, Response},
 };
-use futures::{StreamExt, future, stream};
+use futures::{
+    StreamExt, future,
+    stream::{self, BoxStream},
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     auth::authorization,
+    content_encoding::ContentCoding,
     error::{HttpError, log_read_error},
     params::{self, UnknownParameter, unknown_parameters_header},
     path,
+    range::{self, ByteRange},
 };
 use crate::{
     model::{
         request::{Format, ReadRequest},
         version::VersionNumber,
     },
-    service::{Admitted, Answer, AnswerBody, App, ReadError, ReadTarget},
+    service::{Admitted, Answer, AnswerBody, App, Identity, ReadError, ReadTarget},
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -75,8 +80,25 @@ async fn answer(app: &App, parsed: ParsedRead, headers: &HeaderMap) -> Result<Re
     let lookup = app.look_up(&parsed.target).await?;
     let admitted = lookup.admit(authorization(headers), parsed.request.alt)?;
     let request = Arc::new(parsed.request);
-    let answer = app.answer(&admitted, request.clone()).await?;
-    respond(answer, &admitted, file_format(&request)).await
+    let file = file_format(&request);
+    let coding = coding(headers, file);
+    let etag = Identity::of(&admitted, &request).and_then(|identity| etag(&identity, coding.etag_suffix()));
+    let range = etag.as_ref().and_then(|etag| ByteRange::requested(headers, etag));
+    let answer = app.answer(&admitted, request.clone(), coding).await?;
+    let mut response = respond(answer, &admitted, file, range).await?;
+    if let Some(etag) = etag {
+        response.headers_mut().insert(ETAG, etag);
+    }
+    Ok(response)
+}
+
+fn etag(identity: &Identity, suffix: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("\"{}{suffix}\"", identity.short())).ok()
+}
+
+/// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.
+fn coding(headers: &HeaderMap, file: Option<Format>) -> ContentCoding {
+    if file == Some(Format::Parquet) { ContentCoding::Identity } else { ContentCoding::negotiate(headers) }
 }
 
 /// The checks that need nothing but the request itself: the method, the path, the parameters, in this order.
@@ -96,31 +118,27 @@ fn file_format(request: &ReadRequest) -> Option<Format> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
-/// An answer as a response, offered as a file if `file` is a format.
-///
-/// Waits for the first bytes of a streamed body, so that a file that cannot be read at all is still an error with a
-/// status. A failure after them is logged and ends the body with an error, on which the HTTP implementation cuts the
-/// connection: a cut body never looks whole.
-async fn respond(answer: Answer, served: &Admitted, file: Option<Format>) -> Result<Response, HttpError> {
-    let body = match answer.body {
-        AnswerBody::Whole(bytes) => Body::from(bytes),
-        AnswerBody::Stream(mut chunks) => match first_bytes(&mut chunks).await {
-            None => Body::empty(),
-            Some(Err(error)) => return Err(HttpError::Read(error)),
-            Some(Ok(first)) => {
-                let rest = chunks.inspect(|chunk| {
-                    if let Err(error) = chunk {
-                        log_read_error(error);
-                    }
-                });
-                Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest))
-            }
-        },
+/// An answer as a response, offered as a file if `file` is a format, with the bytes of `range` alone if the body has them.
+async fn respond(
+    answer: Answer,
+    served: &Admitted,
+    file: Option<Format>,
+    range: Option<ByteRange>,
+) -> Result<Response, HttpError> {
+    let mut response = match answer.body {
+        AnswerBody::Whole(bytes) => Response::new(Body::from(bytes)),
+        AnswerBody::Stream(chunks) => Response::new(streamed(chunks).await?),
+        AnswerBody::Export(export) => range::respond(export, range).await?,
     };
     let disposition =
         file.and_then(|format| content_disposition(&served.name_slug, served.version, served.alt, format));
-    let mut response = Response::new(body);
     let headers = response.headers_mut();
+    if answer.coding != ContentCoding::Identity {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(answer.coding.name()));
+    }
+    if file != Some(Format::Parquet) {
+        headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+    }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     headers.insert(X_DATASET_ID, HeaderValue::from(served.dataset_id.get()));
     headers.insert(X_DATASET_ALT, HeaderValue::from_static(if served.alt { "true" } else { "false" }));
@@ -149,6 +167,26 @@ fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, forma
         value.extend(utf8_percent_encode(&file_name, ESCAPED));
     }
     HeaderValue::from_bytes(value.as_bytes()).ok()
+}
+
+/// The body of an answer that is streamed.
+///
+/// Waits for its first bytes, so that a file that cannot be read at all is still an error with a status. A failure after
+/// them is logged and ends the body with an error, on which the HTTP implementation cuts the connection: a cut body never
+/// looks whole.
+pub(super) async fn streamed(mut chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
+    Ok(match first_bytes(&mut chunks).await {
+        None => Body::empty(),
+        Some(Err(error)) => return Err(HttpError::Read(error)),
+        Some(Ok(first)) => {
+            let rest = chunks.inspect(|chunk| {
+                if let Err(error) = chunk {
+                    log_read_error(error);
+                }
+            });
+            Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest))
+        }
+    })
 }
 
 /// The first chunk that holds anything.
@@ -201,8 +239,9 @@ mod tests {
                 content_hash: String::new(),
             },
         };
-        let answer = Answer { total: 250, content_type: file.unwrap_or(Format::Json).content_type(), body };
-        respond(answer, &served, file).await
+        let content_type = file.unwrap_or(Format::Json).content_type();
+        let answer = Answer { total: 250, content_type, coding: ContentCoding::Identity, body };
+        respond(answer, &served, file, None).await
     }
 
     /// The chunks of the body, up to its first error.
@@ -220,8 +259,9 @@ mod tests {
         let mut headers: Vec<_> =
             response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         headers.sort_unstable();
-        let expected: [(&str, &[u8]); 5] = [
+        let expected: [(&str, &[u8]); 6] = [
             ("content-type", b"application/json"),
+            ("vary", b"accept-encoding"),
             ("x-dataset-alt", b"true"),
             ("x-dataset-id", b"7"),
             ("x-dataset-version", b"v12"),

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::exports::Exports;
+use super::responses::Responses;
 use super::scratch::Scratch;
 use crate::catalog::{Catalog, CatalogError};
 use crate::config::Config;
@@ -23,6 +25,8 @@ struct Parts {
     catalog: Catalog,
     store: Store,
     cache: PartCache,
+    responses: Responses,
+    exports: Exports,
     engine: Engine,
     scratch: Scratch,
 }
@@ -89,7 +93,12 @@ impl App {
             spill_bytes: config.query.spill_bytes,
         })?;
         let cache = PartCache::new(config.cache.memory_bytes);
-        Ok(App { parts: Arc::new(Parts { config: config.clone(), catalog, store, cache, engine, scratch }) })
+        let responses = Responses::new(config.cache.response_bytes);
+        let exports = directory.join("exports");
+        let exports = Exports::open(&exports, config.cache.export_bytes)
+            .map_err(|source| OpenError::Directory { path: exports, source })?;
+        let config = config.clone();
+        Ok(App { parts: Arc::new(Parts { config, catalog, store, cache, responses, exports, engine, scratch }) })
     }
 
     /// The configuration that it was opened with.
@@ -117,6 +126,14 @@ impl App {
 
     pub(super) fn cache(&self) -> &PartCache {
         &self.parts.cache
+    }
+
+    pub(super) fn responses(&self) -> &Responses {
+        &self.parts.responses
+    }
+
+    pub(super) fn exports(&self) -> &Exports {
+        &self.parts.exports
     }
 
     pub(super) fn engine(&self) -> &Engine {
