@@ -2,6 +2,7 @@
 
 mod catalog;
 mod cli;
+mod compression;
 mod config;
 mod document;
 mod encode;
@@ -12,9 +13,11 @@ mod params;
 mod pipeline;
 mod postgres;
 mod query;
+mod ranges;
 mod read;
 mod refresh;
 mod storage;
 mod support;
 mod tools;
 mod twin;
+mod urls;
