@@ -10,25 +10,24 @@
 //!    left, the file is given up, and readers go on with an answer of their own, after what they have read of it.
 //! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again.
 //!
-//! Each process has a directory of its own below `exports/` in the data directory, with a lock that it holds; what
-//! processes that have ended left behind is removed by the next one that starts. So nothing is taken over, and nothing
-//! shared.
+//! Each process has a directory of its own below `exports/` in the data directory ([`super::scratch`]): nothing is shared,
+//! and nothing taken over from one that has ended.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 
+use super::scratch::Scratch;
 use super::{Identity, ReadError};
 use crate::query::Engine;
 
@@ -52,7 +51,7 @@ struct Shared {
     capacity_bytes: u64,
     linger: Duration,
     /// Last, so that the files go before it does.
-    directory: OwnDirectory,
+    directory: Scratch,
 }
 
 #[derive(Default)]
@@ -132,13 +131,13 @@ impl Exports {
     /// An empty cache of at most `capacity_bytes`, in a directory of its own below `root`.
     ///
     /// # Errors
-    /// When the directory cannot be made or locked.
+    /// When the directory cannot be made.
     pub fn open(root: &Path, capacity_bytes: u64) -> io::Result<Exports> {
         Exports::lingering(root, capacity_bytes, LINGER)
     }
 
     fn lingering(root: &Path, capacity_bytes: u64, linger: Duration) -> io::Result<Exports> {
-        let directory = OwnDirectory::open(root)?;
+        let directory = Scratch::create(root)?;
         Ok(Exports { shared: Arc::new(Shared { index: Mutex::default(), capacity_bytes, linger, directory }) })
     }
 
@@ -541,62 +540,11 @@ fn unreadable(error: io::Error) -> ReadError {
     ReadError::Unreadable(Arc::new(error))
 }
 
-/// A directory that no other process touches while this one runs, and that goes with it.
-struct OwnDirectory {
-    directory: TempDir,
-    /// Held as long as the directory is used. The system lets it go when the process ends, however it does.
-    _lock: File,
-}
-
-impl OwnDirectory {
-    fn open(root: &Path) -> io::Result<OwnDirectory> {
-        fs::create_dir_all(root)?;
-        // Held by whoever is starting, so that no directory is taken for one left behind before it has its lock.
-        let starting = File::create(root.join("lock"))?;
-        starting.lock()?;
-        for entry in fs::read_dir(root)? {
-            let path = entry?.path();
-            if path.is_dir() && !is_locked(&path)? {
-                fs::remove_dir_all(&path).or_else(only_if_there)?;
-            }
-        }
-        let directory = tempfile::Builder::new().prefix("of-").tempdir_in(root)?;
-        let lock = File::create(lock_of(directory.path()))?;
-        lock.lock()?;
-        Ok(OwnDirectory { directory, _lock: lock })
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-}
-
-fn lock_of(directory: &Path) -> PathBuf {
-    directory.join("lock")
-}
-
-fn is_locked(directory: &Path) -> io::Result<bool> {
-    let lock = match File::open(lock_of(directory)) {
-        Ok(lock) => lock,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    match lock.try_lock() {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// A process that ends removes its directory meanwhile.
-fn only_if_there(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use tempfile::TempDir;
     use tokio::sync::mpsc;
 
     use super::*;
@@ -622,6 +570,7 @@ mod tests {
             memory_bytes: 1 << 24,
             timeout: HOUR,
             spill_directory: root.path().join("tmp"),
+            spill_bytes: 1 << 24,
         };
         std::fs::create_dir(&options.spill_directory).expect("created");
         let engine = Engine::try_new(&options).expect("an engine");
@@ -662,10 +611,7 @@ mod tests {
         fn files(&self) -> Vec<u64> {
             let entries = std::fs::read_dir(self.exports.shared.directory.path()).expect("a directory");
             let files = entries.map(|entry| entry.expect("an entry"));
-            let mut sizes: Vec<u64> = files
-                .filter(|file| file.file_name() != "lock")
-                .map(|file| file.metadata().map_or(0, |data| data.len()))
-                .collect();
+            let mut sizes: Vec<u64> = files.map(|file| file.metadata().map_or(0, |data| data.len())).collect();
             sizes.sort_unstable();
             sizes
         }
@@ -928,9 +874,9 @@ mod tests {
         let root = setup.root.path().join("exports");
         let (make, _) = chunks(&[b"bytes"]);
         setup.read(1, &make).await.expect("kept");
-        let dead = root.join("of-the-dead");
+        let dead = root.join("process-dead");
         std::fs::create_dir(&dead).expect("created");
-        std::fs::write(dead.join("lock"), "").expect("written");
+        std::fs::write(root.join("process-dead.lock"), "").expect("written");
         std::fs::write(dead.join("1.part"), "half").expect("written");
 
         let other = Exports::open(&root, 100).expect("a second one");
