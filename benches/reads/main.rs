@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::Parser;
 use futures::StreamExt;
+use strata::encode::ContentCoding;
 use strata::http::params;
 use strata::model::ids::DatasetId;
 use strata::model::request::ReadRequest;
@@ -383,7 +384,7 @@ impl Bench {
 async fn read(app: &App, target: &ReadTarget, request: ReadRequest) -> Answer {
     let lookup = app.look_up(target).await.expect("the catalog answers");
     let admitted = lookup.admit(Authorization::None, request.alt).expect("a public dataset");
-    app.answer(&admitted, Arc::new(request)).await.expect("an answer")
+    app.answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer")
 }
 
 /// A request's parameters, as the read endpoint parses them.
@@ -393,20 +394,20 @@ fn parsed(request: &Request) -> ReadRequest {
 
 /// Takes a body to its end; its bytes.
 async fn drain(body: AnswerBody, mut each: impl FnMut(Bytes)) -> u64 {
-    match body {
+    let mut chunks = match body {
         AnswerBody::Whole(bytes) => {
             let length = bytes.len() as u64;
             each(bytes);
-            length
+            return length;
         }
-        AnswerBody::Stream(mut chunks) => {
-            let mut length = 0;
-            while let Some(chunk) = chunks.next().await {
-                let chunk = chunk.expect("the rest of the body");
-                length += chunk.len() as u64;
-                each(chunk);
-            }
-            length
-        }
+        AnswerBody::Stream(chunks) => chunks,
+        AnswerBody::Export(export) => export.whole(),
+    };
+    let mut length = 0;
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.expect("the rest of the body");
+        length += chunk.len() as u64;
+        each(chunk);
     }
+    length
 }

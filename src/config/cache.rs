@@ -1,11 +1,16 @@
-//! `[cache]`: what is kept in memory between requests.
+//! `[cache]`: what is kept between requests, in memory and on disk.
 
 use super::option::section;
 
 section! {
-    /// What is kept in memory between requests.
+    /// What is kept between requests, in memory and on disk.
     Cache in "cache" {
         /// Bytes of memory for decoded parts of version files; 0 keeps nothing.
         memory_bytes: u64 = 1 << 30;
+        /// Bytes of memory for small compressed answers; 0 keeps none.
+        response_bytes: u64 = 64 << 20;
+        /// Bytes of disk in the data directory for Parquet exports, which are served in parts from there; 0 keeps
+        /// none.
+        export_bytes: u64 = 4 << 30;
     }
 }

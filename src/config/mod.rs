@@ -57,7 +57,7 @@ pub struct Config {
     pub store: Store,
     /// What the service accepts.
     pub limits: Limits,
-    /// What is kept in memory between requests.
+    /// What is kept between requests, in memory and on disk.
     pub cache: Cache,
     /// What one process, and one request, may take.
     pub query: Query,

@@ -11,6 +11,7 @@
 //! Entities are canonical documents, not flattened; the columns of a table come from a [`ColumnsBuilder`].
 
 mod columns;
+mod compress;
 mod count;
 mod delimited;
 mod error;
@@ -26,6 +27,7 @@ mod xml;
 mod xml_names;
 
 pub use columns::{Columns, ColumnsBuilder, TooManyColumns};
+pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 pub use count::count;
 pub use error::EncodeError;
 pub use parquet::{BatchBuilder, ParquetStream};

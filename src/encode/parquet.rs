@@ -36,6 +36,9 @@ const COLUMN_BYTES: usize = 8 << 10;
 /// Text that goes to the writer at once: it looks at sizes between writes, not within.
 const WRITE_BYTES: usize = 8 << 20;
 
+/// Bytes of the file that are worth handing out before its end.
+const LEAST_READY_BYTES: usize = 64 << 10;
+
 /// Lays the cells of the entities of one part out in columns.
 #[derive(Debug)]
 pub struct BatchBuilder {
@@ -166,7 +169,8 @@ impl ParquetStream {
     /// [`EncodeError::Parquet`]; the file is of no use then.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<Bytes, EncodeError> {
         self.write_rows(batch)?;
-        self.ready()
+        // The file's first bytes alone would be an answer's first chunk, as if there were something to read.
+        if self.writer.inner().len() < LEAST_READY_BYTES { Ok(Bytes::new()) } else { self.ready() }
     }
 
     /// The rest of the file.

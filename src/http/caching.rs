@@ -58,16 +58,24 @@ impl<'a> Iterator for Tags<'a> {
     }
 }
 
-/// Says how a 200 or a 304 may be kept. Without a tag it is another one each time.
-pub(super) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool) {
+/// Says how a 200 or a 304 may be kept. Without a tag it is another one each time; `coded` says that `Accept-Encoding`
+/// decides on its content coding.
+pub(super) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
     let control = match (&etag, private) {
         (None, _) => "no-store",
         (Some(_), true) => "private, no-cache",
         (Some(_), false) => "public, no-cache",
     };
-    let vary = if private { "Accept-Encoding, Authorization" } else { "Accept-Encoding" };
+    let vary = match (coded, private) {
+        (true, true) => Some("Accept-Encoding, Authorization"),
+        (true, false) => Some("Accept-Encoding"),
+        (false, true) => Some("Authorization"),
+        (false, false) => None,
+    };
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
-    headers.insert(VARY, HeaderValue::from_static(vary));
+    if let Some(vary) = vary {
+        headers.insert(VARY, HeaderValue::from_static(vary));
+    }
     if let Some(etag) = etag {
         headers.insert(ETAG, etag);
     }

@@ -8,7 +8,7 @@ use std::{error::Error, fmt};
 use axum::{
     http::{
         HeaderValue, StatusCode,
-        header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
+        header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
     },
     response::{IntoResponse, Response},
 };
@@ -34,6 +34,11 @@ pub enum HttpError {
     RateLimited {
         /// How long it has to wait.
         retry_after_s: u64,
+    },
+    /// The body has none of the bytes that the header `Range` asks for.
+    RangeNotSatisfiable {
+        /// The body's length in bytes.
+        length: u64,
     },
     /// The service could not answer the read.
     Read(ReadError),
@@ -91,6 +96,13 @@ impl HttpError {
                 StatusCode::TOO_MANY_REQUESTS,
                 format!("Too many requests; the next one is answered in {retry_after_s} s."),
             ),
+            HttpError::RangeNotSatisfiable { length } => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                format!(
+                    "The header Range asks for bytes beyond the body's {length}; valid: bytes=0-{}.",
+                    length.saturating_sub(1)
+                ),
+            ),
             HttpError::Read(error) => public_read_error(error),
             HttpError::NotReady(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The service is not ready to serve requests.".into())
@@ -109,7 +121,8 @@ impl HttpError {
             | HttpError::MethodNotAllowed { .. }
             | HttpError::Path(_)
             | HttpError::Parameter(_)
-            | HttpError::RateLimited { .. } => {}
+            | HttpError::RateLimited { .. }
+            | HttpError::RangeNotSatisfiable { .. } => {}
             HttpError::Read(error) => log_read_error(error),
             HttpError::NotReady(cause) => tracing::warn!(cause = %Causes(&**cause), "not ready"),
             HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
@@ -132,6 +145,12 @@ impl IntoResponse for HttpError {
             }
             HttpError::RateLimited { retry_after_s } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            HttpError::RangeNotSatisfiable { length } => {
+                // Digits and punctuation are always a valid value.
+                if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
+                    headers.insert(CONTENT_RANGE, value);
+                }
             }
             HttpError::Read(ReadError::Unauthorized) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -5,6 +5,7 @@
 //! | `router` | every route, in one table, and the layers around them |
 //! | `server`, `timed_stream` | connections: accepting, limits, graceful shutdown |
 //! | `read` | the read endpoint |
+//! | `content_encoding`, `range` | which coding of a body, and which part of it |
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
 //! | `client`, `rate` | whose request it is, and where it stands with its requests |
 //! | `caching`, `cors` | what caches may keep of an answer, and which origins may read it |
@@ -18,6 +19,7 @@ mod access_log;
 mod auth;
 mod caching;
 mod client;
+pub mod content_encoding;
 mod cors;
 pub mod error;
 mod health;
@@ -25,6 +27,7 @@ pub mod openapi;
 mod panics;
 pub mod params;
 pub mod path;
+pub mod range;
 mod rate;
 pub mod read;
 pub mod router;

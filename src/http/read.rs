@@ -17,22 +17,28 @@ use axum::{
     extract::{ConnectInfo, Request, State},
     http::{
         HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
-        header::{CONTENT_DISPOSITION, CONTENT_TYPE},
+        header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE},
         request::Parts,
     },
     response::{IntoResponse, Response},
 };
-use futures::{StreamExt, future, stream};
+use futures::{
+    StreamExt, future,
+    stream::{self, BoxStream},
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     auth::authorization,
     caching,
     client::client,
+    content_encoding::ContentCoding,
     cors,
     error::{HttpError, log_read_error},
     params::{self, UnknownParameter, unknown_parameters_header},
-    path, rate,
+    path,
+    range::{self, ByteRange},
+    rate,
 };
 use crate::{
     model::{
@@ -76,9 +82,6 @@ struct Told {
     private: bool,
 }
 
-/// What tells the answers in different content codings apart: there is one.
-const CODING: &str = "";
-
 /// The handler, for every method and every path under `/api`.
 ///
 /// Answers to requests that could be parsed name their unknown parameters, whatever their status.
@@ -113,12 +116,18 @@ async fn answer(app: &App, head: &Parts, told: &mut Told) -> Result<Response, Ht
     let admitted = lookup.admit(authorization, parsed.request.alt)?;
 
     let request = Arc::new(parsed.request);
-    let etag = Identity::of(&admitted, &request).and_then(|identity| caching::etag(&identity, CODING));
+    let file = file_format(&request);
+    let coding = coding(&head.headers, file);
+    let etag = Identity::of(&admitted, &request).and_then(|identity| caching::etag(&identity, coding.etag_suffix()));
     let mut response = match &etag {
         Some(etag) if caching::is_held(&head.headers, etag) => not_modified(&admitted),
-        _ => respond(app.answer(&admitted, request.clone()).await?, &admitted, file_format(&request)).await?,
+        _ => {
+            let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
+            let answer = app.answer(&admitted, request.clone(), coding).await?;
+            respond(answer, &admitted, file, range).await?
+        }
     };
-    caching::describe(response.headers_mut(), etag, admitted.private);
+    caching::describe(response.headers_mut(), etag, admitted.private, file != Some(Format::Parquet));
     Ok(response)
 }
 
@@ -157,6 +166,11 @@ async fn count(app: &App, client: Client, bucket: Bucket, told: &mut Told) -> Re
     }
 }
 
+/// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.
+fn coding(headers: &HeaderMap, file: Option<Format>) -> ContentCoding {
+    if file == Some(Format::Parquet) { ContentCoding::Identity } else { ContentCoding::negotiate(headers) }
+}
+
 /// The checks that need nothing but the request itself: the method, the path, the parameters, in this order.
 pub fn parse(method: &Method, uri: &Uri) -> Result<ParsedRead, HttpError> {
     if method != Method::GET {
@@ -174,31 +188,24 @@ fn file_format(request: &ReadRequest) -> Option<Format> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
-/// An answer as a response, offered as a file if `file` is a format.
-///
-/// Waits for the first bytes of a streamed body, so that a file that cannot be read at all is still an error with a
-/// status. A failure after them is logged and ends the body with an error, on which the HTTP implementation cuts the
-/// connection: a cut body never looks whole.
-async fn respond(answer: Answer, served: &Admitted, file: Option<Format>) -> Result<Response, HttpError> {
-    let body = match answer.body {
-        AnswerBody::Whole(bytes) => Body::from(bytes),
-        AnswerBody::Stream(mut chunks) => match first_bytes(&mut chunks).await {
-            None => Body::empty(),
-            Some(Err(error)) => return Err(HttpError::Read(error)),
-            Some(Ok(first)) => {
-                let rest = chunks.inspect(|chunk| {
-                    if let Err(error) = chunk {
-                        log_read_error(error);
-                    }
-                });
-                Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest))
-            }
-        },
+/// An answer as a response, offered as a file if `file` is a format, with the bytes of `range` alone if the body has them.
+async fn respond(
+    answer: Answer,
+    served: &Admitted,
+    file: Option<Format>,
+    range: Option<ByteRange>,
+) -> Result<Response, HttpError> {
+    let mut response = match answer.body {
+        AnswerBody::Whole(bytes) => Response::new(Body::from(bytes)),
+        AnswerBody::Stream(chunks) => Response::new(streamed(chunks).await?),
+        AnswerBody::Export(export) => range::respond(export, range).await?,
     };
     let disposition =
         file.and_then(|format| content_disposition(&served.name_slug, served.version, served.alt, format));
-    let mut response = Response::new(body);
     let headers = response.headers_mut();
+    if answer.coding != ContentCoding::Identity {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(answer.coding.name()));
+    }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     headers.insert(X_TOTAL_COUNT, HeaderValue::from(answer.total));
     describe(headers, served);
@@ -240,6 +247,26 @@ fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, forma
         value.extend(utf8_percent_encode(&file_name, ESCAPED));
     }
     HeaderValue::from_bytes(value.as_bytes()).ok()
+}
+
+/// The body of an answer that is streamed.
+///
+/// Waits for its first bytes, so that a file that cannot be read at all is still an error with a status. A failure after
+/// them is logged and ends the body with an error, on which the HTTP implementation cuts the connection: a cut body never
+/// looks whole.
+pub(super) async fn streamed(mut chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
+    Ok(match first_bytes(&mut chunks).await {
+        None => Body::empty(),
+        Some(Err(error)) => return Err(HttpError::Read(error)),
+        Some(Ok(first)) => {
+            let rest = chunks.inspect(|chunk| {
+                if let Err(error) = chunk {
+                    log_read_error(error);
+                }
+            });
+            Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest))
+        }
+    })
 }
 
 /// The first chunk that holds anything.
@@ -292,8 +319,9 @@ mod tests {
                 content_hash: String::new(),
             },
         };
-        let answer = Answer { total: 250, content_type: file.unwrap_or(Format::Json).content_type(), body };
-        respond(answer, &served, file).await
+        let content_type = file.unwrap_or(Format::Json).content_type();
+        let answer = Answer { total: 250, content_type, coding: ContentCoding::Identity, body };
+        respond(answer, &served, file, None).await
     }
 
     /// The chunks of the body, up to its first error.

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::exports::Exports;
 use super::lookups::Lookups;
 use super::rate::{RateLimiter, RateLimits, SystemClock};
 use super::rate_memory::{MemoryRateLimiter, RateCapacity};
+use super::responses::Responses;
 use super::scratch::Scratch;
 use crate::catalog::{Catalog, CatalogError};
 use crate::config::Config;
@@ -26,6 +28,8 @@ struct Parts {
     catalog: Catalog,
     store: Store,
     cache: PartCache,
+    responses: Responses,
+    exports: Exports,
     engine: Engine,
     scratch: Scratch,
     lookups: Lookups,
@@ -104,8 +108,12 @@ impl App {
             spill_bytes: config.query.spill_bytes,
         })?;
         let cache = PartCache::new(config.cache.memory_bytes);
+        let responses = Responses::new(config.cache.response_bytes);
+        let exports = directory.join("exports");
+        let exports = Exports::open(&exports, config.cache.export_bytes)
+            .map_err(|source| OpenError::Directory { path: exports, source })?;
         let (config, lookups) = (config.clone(), Lookups::new());
-        let parts = Parts { config, catalog, store, cache, engine, scratch, lookups, rate_limiter };
+        let parts = Parts { config, catalog, store, cache, responses, exports, engine, scratch, lookups, rate_limiter };
         Ok(App { parts: Arc::new(parts) })
     }
 
@@ -149,6 +157,14 @@ impl App {
 
     pub(super) fn cache(&self) -> &PartCache {
         &self.parts.cache
+    }
+
+    pub(super) fn responses(&self) -> &Responses {
+        &self.parts.responses
+    }
+
+    pub(super) fn exports(&self) -> &Exports {
+        &self.parts.exports
     }
 
     pub(super) fn engine(&self) -> &Engine {

@@ -177,7 +177,7 @@ const PARQUET_CHUNKS: usize = 2;
 
 /// An answer in Parquet: batches are built several at once, and written by one task in order.
 fn parquet(engine: &Engine, source: Arc<Source>, columns: Arc<Columns>) -> Result<AnswerBody, ReadError> {
-    let failed = |error: EncodeError| ReadError::Unreadable(Box::new(error));
+    let failed = |error: EncodeError| ReadError::Unreadable(Arc::new(error));
     let mut writer = ParquetStream::try_new(&columns).map_err(failed)?;
     let units = source.documents.units();
     let mut batches = in_order(engine, units, move |unit| {
@@ -188,31 +188,40 @@ fn parquet(engine: &Engine, source: Arc<Source>, columns: Arc<Columns>) -> Resul
             batch.finish().map_err(failed)
         }
     });
-    let (chunks, received) = mpsc::channel::<Result<Bytes, ReadError>>(PARQUET_CHUNKS);
-    let writing = engine.spawn(async move {
-        let sending = chunks.clone();
-        let work = async move {
-            while let Some(batch) = batches.try_next().await? {
-                let bytes = writer.write(&batch).map_err(failed)?;
-                // The reader is gone: so is the reason to write.
-                if !bytes.is_empty() && sending.send(Ok(bytes)).await.is_err() {
-                    return Ok(());
-                }
+    let body = sent_by_task(engine, PARQUET_CHUNKS, async move |chunks| {
+        while let Some(batch) = batches.try_next().await? {
+            let bytes = writer.write(&batch).map_err(failed)?;
+            // The reader is gone: so is the reason to write.
+            if !bytes.is_empty() && chunks.send(bytes).await.is_err() {
+                return Ok(());
             }
-            let bytes = writer.finish().map_err(failed)?;
-            // As above.
-            let _ = sending.send(Ok(bytes)).await;
-            Ok(())
-        };
-        if let Err(error) = work.await {
-            // As above.
-            let _ = chunks.send(Err(error)).await;
+        }
+        let bytes = writer.finish().map_err(failed)?;
+        // As above.
+        let _ = chunks.send(bytes).await;
+        Ok(())
+    });
+    Ok(AnswerBody::Stream(body))
+}
+
+/// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it fails
+/// or panics. The task lives no longer than the stream.
+pub(super) fn sent_by_task<W: Future<Output = Result<(), ReadError>> + Send + 'static>(
+    engine: &Engine,
+    room: usize,
+    work: impl FnOnce(mpsc::Sender<Bytes>) -> W,
+) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    let (chunks, received) = mpsc::channel(room);
+    let working = engine.spawn(work(chunks));
+    let body = stream::unfold((received, Some(working)), |(mut received, working)| async move {
+        if let Some(chunk) = received.recv().await {
+            return Some((Ok(chunk), (received, working)));
+        }
+        // Without the error, a body whose task failed would look whole.
+        match working?.await.map_err(|error| ReadError::from(QueryError::from(error))) {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) | Err(error) => Some((Err(error), (received, None))),
         }
     });
-    // The task lives as long as the stream that holds its handle.
-    let body = stream::unfold((received, writing), |(mut received, writing)| async move {
-        let chunk = received.recv().await?;
-        Some((chunk, (received, writing)))
-    });
-    Ok(AnswerBody::Stream(body.boxed()))
+    body.boxed()
 }

@@ -8,6 +8,8 @@
 //! | `rate`, `rate_memory` | how many requests a client may make |
 //! | `identity` | what an answer is the answer to |
 //! | `body` | the selected entities to the bytes of an answer |
+//! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
+//! | `exports` | Parquet exports, made once and served in parts |
 //! | `import` | a source to a new version of a dataset |
 //! | `scratch` | the directory of temporary files |
 //! | `accounts` | users and their tokens |
@@ -17,17 +19,20 @@ mod accounts;
 mod app;
 mod body;
 mod demo;
+mod exports;
 mod identity;
 mod import;
 mod lookups;
 mod rate;
 mod rate_memory;
 mod read;
+mod responses;
 mod scratch;
 
 pub use accounts::{AccountError, AddedUser};
 pub use app::{App, NotReady, OpenError};
 pub use demo::{DemoDataset, DemoError};
+pub use exports::Export;
 pub use identity::Identity;
 pub use import::{ImportError, ImportProgress, ImportRequest, Imported};
 pub use rate::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict};

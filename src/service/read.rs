@@ -9,9 +9,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use object_store::path::Path as ObjectPath;
 
+use super::exports::Export;
 use super::{App, body};
 use crate::catalog::{CatalogError, Resolved};
-use crate::encode::{self, TooManyColumns};
+use crate::encode::{self, ContentCoding, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
@@ -49,6 +50,8 @@ pub struct Answer {
     pub total: u64,
     /// `Content-Type` of the body.
     pub content_type: &'static str,
+    /// How the body is coded.
+    pub coding: ContentCoding,
     /// The body.
     pub body: AnswerBody,
 }
@@ -59,10 +62,12 @@ pub enum AnswerBody {
     Whole(Bytes),
     /// Its parts, in order. An error means that the rest cannot be had.
     Stream(BoxStream<'static, Result<Bytes, ReadError>>),
+    /// A Parquet export in the cache, of which parts can be had.
+    Export(Export),
 }
 
-/// Why there is no answer, or no rest of one.
-#[derive(Debug, thiserror::Error)]
+/// Why there is no answer, or no rest of one. Everyone who waited for the same answer gets the same error.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
     #[error("no such dataset")]
@@ -99,18 +104,18 @@ pub enum ReadError {
     },
     /// The version cannot be read.
     #[error("the version cannot be read")]
-    Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
 }
 
 impl From<CatalogError> for ReadError {
     fn from(error: CatalogError) -> ReadError {
-        ReadError::Unreadable(Box::new(error))
+        ReadError::Unreadable(Arc::new(error))
     }
 }
 
 impl From<StorageError> for ReadError {
     fn from(error: StorageError) -> ReadError {
-        ReadError::Unreadable(Box::new(error))
+        ReadError::Unreadable(Arc::new(error))
     }
 }
 
@@ -125,7 +130,7 @@ impl From<QueryError> for ReadError {
         match error {
             QueryError::Timeout { seconds } => ReadError::Timeout { seconds },
             QueryError::OutOfMemory(_) => ReadError::OutOfMemory,
-            other => ReadError::Unreadable(Box::new(other)),
+            other => ReadError::Unreadable(Arc::new(other)),
         }
     }
 }
@@ -199,23 +204,30 @@ impl App {
         Ok(Lookup { resolved, version: target.version })
     }
 
-    /// Answers a read. Dropping the future, or a streamed body, stops its work.
+    /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]). Dropping the future, or a
+    /// streamed body, stops its work.
     ///
     /// # Errors
     /// [`ReadError`] of the query and of the file.
-    pub async fn answer(&self, admitted: &Admitted, request: Arc<ReadRequest>) -> Result<Answer, ReadError> {
+    pub(super) async fn make_answer(
+        &self,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+    ) -> Result<Answer, ReadError> {
         let path = ObjectPath::from(admitted.file.path.as_str());
         let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, self.cache()).await?;
         match self.engine().select(reader.clone(), request.clone()).await? {
             Outcome::Count(count) => {
                 let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, request.pretty);
                 let content_type = Format::Json.content_type();
-                Ok(Answer { total: count, content_type, body: AnswerBody::Whole(body.into()) })
+                let body = AnswerBody::Whole(body.into());
+                Ok(Answer { total: count, content_type, coding: ContentCoding::Identity, body })
             }
             Outcome::Selection(selection) => {
                 let total = selection.len();
                 let body = body::body(self, reader, selection, &request).await?;
-                Ok(Answer { total, content_type: request.format.content_type(), body })
+                let content_type = request.format.content_type();
+                Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod cli;
+mod compression;
 mod conditional;
 mod config;
 mod document;
@@ -14,6 +15,7 @@ mod params;
 mod pipeline;
 mod postgres;
 mod query;
+mod ranges;
 mod read;
 mod read_limits;
 mod refresh;
@@ -21,3 +23,4 @@ mod storage;
 mod support;
 mod tools;
 mod twin;
+mod urls;

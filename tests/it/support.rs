@@ -65,6 +65,15 @@ impl TestService {
         TestService { router: strata::http::router(app.clone()), app, directory }
     }
 
+    /// Another process on the same data, with the configuration changed.
+    pub async fn beside(&self, change: impl FnOnce(&mut Config)) -> TestService {
+        let mut config = self.app.config().clone();
+        change(&mut config);
+        let app = App::open(&config).await.expect("the service opens");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        TestService { router: strata::http::router(app.clone()), app, directory }
+    }
+
     /// The directory of its data.
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -110,9 +119,20 @@ impl TestService {
 
     /// A request, with an `Authorization` if one is given.
     pub async fn send(&self, method: &str, uri: &str, authorization: Option<&str>) -> Answer {
+        let headers: Vec<_> = authorization.map(|value| ("authorization", value)).into_iter().collect();
+        self.send_with(method, uri, &headers).await
+    }
+
+    /// `GET` with headers.
+    pub async fn get_with(&self, uri: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send_with("GET", uri, headers).await
+    }
+
+    /// A request with headers.
+    pub async fn send_with(&self, method: &str, uri: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::builder().method(method).uri(uri);
-        if let Some(value) = authorization {
-            request = request.header("authorization", value);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         self.call(request.body(Body::empty()).expect("a request")).await
     }

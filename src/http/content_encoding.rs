@@ -1,0 +1,215 @@
+//! `Accept-Encoding`: which coding of a body the client wants most (RFC 9110, section 12.5.3).
+
+use axum::http::{HeaderMap, header::ACCEPT_ENCODING};
+
+pub use crate::encode::ContentCoding;
+
+/// The codings in the order of preference among those that a client likes equally: the cheapest to make for its size
+/// first.
+const PREFERRED: [ContentCoding; 3] = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
+
+/// A weight, in thousandths.
+type Quality = u16;
+
+impl ContentCoding {
+    /// The coding to answer with.
+    ///
+    /// That of the highest weight among those that the client names, or covers with `*`; zstd, br, gzip in this order where
+    /// weights are equal; the plain form only where it is weighted higher by name, or nothing else is wanted. Items that
+    /// break the grammar are ignored, and of two weights for one coding the first counts. Without the header, and where all
+    /// is refused, the plain form: an answer that the client can refuse itself is better than none.
+    pub fn negotiate(headers: &HeaderMap) -> ContentCoding {
+        let mut named: [Option<Quality>; ContentCoding::ALL.len()] = Default::default();
+        let mut any = None;
+        for line in headers.get_all(ACCEPT_ENCODING) {
+            // A line that is not text holds no coding that could be meant.
+            for item in line.to_str().unwrap_or_default().split(',') {
+                let Some((name, quality)) = item_of(item) else { continue };
+                let weight = match coding_of(name) {
+                    Some(coding) => &mut named[coding as usize],
+                    None if name == "*" => &mut any,
+                    None => continue,
+                };
+                weight.get_or_insert(quality);
+            }
+        }
+        // Named by nobody, the plain form is acceptable, but whatever is asked for comes before it.
+        let plain = named[ContentCoding::Identity as usize].unwrap_or(0);
+        let weighted = PREFERRED.map(|coding| (coding, named[coding as usize].or(any).unwrap_or(0)));
+        let mut best = (ContentCoding::Identity, 0);
+        for (coding, quality) in weighted {
+            if quality > best.1 {
+                best = (coding, quality);
+            }
+        }
+        if plain > best.1 { ContentCoding::Identity } else { best.0 }
+    }
+}
+
+fn coding_of(name: &str) -> Option<ContentCoding> {
+    let is = |other: &str| name.eq_ignore_ascii_case(other);
+    // The old name of gzip (RFC 9110, section 8.4.1.3).
+    if is("x-gzip") {
+        return Some(ContentCoding::Gzip);
+    }
+    ContentCoding::ALL.into_iter().find(|coding| is(coding.name()))
+}
+
+/// The name and the weight of one item of the list; `None` if it is neither a name nor one with a weight.
+fn item_of(item: &str) -> Option<(&str, Quality)> {
+    let mut parts = item.split(';').map(|part| part.trim_matches([' ', '\t']));
+    let name = parts.next().filter(|name| !name.is_empty())?;
+    let quality = match parts.next() {
+        None => 1_000,
+        Some(weight) => quality_of(weight.strip_prefix("q=").or_else(|| weight.strip_prefix("Q="))?)?,
+    };
+    parts.next().is_none().then_some((name, quality))
+}
+
+/// `0` or `1`, with up to three decimals, as thousandths.
+fn quality_of(text: &str) -> Option<Quality> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    if decimals.len() > 3 || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let thousandths = format!("{decimals:0<3}").parse::<Quality>().ok()?;
+    match whole {
+        "0" => Some(thousandths),
+        "1" if thousandths == 0 => Some(1_000),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn negotiated(lines: &[&str]) -> ContentCoding {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(ACCEPT_ENCODING, HeaderValue::from_str(line).expect("a header"));
+        }
+        ContentCoding::negotiate(&headers)
+    }
+
+    #[test]
+    fn the_coding_that_the_client_likes_most_is_taken() {
+        use ContentCoding::{Brotli, Gzip, Identity, Zstd};
+        let table: [(&[&str], ContentCoding); 45] = [
+            (&[], Identity),
+            (&[""], Identity),
+            (&["gzip"], Gzip),
+            (&["x-gzip"], Gzip),
+            (&["br"], Brotli),
+            (&["zstd"], Zstd),
+            (&["identity"], Identity),
+            (&["*"], Zstd),
+            (&["GZip"], Gzip),
+            (&["X-GZIP;Q=0.5"], Gzip),
+            // What browsers and command-line clients send.
+            (&["gzip, deflate, br, zstd"], Zstd),
+            (&["gzip, deflate, br"], Brotli),
+            (&["deflate, gzip"], Gzip),
+            (&["gzip;q=1.0, identity; q=0.5, *;q=0"], Gzip),
+            // Weights.
+            (&["gzip;q=1, br;q=0.9, zstd;q=0.8"], Gzip),
+            (&["gzip;q=0.001, br;q=0.002"], Brotli),
+            (&["gzip;q=0.5,br;q=0.50,zstd;q=0.500"], Zstd),
+            (&["zstd;q=0, gzip"], Gzip),
+            (&["zstd;q=0.0, br;q=0.000, gzip;q=0"], Identity),
+            (&["zstd;q=0, *"], Brotli),
+            (&["*;q=0.1, gzip;q=0.2"], Gzip),
+            (&["gzip;q=0.2, *;q=0.3, br;q=0"], Zstd),
+            (&["*;q=0"], Identity),
+            // The plain form.
+            (&["identity;q=0.5, gzip;q=0.4"], Identity),
+            (&["identity;q=0.5, gzip;q=0.5"], Gzip),
+            (&["identity, gzip"], Gzip),
+            (&["identity, gzip;q=0.9"], Identity),
+            (&["identity;q=0"], Identity),
+            (&["identity;q=0, gzip"], Gzip),
+            (&["identity;q=0, *;q=0"], Identity),
+            (&["identity, *;q=0"], Identity),
+            // Several lines are one list.
+            (&["gzip;q=0.5", "br;q=0.6"], Brotli),
+            (&["gzip", "zstd;q=0"], Gzip),
+            // White space and empty items.
+            (&[" gzip ; q=0.5 ,\tbr ;\tq=0.6, ,"], Brotli),
+            (&[",,gzip,,"], Gzip),
+            // What breaks the grammar is ignored.
+            (&["gzip;q=2, br;q=0.1"], Brotli),
+            (&["gzip;q=1.001, br;q=0.1"], Brotli),
+            (&["gzip;q=0.1234, br;q=0.1"], Brotli),
+            (&["gzip;q=-1, br;q=0.1"], Brotli),
+            (&["gzip;q=, br;q=0.1"], Brotli),
+            (&["gzip;q, br;q=0.1"], Brotli),
+            (&["gzip;level=9, br;q=0.1"], Brotli),
+            (&["gzip;q=1;q=1, br;q=0.1"], Brotli),
+            (&["gzip br"], Identity),
+            (&["gzip;q=0.3, gzip;q=0.9, br;q=0.5"], Brotli),
+        ];
+        for (lines, expected) in table {
+            assert_eq!(negotiated(lines), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_not_text_is_ignored() {
+        let mut headers = HeaderMap::new();
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_bytes(b"br\xff").expect("a header"));
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        assert_eq!(ContentCoding::negotiate(&headers), ContentCoding::Gzip);
+    }
+
+    /// As the RFC reads, one coding at a time.
+    fn naive(items: &[(String, Option<u16>)]) -> ContentCoding {
+        let weight = |coding: ContentCoding| {
+            let named = |names: &[&str]| {
+                let item = items.iter().find(|(name, _)| names.contains(&&*name.to_lowercase()));
+                item.map(|(_, quality)| quality.unwrap_or(1_000))
+            };
+            match coding {
+                ContentCoding::Identity => named(&["identity"]).unwrap_or(0),
+                ContentCoding::Gzip => named(&["gzip", "x-gzip"]).or(named(&["*"])).unwrap_or(0),
+                other => named(&[other.name()]).or(named(&["*"])).unwrap_or(0),
+            }
+        };
+        let mut order = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip, ContentCoding::Identity];
+        order.sort_by_key(|coding| std::cmp::Reverse(weight(*coding)));
+        if weight(order[0]) == 0 { ContentCoding::Identity } else { order[0] }
+    }
+
+    proptest! {
+        #[test]
+        fn negotiation_is_as_the_rfc_reads(
+            items in prop::collection::vec(
+                (
+                    prop::sample::select(vec![
+                        "gzip", "x-gzip", "GZIP", "br", "Br", "zstd", "ZSTD", "identity", "Identity", "*", "deflate", "x",
+                    ]),
+                    prop::option::of(prop::sample::select(vec![0_u16, 1, 10, 100, 500, 999, 1_000])),
+                ),
+                0..8,
+            ),
+            cut in 0..8_usize,
+        ) {
+            let items: Vec<(String, Option<u16>)> =
+                items.into_iter().map(|(name, quality)| (name.to_owned(), quality)).collect();
+            let written = |(name, quality): &(String, Option<u16>)| match quality {
+                None => name.clone(),
+                Some(quality) => format!("{name};q={}.{:03}", quality / 1_000, quality % 1_000),
+            };
+            let (first, second) = items.split_at(cut.min(items.len()));
+            let lines = [first, second].map(|items| items.iter().map(written).collect::<Vec<_>>().join(", "));
+            prop_assert_eq!(negotiated(&[&lines[0], &lines[1]]), naive(&items));
+        }
+
+        #[test]
+        fn nothing_that_is_sent_can_make_it_fail(line in "[ -~\t]{0,60}") {
+            negotiated(&[&line]);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! `Range` and `If-Range`: which bytes of a body the client wants (RFC 9110, sections 13.1.5 and 14.2).
+//!
+//! One range of bytes is understood. Several at once, other units, and what breaks the grammar are answered with the whole
+//! body, as the RFC allows.
+
+use std::ops::Range;
+
+use axum::{
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, RANGE},
+    },
+    response::Response,
+};
+
+use super::{error::HttpError, read::streamed};
+use crate::service::Export;
+
+/// One range of the bytes of a body whose length is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteRange {
+    /// `first-last`, both included; without the last, up to the end.
+    From {
+        /// The first byte, from 0.
+        first: u64,
+        /// The last byte.
+        last: Option<u64>,
+    },
+    /// `-length`: so many bytes at the end.
+    Suffix {
+        /// How many.
+        length: u64,
+    },
+}
+
+impl ByteRange {
+    /// The range that a request asks for, of the representation with this strong `ETag`; `None` if it is to be answered
+    /// whole.
+    pub fn requested(headers: &HeaderMap, etag: &HeaderValue) -> Option<ByteRange> {
+        let range = parse(single(headers.get_all(RANGE).iter())?)?;
+        let conditions = headers.get_all(IF_RANGE);
+        match (conditions.iter().next(), single(conditions.iter())) {
+            (None, _) => Some(range),
+            // Byte for byte, so that no weak one is equal to a strong one, nor a date to either.
+            (Some(_), Some(condition)) => (condition.as_bytes() == etag.as_bytes()).then_some(range),
+            (Some(_), None) => None,
+        }
+    }
+
+    /// The bytes of a body of `length` bytes; `None` if it has none of them.
+    pub fn of(self, length: u64) -> Option<Range<u64>> {
+        let range = match self {
+            ByteRange::From { first, last } => first..last.map_or(length, |last| last.saturating_add(1).min(length)),
+            ByteRange::Suffix { length: wanted } => length.saturating_sub(wanted)..length,
+        };
+        (range.start < range.end).then_some(range)
+    }
+}
+
+/// An export as a response: the bytes of a range, if one is wanted and they can be had; else all of it.
+///
+/// A range waits until the export is made, since only then its length is known. Without one the body begins as soon as
+/// there are bytes, and has a `Content-Length` if all are there by then.
+pub(super) async fn respond(mut export: Export, wanted: Option<ByteRange>) -> Result<Response, HttpError> {
+    let made = match wanted {
+        Some(wanted) => export.bytes().await?.map(|length| (wanted, length)),
+        None => None,
+    };
+    let (mut response, length) = match made {
+        Some((wanted, length)) => {
+            let range = wanted.of(length).ok_or(HttpError::RangeNotSatisfiable { length })?;
+            let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+            let bytes = range.end - range.start;
+            let mut response = Response::new(streamed(export.part(range)).await?);
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            // Digits and punctuation are always a valid value.
+            if let Ok(content_range) = HeaderValue::try_from(content_range) {
+                response.headers_mut().insert(CONTENT_RANGE, content_range);
+            }
+            (response, Some(bytes))
+        }
+        None => {
+            let length = export.known_bytes();
+            (Response::new(streamed(export.whole()).await?), length)
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Ok(response)
+}
+
+/// The one value of a header that must not be given twice.
+fn single<'a>(mut values: impl Iterator<Item = &'a HeaderValue>) -> Option<&'a HeaderValue> {
+    values.next().filter(|_| values.next().is_none())
+}
+
+fn parse(value: &HeaderValue) -> Option<ByteRange> {
+    let (unit, ranges) = value.to_str().ok()?.split_once('=')?;
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    // Empty items of a list do not count; a second range does.
+    let mut items = ranges.split(',').map(|item| item.trim_matches([' ', '\t'])).filter(|item| !item.is_empty());
+    let (first, last) = items.next()?.split_once('-')?;
+    if items.next().is_some() {
+        return None;
+    }
+    match (first, last) {
+        ("", length) => Some(ByteRange::Suffix { length: position(length)? }),
+        (first, "") => Some(ByteRange::From { first: position(first)?, last: None }),
+        (first, last) => {
+            let (first, last) = (position(first)?, position(last)?);
+            (first <= last).then_some(ByteRange::From { first, last: Some(last) })
+        }
+    }
+}
+
+/// Decimal digits; a number that no file is long enough for is the largest there is.
+fn position(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ETAG: HeaderValue = HeaderValue::from_static("\"abc\"");
+
+    fn requested(ranges: &[&str], conditions: &[&str]) -> Option<ByteRange> {
+        let mut headers = HeaderMap::new();
+        for range in ranges {
+            headers.append(RANGE, HeaderValue::from_str(range).expect("a header"));
+        }
+        for condition in conditions {
+            headers.append(IF_RANGE, HeaderValue::from_str(condition).expect("a header"));
+        }
+        ByteRange::requested(&headers, &ETAG)
+    }
+
+    #[test]
+    fn one_range_of_bytes_is_understood() {
+        let from = |first, last| Some(ByteRange::From { first, last });
+        let suffix = |length| Some(ByteRange::Suffix { length });
+        let table = [
+            ("bytes=0-0", from(0, Some(0))),
+            ("bytes=5-9", from(5, Some(9))),
+            ("bytes=5-", from(5, None)),
+            ("bytes=-5", suffix(5)),
+            ("bytes=-0", suffix(0)),
+            ("BYTES=5-9", from(5, Some(9))),
+            ("bytes= 5-9 ", from(5, Some(9))),
+            ("bytes=,5-9,", from(5, Some(9))),
+            ("bytes=007-0009", from(7, Some(9))),
+            ("bytes=0-99999999999999999999999999", from(0, Some(u64::MAX))),
+            ("bytes=99999999999999999999999999-", from(u64::MAX, None)),
+        ];
+        for (range, expected) in table {
+            assert_eq!(requested(&[range], &[]), expected, "{range}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_answered_whole() {
+        for range in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=,",
+            "bytes=a-b",
+            "bytes=9-5",
+            "bytes=5",
+            "bytes=+5-9",
+            "bytes=5-9-",
+            "bytes=5 - 9",
+            "bytes=0x5-9",
+            "bytes=0-1,2-3",
+            "items=0-1",
+            "0-1",
+            "bytes:0-1",
+            "bytes=--5",
+        ] {
+            assert_eq!(requested(&[range], &[]), None, "{range}");
+        }
+        assert_eq!(requested(&[], &[]), None);
+        assert_eq!(requested(&["bytes=0-1", "bytes=2-3"], &[]), None);
+    }
+
+    #[test]
+    fn a_condition_must_hold_the_very_same_etag() {
+        let range = &["bytes=0-1"];
+        assert!(requested(range, &["\"abc\""]).is_some());
+        for condition in [
+            "\"abd\"",
+            "W/\"abc\"",
+            "abc",
+            "*",
+            "",
+            "Wed, 21 Oct 2026 07:28:00 GMT",
+            "\"abc\", \"abd\"",
+            "\"abc-gzip\"",
+        ] {
+            assert_eq!(requested(range, &[condition]), None, "{condition}");
+        }
+        assert_eq!(requested(range, &["\"abc\"", "\"abc\""]), None);
+        // Without a range it means nothing.
+        assert_eq!(requested(&[], &["\"abc\""]), None);
+    }
+
+    #[test]
+    fn ranges_are_cut_to_the_body() {
+        let from = |first, last| ByteRange::From { first, last };
+        let suffix = |length| ByteRange::Suffix { length };
+        for (range, length, expected) in [
+            (from(0, Some(0)), 10, Some(0..1)),
+            (from(0, Some(9)), 10, Some(0..10)),
+            (from(0, Some(10)), 10, Some(0..10)),
+            (from(9, None), 10, Some(9..10)),
+            (from(10, None), 10, None),
+            (from(10, Some(12)), 10, None),
+            (from(0, Some(u64::MAX)), 10, Some(0..10)),
+            (from(u64::MAX, Some(u64::MAX)), 10, None),
+            (suffix(3), 10, Some(7..10)),
+            (suffix(10), 10, Some(0..10)),
+            (suffix(11), 10, Some(0..10)),
+            (suffix(0), 10, None),
+            (from(0, None), 0, None),
+            (suffix(1), 0, None),
+        ] {
+            assert_eq!(range.of(length), expected, "{range:?} of {length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_is_the_bytes_it_names(first in 0..30_u64, last in 0..30_u64, length in 0..30_u64) {
+            let named: Vec<u64> = (0..length).filter(|at| (first..=last).contains(at)).collect();
+            let range = requested(&[&format!("bytes={first}-{last}")], &[]);
+            prop_assert_eq!(range.is_some(), first <= last);
+            let found: Vec<u64> = range.and_then(|range| range.of(length)).into_iter().flatten().collect();
+            prop_assert_eq!(found, named);
+        }
+
+        #[test]
+        fn nothing_that_is_sent_can_make_it_fail(range in "[ -~]{0,40}", condition in "[ -~]{0,20}", length: u64) {
+            if let Some(found) = requested(&[&range], &[&condition]).and_then(|range| range.of(length)) {
+                prop_assert!(found.start < found.end && found.end <= length);
+            }
+        }
+    }
+}

@@ -1,0 +1,891 @@
+//! Parquet exports: each made once into a bounded cache on disk, so that parts of it can be served, and a reader that
+//! comes back for another part gets the same bytes.
+//!
+//! 1. The first request for an export starts its making, in a task of its own: it writes a file as fast as batches come,
+//!    whoever reads how fast. Later requests find the making, or what it made.
+//! 2. Readers follow the file: each reads at its own pace what is written, in chunks, and waits for more. So nothing is
+//!    buffered for a slow one, and the first byte need not wait for the last. Who wants a part waits for the end, since
+//!    only then the length is known.
+//! 3. Room is taken as the file grows. What was used least recently goes, unless it is being read. Where there is no room
+//!    left, the file is given up, and readers go on with an answer of their own, after what they have read of it.
+//! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again.
+//!
+//! Each process has a directory of its own below `exports/` in the data directory ([`super::scratch`]): nothing is shared,
+//! and nothing taken over from one that has ended.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::scratch::Scratch;
+use super::{Identity, ReadError};
+use crate::query::Engine;
+
+/// Bytes that are read for a client at once.
+const CHUNK_BYTES: u64 = 256 << 10;
+
+/// Files in the cache, however small: what a directory holds well.
+const MOST_FILES: usize = 4_096;
+
+/// How long a making goes on when nobody waits for it any more: longer than clients wait before they try again.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// The cache. Clones share everything.
+#[derive(Clone)]
+pub(super) struct Exports {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    index: Mutex<Index>,
+    capacity_bytes: u64,
+    linger: Duration,
+    /// Last, so that the files go before it does.
+    directory: Scratch,
+}
+
+#[derive(Default)]
+struct Index {
+    entries: HashMap<Identity, Entry>,
+    /// Exports that turned out not to fit, so that they are not tried again each time.
+    too_large: HashSet<Identity>,
+    /// Bytes of all files, those in the making included.
+    bytes: u64,
+    /// Counts uses, for the order of last use.
+    uses: u64,
+    /// Counts files, for their names.
+    files: u64,
+}
+
+enum Entry {
+    Making { progress: watch::Sender<Progress> },
+    Made { file: Arc<MadeFile>, used: u64 },
+}
+
+/// How far a making has come.
+#[derive(Clone)]
+enum Progress {
+    /// Nothing is known yet.
+    Started,
+    /// So many bytes can be read.
+    Writing { head: Head, bytes: u64 },
+    /// It is all there.
+    Made(Arc<MadeFile>),
+    /// It is not kept: it does not fit, or the disk failed.
+    GivenUp,
+    /// There is no such export.
+    Failed(ReadError),
+}
+
+/// What is known of an answer before its first byte, and where the file is in the making.
+#[derive(Clone)]
+struct Head {
+    total: u64,
+    partial: Arc<Path>,
+    whole: Arc<Path>,
+}
+
+/// A file of the cache. It is removed when the cache has dropped it and nobody reads it any more.
+#[derive(Debug)]
+struct MadeFile {
+    path: Arc<Path>,
+    bytes: u64,
+    total: u64,
+}
+
+impl Drop for MadeFile {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Makes an export, from the beginning: the same bytes each time.
+pub(super) type Make = Arc<dyn Fn() -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
+
+/// An export as it is made.
+pub(super) struct Content {
+    /// Entities in it.
+    pub total: u64,
+    /// Its bytes.
+    pub chunks: BoxStream<'static, Result<Bytes, ReadError>>,
+}
+
+/// An export as a caller gets it: its bytes are in the cache, or on their way there. They stay as long as this does.
+pub struct Export {
+    progress: watch::Receiver<Progress>,
+    total: u64,
+    make: Make,
+}
+
+impl Exports {
+    /// An empty cache of at most `capacity_bytes`, in a directory of its own below `root`.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn open(root: &Path, capacity_bytes: u64) -> io::Result<Exports> {
+        Exports::lingering(root, capacity_bytes, LINGER)
+    }
+
+    fn lingering(root: &Path, capacity_bytes: u64, linger: Duration) -> io::Result<Exports> {
+        let directory = Scratch::create(root)?;
+        Ok(Exports { shared: Arc::new(Shared { index: Mutex::default(), capacity_bytes, linger, directory }) })
+    }
+
+    /// The export of this identity, made by `make` on the engine's threads unless it is there or being made. Waits until
+    /// its first bytes are there. `None` if it does not fit.
+    ///
+    /// # Errors
+    /// What `make` fails with before the first byte.
+    pub async fn get(&self, engine: &Engine, identity: Identity, make: Make) -> Result<Option<Export>, ReadError> {
+        let Some(mut progress) = self.follow(engine, identity, &make) else { return Ok(None) };
+        let known = progress.wait_for(|progress| !matches!(progress, Progress::Started)).await;
+        let known = known.map_err(|_| vanished())?.clone();
+        match known {
+            Progress::Writing { head: Head { total, .. }, .. } => Ok(Some(Export { progress, total, make })),
+            Progress::Made(file) => Ok(Some(Export { progress, total: file.total, make })),
+            Progress::Started | Progress::GivenUp => Ok(None),
+            Progress::Failed(error) => Err(error),
+        }
+    }
+
+    /// The progress of an export, which is started if need be; `None` if it would not fit.
+    fn follow(&self, engine: &Engine, identity: Identity, make: &Make) -> Option<watch::Receiver<Progress>> {
+        let mut index = self.shared.index();
+        index.uses += 1;
+        let uses = index.uses;
+        match index.entries.get_mut(&identity) {
+            Some(Entry::Making { progress }) => return Some(progress.subscribe()),
+            // Somebody else may have removed the file.
+            Some(Entry::Made { file, used }) if file.path.exists() => {
+                *used = uses;
+                return Some(watch::channel(Progress::Made(file.clone())).1);
+            }
+            Some(Entry::Made { .. }) => index.forget(&identity),
+            None => {}
+        }
+        let room = self.shared.capacity_bytes > 0 && !index.too_large.contains(&identity);
+        if !room || (index.entries.len() >= MOST_FILES && !index.evict()) {
+            return None;
+        }
+        index.files += 1;
+        let name = |extension| self.shared.directory.path().join(format!("{}.{extension}", index.files)).into();
+        let (partial, whole) = (name("part"), name("parquet"));
+        let (progress, followed) = watch::channel(Progress::Started);
+        let making = Making {
+            exports: self.clone(),
+            identity,
+            partial,
+            whole,
+            progress: progress.clone(),
+            bytes: 0,
+            over: false,
+        };
+        index.entries.insert(identity, Entry::Making { progress });
+        drop(index);
+        // It ends by itself: when it is over, or abandoned.
+        drop(engine.spawn(making.run(make.clone())).detach());
+        Some(followed)
+    }
+}
+
+impl Shared {
+    fn index(&self) -> MutexGuard<'_, Index> {
+        // Nothing panics between two changes that belong together.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes room for more bytes, from what was used least recently. Whether there is that much.
+    fn reserve(&self, bytes: u64) -> bool {
+        let mut index = self.index();
+        loop {
+            match index.bytes.checked_add(bytes) {
+                Some(all) if all <= self.capacity_bytes => {
+                    index.bytes = all;
+                    return true;
+                }
+                _ => {}
+            }
+            if !index.evict() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Index {
+    /// Drops the file that was used least recently and that nobody reads. Whether there is one.
+    fn evict(&mut self) -> bool {
+        let idle = self.entries.iter().filter_map(|(identity, entry)| match entry {
+            // New readers come only through the index, which is locked.
+            Entry::Made { file, used } if Arc::strong_count(file) == 1 => Some((*used, *identity)),
+            Entry::Made { .. } | Entry::Making { .. } => None,
+        });
+        let oldest = idle.min_by_key(|(used, _)| *used);
+        if let Some((_, identity)) = oldest {
+            self.forget(&identity);
+        }
+        oldest.is_some()
+    }
+
+    /// Drops a file that was made.
+    fn forget(&mut self, identity: &Identity) {
+        if let Some(Entry::Made { file, .. }) = self.entries.remove(identity) {
+            self.bytes -= file.bytes;
+        }
+    }
+}
+
+/// A making under way. Dropped before it is over, as by a panic, it leaves nothing behind either.
+struct Making {
+    exports: Exports,
+    identity: Identity,
+    partial: Arc<Path>,
+    whole: Arc<Path>,
+    progress: watch::Sender<Progress>,
+    /// Reserved so far.
+    bytes: u64,
+    over: bool,
+}
+
+/// Why a making ends early.
+enum Stopped {
+    NoRoom,
+    Disk(io::Error),
+    Failed(ReadError),
+}
+
+impl From<ReadError> for Stopped {
+    fn from(error: ReadError) -> Stopped {
+        Stopped::Failed(error)
+    }
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Stopped {
+        Stopped::Disk(error)
+    }
+}
+
+impl Making {
+    async fn run(mut self, make: Make) {
+        let (exports, progress, identity) = (self.exports.clone(), self.progress.clone(), self.identity);
+        let written = tokio::select! {
+            written = self.write(make) => Some(written),
+            () = abandoned(&exports.shared, identity, &progress) => None,
+        };
+        let end = match written {
+            Some(Ok(total)) => return self.made(total),
+            Some(Err(Stopped::NoRoom)) => Progress::GivenUp,
+            Some(Err(Stopped::Disk(error))) => {
+                tracing::warn!(%error, directory = %self.exports.shared.directory.path().display(), "an export is not kept");
+                Progress::GivenUp
+            }
+            Some(Err(Stopped::Failed(error))) => Progress::Failed(error),
+            // Nobody is there to be told.
+            None => Progress::GivenUp,
+        };
+        self.unmade(end);
+    }
+
+    /// Writes the file, and returns the number of entities. Each chunk is shown when the next one is there: so the last
+    /// comes together with the end, and of an export of one chunk everybody knows the length.
+    async fn write(&mut self, make: Make) -> Result<u64, Stopped> {
+        let Content { total, mut chunks } = make().await?;
+        let head = Head { total, partial: self.partial.clone(), whole: self.whole.clone() };
+        let mut file = tokio::fs::File::create_new(&self.partial).await?;
+        while let Some(chunk) = chunks.try_next().await? {
+            if self.bytes > 0 {
+                self.progress.send_replace(Progress::Writing { head: head.clone(), bytes: self.bytes });
+            }
+            let bytes = chunk.len() as u64;
+            if !self.exports.shared.reserve(bytes) {
+                if self.bytes + bytes > self.exports.shared.capacity_bytes {
+                    self.remember_too_large();
+                }
+                return Err(Stopped::NoRoom);
+            }
+            self.bytes += bytes;
+            file.write_all(&chunk).await?;
+            // The writing goes on behind this type's back until then.
+            file.flush().await?;
+        }
+        tokio::fs::rename(&self.partial, &self.whole).await?;
+        Ok(total)
+    }
+
+    fn made(mut self, total: u64) {
+        self.over = true;
+        let file = Arc::new(MadeFile { path: self.whole.clone(), bytes: self.bytes, total });
+        let mut index = self.exports.shared.index();
+        index.uses += 1;
+        let used = index.uses;
+        index.entries.insert(self.identity, Entry::Made { file: file.clone(), used });
+        drop(index);
+        self.progress.send_replace(Progress::Made(file));
+    }
+
+    fn unmade(&mut self, end: Progress) {
+        self.over = true;
+        // Before the room is given to others.
+        remove(&self.partial);
+        remove(&self.whole);
+        let mut index = self.exports.shared.index();
+        index.bytes -= self.bytes;
+        let own = |progress: &watch::Sender<Progress>| progress.same_channel(&self.progress);
+        if matches!(index.entries.get(&self.identity), Some(Entry::Making { progress }) if own(progress)) {
+            index.entries.remove(&self.identity);
+        }
+        drop(index);
+        self.progress.send_replace(end);
+    }
+
+    fn remember_too_large(&self) {
+        let mut index = self.exports.shared.index();
+        // Forgetting them all now and then costs one more try each.
+        if index.too_large.len() >= MOST_FILES {
+            index.too_large.clear();
+        }
+        index.too_large.insert(self.identity);
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if !self.over {
+            self.unmade(Progress::Failed(vanished()));
+        }
+    }
+}
+
+/// Completes when nobody has followed a making for a while. From then on nobody can.
+async fn abandoned(shared: &Shared, identity: Identity, progress: &watch::Sender<Progress>) {
+    loop {
+        progress.closed().await;
+        tokio::time::sleep(shared.linger).await;
+        let mut index = shared.index();
+        // New followers come only through the index, which is locked.
+        if progress.receiver_count() == 0 {
+            index.entries.remove(&identity);
+            return;
+        }
+    }
+}
+
+impl Export {
+    /// Entities in it.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Its length in bytes, if that is known by now.
+    pub fn known_bytes(&self) -> Option<u64> {
+        match &*self.progress.borrow() {
+            Progress::Made(file) => Some(file.bytes),
+            Progress::Started | Progress::Writing { .. } | Progress::GivenUp | Progress::Failed(_) => None,
+        }
+    }
+
+    /// Waits until its length in bytes is known; `None` if it turns out not to be kept.
+    ///
+    /// # Errors
+    /// What its making fails with.
+    pub async fn bytes(&mut self) -> Result<Option<u64>, ReadError> {
+        let over = |progress: &Progress| !matches!(progress, Progress::Started | Progress::Writing { .. });
+        match &*self.progress.wait_for(over).await.map_err(|_| vanished())? {
+            Progress::Made(file) => Ok(Some(file.bytes)),
+            Progress::Failed(error) => Err(error.clone()),
+            Progress::Started | Progress::Writing { .. } | Progress::GivenUp => Ok(None),
+        }
+    }
+
+    /// All of it, at the reader's pace.
+    pub fn whole(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+        self.part(0..u64::MAX)
+    }
+
+    /// The bytes of a range, as far as there are that many, at the reader's pace.
+    pub fn part(self, range: Range<u64>) -> BoxStream<'static, Result<Bytes, ReadError>> {
+        let make = self.make.clone();
+        let reading = Reading { export: self, file: None, at: range.start, end: range.end };
+        let following = stream::try_unfold(reading, Reading::next);
+        following
+            .map_ok(move |step| match step {
+                Step::Chunk(bytes) => stream::once(async { Ok(bytes) }).boxed(),
+                Step::GivenUp { at, end } => remade(make.clone(), at, end).boxed(),
+            })
+            .try_flatten()
+            .boxed()
+    }
+}
+
+/// A reader of an export's file.
+struct Reading {
+    export: Export,
+    file: Option<tokio::fs::File>,
+    at: u64,
+    end: u64,
+}
+
+/// What a reader gets next.
+enum Step {
+    Chunk(Bytes),
+    /// The file is not kept: the rest has to be made once more.
+    GivenUp {
+        at: u64,
+        end: u64,
+    },
+}
+
+impl Reading {
+    async fn next(mut self) -> Result<Option<(Step, Reading)>, ReadError> {
+        loop {
+            if self.at >= self.end {
+                return Ok(None);
+            }
+            let progress = self.export.progress.borrow_and_update().clone();
+            let (there, paths) = match &progress {
+                Progress::Started => (0, None),
+                Progress::Writing { head, bytes } => (*bytes, Some((&head.partial, &head.whole))),
+                Progress::Made(file) => {
+                    self.end = self.end.min(file.bytes);
+                    (file.bytes, Some((&file.path, &file.path)))
+                }
+                Progress::GivenUp => {
+                    let step = Step::GivenUp { at: self.at, end: self.end };
+                    // Nothing is left to be read here.
+                    self.end = self.at;
+                    return Ok(Some((step, self)));
+                }
+                Progress::Failed(error) => return Err(error.clone()),
+            };
+            if let Some((first, second)) = paths.filter(|_| self.at < there.min(self.end)) {
+                let bytes = CHUNK_BYTES.min(there.min(self.end) - self.at);
+                let chunk = self.read(first, second, bytes).await;
+                match chunk {
+                    Ok(chunk) => {
+                        self.at += chunk.len() as u64;
+                        return Ok(Some((Step::Chunk(chunk), self)));
+                    }
+                    // Given up a moment ago, perhaps.
+                    Err(_) if matches!(progress, Progress::Writing { .. }) && self.file.is_none() => {}
+                    Err(error) => return Err(unreadable(error)),
+                }
+            }
+            if matches!(progress, Progress::Started | Progress::Writing { .. }) {
+                self.export.progress.changed().await.map_err(|_| vanished())?;
+            }
+        }
+    }
+
+    /// The next bytes of the file, which has one name or, later, the other.
+    async fn read(&mut self, first: &Path, second: &Path, bytes: u64) -> io::Result<Bytes> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let mut file = match tokio::fs::File::open(first).await {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => tokio::fs::File::open(second).await?,
+                    other => other?,
+                };
+                file.seek(io::SeekFrom::Start(self.at)).await?;
+                self.file.insert(file)
+            }
+        };
+        let mut chunk = BytesMut::with_capacity(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let read = file.take(bytes).read_buf(&mut chunk).await?;
+        if read == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file of the exports is shorter than it was"));
+        }
+        Ok(chunk.freeze())
+    }
+}
+
+/// A range of an export's bytes, made for one reader alone.
+fn remade(make: Make, start: u64, end: u64) -> impl stream::Stream<Item = Result<Bytes, ReadError>> + Send {
+    let content = async move { Ok::<_, ReadError>(make().await?.chunks) };
+    let mut at = 0;
+    stream::once(content).try_flatten().try_filter_map(move |chunk| {
+        let length = chunk.len() as u64;
+        let within = |place: u64| usize::try_from(place.clamp(at, at + length) - at).unwrap_or(chunk.len());
+        let (from, to) = (within(start), within(end));
+        at += length;
+        futures::future::ok((from < to).then(|| chunk.slice(from..to)))
+    })
+}
+
+fn remove(path: &Path) {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %path.display(), "a file of the exports stays behind");
+        }
+        _ => {}
+    }
+}
+
+/// The making ended without a word, as by a panic, which is logged where it arose.
+fn vanished() -> ReadError {
+    unreadable(io::Error::other("the making of an export was cut off"))
+}
+
+fn unreadable(error: io::Error) -> ReadError {
+    ReadError::Unreadable(Arc::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tempfile::TempDir;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::model::ids::{DatasetId, FileId};
+    use crate::model::request::ReadRequest;
+    use crate::model::version::{VersionFile, VersionNumber};
+    use crate::query::EngineOptions;
+    use crate::service::Admitted;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// A cache, what it needs, and what its exports are made from.
+    struct Setup {
+        root: TempDir,
+        engine: Engine,
+        exports: Exports,
+    }
+
+    fn setup(capacity_bytes: u64, linger: Duration) -> Setup {
+        let root = tempfile::tempdir().expect("a directory");
+        let options = EngineOptions {
+            threads: 2,
+            memory_bytes: 1 << 24,
+            timeout: HOUR,
+            spill_directory: root.path().join("tmp"),
+            spill_bytes: 1 << 24,
+        };
+        std::fs::create_dir(&options.spill_directory).expect("created");
+        let engine = Engine::try_new(&options).expect("an engine");
+        let exports = Exports::lingering(&root.path().join("exports"), capacity_bytes, linger).expect("a cache");
+        Setup { root, engine, exports }
+    }
+
+    fn identity(number: u32) -> Identity {
+        let admitted = Admitted {
+            dataset_id: DatasetId::new(1),
+            name_slug: "x".to_owned(),
+            private: false,
+            version: VersionNumber::new(1),
+            alt: false,
+            file: VersionFile {
+                id: FileId::new(1),
+                path: number.to_string(),
+                size_bytes: 0,
+                entity_count: 0,
+                content_hash: String::new(),
+            },
+        };
+        Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
+    }
+
+    impl Setup {
+        async fn get(&self, number: u32, make: &Make) -> Result<Option<Export>, ReadError> {
+            self.exports.get(&self.engine, identity(number), make.clone()).await
+        }
+
+        /// Gets an export and reads it.
+        async fn read(&self, number: u32, make: &Make) -> Option<Vec<u8>> {
+            let export = self.get(number, make).await.expect("no error")?;
+            Some(read(export.whole()).await.expect("a body"))
+        }
+
+        /// The sizes of the files in the cache's directory.
+        fn files(&self) -> Vec<u64> {
+            let entries = std::fs::read_dir(self.exports.shared.directory.path()).expect("a directory");
+            let files = entries.map(|entry| entry.expect("an entry"));
+            let mut sizes: Vec<u64> = files.map(|file| file.metadata().map_or(0, |data| data.len())).collect();
+            sizes.sort_unstable();
+            sizes
+        }
+
+        fn accounted(&self) -> (usize, u64) {
+            let index = self.exports.shared.index();
+            (index.entries.len(), index.bytes)
+        }
+
+        /// Waits until nothing is there or being made.
+        async fn is_empty(&self) {
+            while self.accounted() != (0, 0) {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(self.files(), [] as [u64; 0]);
+        }
+    }
+
+    async fn read(stream: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Vec<u8>, ReadError> {
+        stream
+            .try_fold(Vec::new(), |mut all, chunk| async move {
+                all.extend_from_slice(&chunk);
+                Ok(all)
+            })
+            .await
+    }
+
+    /// Makes these chunks, and counts how often.
+    fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {
+        let chunks: Vec<Bytes> = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk)).collect();
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = made.clone();
+        let make: Make = Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let chunks = stream::iter(chunks.clone()).map(Ok).boxed();
+            Box::pin(async move { Ok(Content { total: 7, chunks }) })
+        });
+        (make, made)
+    }
+
+    /// Makes what is sent.
+    fn sent() -> (Make, mpsc::Sender<Result<Bytes, ReadError>>) {
+        let (sender, receiver) = mpsc::channel(1);
+        let receiver = Arc::new(Mutex::new(Some(receiver)));
+        let make: Make = Arc::new(move || {
+            let receiver = receiver.lock().expect("not poisoned").take().expect("made once");
+            let chunks =
+                stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+            Box::pin(async move { Ok(Content { total: 7, chunks: chunks.boxed() }) })
+        });
+        (make, sender)
+    }
+
+    #[tokio::test]
+    async fn requests_for_the_same_export_share_one_making() {
+        let setup = setup(1_000, HOUR);
+        let (make, made) = chunks(&[b"one ", b"two ", b"three"]);
+        let all = futures::future::join_all((0..20).map(|_| setup.read(1, &make))).await;
+        assert!(all.iter().all(|read| read.as_deref() == Some(b"one two three")), "{all:?}");
+        // One of a single chunk is all there when it begins.
+        let (single, _) = chunks(&[b"alone"]);
+        let export = setup.get(2, &single).await.expect("no error").expect("an export");
+        assert_eq!((export.total(), export.known_bytes()), (7, Some(5)));
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+        assert_eq!((setup.accounted(), setup.files()), ((2, 18), vec![5, 13]));
+    }
+
+    #[tokio::test]
+    async fn a_reader_gets_what_is_written_before_the_end_and_at_its_own_pace() {
+        let setup = setup(1 << 30, HOUR);
+        let (make, sender) = sent();
+        let chunk = |byte: u8| Bytes::from(vec![byte; 600_000]);
+        let send = async {
+            sender.send(Ok(chunk(1))).await.expect("sent");
+            sender.send(Ok(chunk(2))).await.expect("sent");
+        };
+        let (export, ()) = tokio::join!(setup.get(1, &make), send);
+        let export = export.expect("no error").expect("an export");
+        assert_eq!(export.known_bytes(), None);
+        let mut body = export.whole();
+        let first = body.next().await.expect("a chunk").expect("bytes");
+        assert!(first.len() as u64 <= CHUNK_BYTES && first.iter().all(|byte| *byte == 1));
+
+        // Another is served to its end while the first one waits.
+        let mut late = setup.get(1, &make).await.expect("no error").expect("an export");
+        drop(sender);
+        assert_eq!(late.bytes().await.expect("no error"), Some(1_200_000));
+        let part = read(late.part(599_990..600_010)).await.expect("a part");
+        assert_eq!(part, [[1_u8; 10], [2; 10]].concat());
+
+        let rest = read(body).await.expect("the rest");
+        assert!([&first[..], &rest].concat() == [chunk(1), chunk(2)].concat());
+    }
+
+    #[tokio::test]
+    async fn every_part_is_that_of_the_whole() {
+        let setup = setup(1 << 30, HOUR);
+        let whole: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
+        let (make, made) = chunks(&[&whole[..10], &whole[10..700_000], &whole[700_000..]]);
+        assert!(setup.read(1, &make).await.as_deref() == Some(&whole));
+        for range in [0..1, 9..11, 0..1_000_000, 262_143..262_145, 999_999..1_000_000, 500_000..999_999] {
+            let export = setup.get(1, &make).await.expect("no error").expect("an export");
+            let part = read(export.part(range.clone())).await.expect("a part");
+            assert!(part == whole[range.start as usize..range.end as usize], "{range:?}");
+        }
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_making_that_fails_or_panics_leaves_nothing_behind_and_is_tried_again() {
+        let setup = setup(1_000, HOUR);
+        let failing: Make = Arc::new(|| Box::pin(async { Err(ReadError::OutOfMemory) }));
+        let panicking: Make = Arc::new(|| Box::pin(async { panic!("on purpose") }));
+        for make in [&failing, &panicking] {
+            let all = futures::future::join_all((0..5).map(|_| setup.get(1, make))).await;
+            assert!(all.iter().all(Result::is_err));
+            setup.is_empty().await;
+        }
+        // In the middle: who has begun to read gets the error.
+        let (make, sender) = sent();
+        let send = async {
+            for _ in 0..2 {
+                sender.send(Ok(Bytes::from_static(b"half"))).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(setup.get(1, &make), send);
+        let mut waiting = setup.get(1, &make).await.expect("no error").expect("an export");
+        sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
+        let body = read(export.expect("no error").expect("an export").whole()).await;
+        assert!(matches!(body, Err(ReadError::OutOfMemory)), "{body:?}");
+        assert!(matches!(waiting.bytes().await, Err(ReadError::OutOfMemory)));
+        drop(waiting);
+        setup.is_empty().await;
+
+        let (make, _) = chunks(&[b"all is well"]);
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"all is well"[..]));
+    }
+
+    #[tokio::test]
+    async fn a_making_that_everyone_has_left_stops_and_leaves_nothing_behind() {
+        let setup = setup(1_000, Duration::ZERO);
+        let (make, sender) = sent();
+        let send = async {
+            for _ in 0..2 {
+                sender.send(Ok(Bytes::from_static(b"half"))).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(setup.get(1, &make), send);
+        let export = export.expect("no error").expect("an export");
+        let other = setup.get(1, &make).await.expect("no error").expect("an export");
+        drop(export);
+        assert_eq!(setup.accounted(), (1, 8));
+        drop(other);
+        // Its source is dropped, too.
+        sender.closed().await;
+        setup.is_empty().await;
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_soon_finds_the_making_going_on() {
+        let setup = setup(1_000, HOUR);
+        let (make, sender) = sent();
+        // Leaves before there is anything.
+        assert!(futures::poll!(std::pin::pin!(setup.get(1, &make))).is_pending());
+        sender.send(Ok(Bytes::from_static(b"made on"))).await.expect("sent");
+        drop(sender);
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"made on"[..]));
+    }
+
+    #[tokio::test]
+    async fn what_was_used_least_recently_goes_unless_it_is_read() {
+        let setup = setup(30, HOUR);
+        let (ten, made) = chunks(&[&[7; 10]]);
+        for number in [1, 2, 3, 1] {
+            setup.read(number, &ten).await.expect("kept");
+        }
+        assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (3, (3, 30)));
+        // The second is the oldest, but is being read: the third goes.
+        let held = setup.exports.shared.index().entries.get(&identity(2)).map(|entry| match entry {
+            Entry::Made { file, .. } => file.clone(),
+            Entry::Making { .. } => panic!("it is made"),
+        });
+        setup.read(4, &ten).await.expect("kept");
+        assert_eq!((setup.files(), setup.accounted()), (vec![10; 3], (3, 30)));
+        drop(held);
+        for number in [1, 2, 4] {
+            setup.read(number, &ten).await.expect("kept");
+        }
+        assert_eq!(made.load(Ordering::SeqCst), 4);
+        setup.read(3, &ten).await.expect("kept");
+        assert_eq!(made.load(Ordering::SeqCst), 5);
+
+        // Where all are being read, there is no room, for now.
+        let mut held = Vec::new();
+        for number in [2, 3, 4] {
+            held.push(setup.get(number, &ten).await.expect("no error").expect("an export"));
+        }
+        assert!(setup.get(9, &ten).await.expect("no error").is_none());
+        drop(held);
+        assert!(setup.get(9, &ten).await.expect("no error").is_some());
+    }
+
+    #[tokio::test]
+    async fn an_export_that_does_not_fit_is_served_all_the_same() {
+        let setup = setup(10, HOUR);
+        let (make, made) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
+        // The first reader has begun when it turns out.
+        let mut export = setup.get(1, &make).await.expect("no error");
+        if let Some(export) = &mut export {
+            assert_eq!(export.bytes().await.expect("no error"), None);
+        }
+        if let Some(export) = export {
+            assert_eq!(read(export.whole()).await.expect("a body"), b"0123456789abcdef");
+        }
+        setup.is_empty().await;
+        let before = made.load(Ordering::SeqCst);
+        // It is not tried again.
+        assert!(setup.get(1, &make).await.expect("no error").is_none());
+        assert_eq!(made.load(Ordering::SeqCst), before);
+    }
+
+    #[tokio::test]
+    async fn a_reader_in_the_middle_goes_on_where_it_was_when_the_file_is_given_up() {
+        let setup = setup(10, HOUR);
+        let (once, sender) = sent();
+        let (again, _) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
+        let first = AtomicUsize::new(0);
+        let make: Make = Arc::new(move || if first.fetch_add(1, Ordering::SeqCst) == 0 { once() } else { again() });
+        let send = async {
+            for chunk in [&b"0123"[..], b"456"] {
+                sender.send(Ok(Bytes::from_static(chunk))).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(setup.get(1, &make), send);
+        let mut body = export.expect("no error").expect("an export").whole();
+        assert_eq!(body.next().await.expect("a chunk").expect("bytes"), "0123");
+        sender.send(Ok(Bytes::from_static(b"789abc"))).await.expect("sent");
+        assert_eq!(read(body).await.expect("the rest"), b"456789abcdef");
+        setup.is_empty().await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_somebody_removed_is_made_again() {
+        let setup = setup(100, HOUR);
+        let (make, made) = chunks(&[b"bytes"]);
+        setup.read(1, &make).await.expect("kept");
+        for entry in std::fs::read_dir(setup.exports.shared.directory.path()).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some() {
+                std::fs::remove_file(path).expect("removed");
+            }
+        }
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"bytes"[..]));
+        assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (2, (1, 5)));
+    }
+
+    #[tokio::test]
+    async fn processes_side_by_side_leave_each_other_alone_and_clear_what_the_dead_left() {
+        let setup = setup(100, HOUR);
+        let root = setup.root.path().join("exports");
+        let (make, _) = chunks(&[b"bytes"]);
+        setup.read(1, &make).await.expect("kept");
+        let dead = root.join("process-dead");
+        std::fs::create_dir(&dead).expect("created");
+        std::fs::write(root.join("process-dead.lock"), "").expect("written");
+        std::fs::write(dead.join("1.part"), "half").expect("written");
+
+        let other = Exports::open(&root, 100).expect("a second one");
+        assert!(!dead.exists());
+        assert_eq!(setup.files(), [5]);
+        let own = other.shared.directory.path().to_owned();
+        assert!(own.exists() && own != setup.exports.shared.directory.path());
+        drop(other);
+        assert!(!own.exists());
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"bytes"[..]));
+    }
+}

@@ -1,0 +1,404 @@
+//! Answers as they are sent.
+//!
+//! - Compressed on the engine's threads: whole ones at once, streamed ones part by part, in order, no further ahead of the
+//!   reader than a few parts.
+//! - Equal requests in flight run once, as long as the answer is small. Only errors and streams are each caller's own.
+//! - Small compressed answers are kept: making them costs more than everything else. Plain ones are not, since copying warm
+//!   documents is as cheap; but those of hardly any bytes are, for a count may have cost a whole scan.
+//! - Parquet exports come from the cache on disk ([`super::exports`]) and are never compressed: they are already.
+//!
+//! A private dataset's answers are kept as others are: nobody gets here who may not read them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use moka::future::Cache;
+
+use super::body::sent_by_task;
+use super::exports::{Content, Make};
+use super::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
+use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
+use crate::model::request::{Format, ReadRequest};
+use crate::query::{Engine, QueryError};
+
+/// Compressed parts of a body that may wait for the reader.
+const COMPRESSED_PARTS: usize = 2;
+
+/// What an answer takes in the cache besides its bytes.
+const OVERHEAD_BYTES: usize = 256;
+
+/// The cache of small answers. What was used least goes when it is full.
+#[derive(Clone)]
+pub(super) struct Responses {
+    kept: Cache<(Identity, ContentCoding), Kept, foldhash::fast::RandomState>,
+    capacity_bytes: u64,
+}
+
+/// What is known of an answer.
+#[derive(Clone)]
+enum Kept {
+    /// All of it.
+    Small(Small),
+    /// That it is streamed, so that waiting for another caller's is of no use.
+    Streamed,
+}
+
+#[derive(Clone)]
+struct Small {
+    total: u64,
+    content_type: &'static str,
+    coding: ContentCoding,
+    bytes: Bytes,
+}
+
+impl Kept {
+    fn memory_bytes(&self) -> usize {
+        OVERHEAD_BYTES
+            + match self {
+                Kept::Small(small) => small.bytes.len(),
+                Kept::Streamed => 0,
+            }
+    }
+
+    /// Whether another request is much cheaper with it than without.
+    fn pays(&self) -> bool {
+        match self {
+            Kept::Small(small) => small.coding != ContentCoding::Identity || small.bytes.len() < LEAST_COMPRESSED_BYTES,
+            Kept::Streamed => true,
+        }
+    }
+}
+
+impl From<Small> for Answer {
+    fn from(small: Small) -> Answer {
+        let Small { total, content_type, coding, bytes } = small;
+        Answer { total, content_type, coding, body: AnswerBody::Whole(bytes) }
+    }
+}
+
+impl Responses {
+    /// A cache of at most `capacity_bytes`; none keeps nothing.
+    pub fn new(capacity_bytes: u64) -> Responses {
+        let kept = Cache::builder()
+            .max_capacity(capacity_bytes)
+            .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        Responses { kept, capacity_bytes }
+    }
+
+    /// The answer of this identity in this coding, made by `make` unless it is there or being made. A caller that leaves
+    /// hands the making over to the next.
+    async fn get<M: Future<Output = Result<Answer, ReadError>> + Send>(
+        &self,
+        identity: Identity,
+        coding: ContentCoding,
+        make: impl Fn() -> M,
+    ) -> Result<Answer, ReadError> {
+        let key = (identity, coding);
+        let mut own = None;
+        let making = async {
+            let answer = make().await?;
+            Ok::<_, ReadError>(match answer.body {
+                AnswerBody::Whole(bytes) => {
+                    let Answer { total, content_type, coding, .. } = answer;
+                    Kept::Small(Small { total, content_type, coding, bytes })
+                }
+                AnswerBody::Stream(_) | AnswerBody::Export(_) => {
+                    own = Some(answer);
+                    Kept::Streamed
+                }
+            })
+        };
+        let entry = self.kept.entry_by_ref(&key).or_try_insert_with(making).await;
+        let entry = entry.map_err(|error| ReadError::clone(&error))?;
+        if entry.is_fresh() && (self.capacity_bytes == 0 || !entry.value().pays()) {
+            self.kept.invalidate(&key).await;
+        }
+        match (entry.into_value(), own) {
+            (_, Some(own)) => Ok(own),
+            (Kept::Small(small), None) => Ok(small.into()),
+            (Kept::Streamed, None) => make().await,
+        }
+    }
+}
+
+impl App {
+    /// Answers a read, compressed as `coding` says if that is worth it. Dropping the future, or a streamed body, stops
+    /// its work, unless others wait for the same.
+    ///
+    /// # Errors
+    /// [`ReadError`] of the query and of the file.
+    pub async fn answer(
+        &self,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+        coding: ContentCoding,
+    ) -> Result<Answer, ReadError> {
+        let identity = Identity::of(admitted, &request);
+        if request.format == Format::Parquet && !request.count {
+            return match identity {
+                Some(identity) => self.export(identity, admitted, request).await,
+                None => self.make_answer(admitted, request).await,
+            };
+        }
+        let request = &request;
+        let make =
+            || async move { coded(self.engine(), self.make_answer(admitted, request.clone()).await?, coding).await };
+        match identity {
+            Some(identity) => self.responses().get(identity, coding, make).await,
+            None => make().await,
+        }
+    }
+
+    /// An answer in Parquet: from the cache if it fits in there.
+    async fn export(
+        &self,
+        identity: Identity,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+    ) -> Result<Answer, ReadError> {
+        let (app, owned, wanted) = (self.clone(), admitted.clone(), request.clone());
+        let make: Make = Arc::new(move || {
+            let (app, admitted, request) = (app.clone(), owned.clone(), wanted.clone());
+            Box::pin(async move {
+                let Answer { total, body, .. } = app.make_answer(&admitted, request).await?;
+                let chunks = match body {
+                    AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
+                    AnswerBody::Stream(chunks) => chunks,
+                    AnswerBody::Export(export) => export.whole(),
+                };
+                Ok(Content { total, chunks })
+            })
+        });
+        match self.exports().get(self.engine(), identity, make).await? {
+            Some(export) => Ok(Answer {
+                total: export.total(),
+                content_type: request.format.content_type(),
+                coding: ContentCoding::Identity,
+                body: AnswerBody::Export(export),
+            }),
+            None => self.make_answer(admitted, request).await,
+        }
+    }
+}
+
+/// An answer in a coding, unless it is too small for that.
+async fn coded(engine: &Engine, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
+    if coding == ContentCoding::Identity {
+        return Ok(answer);
+    }
+    let body = match answer.body {
+        AnswerBody::Whole(bytes) if bytes.len() < LEAST_COMPRESSED_BYTES => {
+            return Ok(Answer { body: AnswerBody::Whole(bytes), ..answer });
+        }
+        AnswerBody::Whole(bytes) => {
+            let compressing = engine.spawn(async move { encode::compress(coding, &bytes) });
+            AnswerBody::Whole(compressing.await.map_err(QueryError::from)?.map_err(failed)?)
+        }
+        AnswerBody::Stream(parts) => AnswerBody::Stream(compressed(engine, parts, coding)?),
+        AnswerBody::Export(export) => return Ok(Answer { body: AnswerBody::Export(export), ..answer }),
+    };
+    Ok(Answer { coding, body, ..answer })
+}
+
+/// The parts of a body as one compressed stream, by a task of its own. An error of theirs ends it.
+fn compressed(
+    engine: &Engine,
+    mut parts: BoxStream<'static, Result<Bytes, ReadError>>,
+    coding: ContentCoding,
+) -> Result<BoxStream<'static, Result<Bytes, ReadError>>, ReadError> {
+    let mut compressor = Compressor::try_new(coding).map_err(failed)?;
+    Ok(sent_by_task(engine, COMPRESSED_PARTS, async move |compressed| {
+        while let Some(part) = parts.try_next().await? {
+            let bytes = compressor.write(&part).map_err(failed)?;
+            // The reader is gone: so is the reason to compress.
+            if !bytes.is_empty() && compressed.send(bytes).await.is_err() {
+                return Ok(());
+            }
+        }
+        let bytes = compressor.finish().map_err(failed)?;
+        // As above.
+        let _ = compressed.send(bytes).await;
+        Ok(())
+    }))
+}
+
+fn failed(error: std::io::Error) -> ReadError {
+    ReadError::Unreadable(Arc::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::model::ids::{DatasetId, FileId};
+    use crate::model::version::{VersionFile, VersionNumber};
+
+    fn identity(number: usize) -> Identity {
+        let admitted = Admitted {
+            dataset_id: DatasetId::new(1),
+            name_slug: "x".to_owned(),
+            private: false,
+            version: VersionNumber::new(1),
+            alt: false,
+            file: VersionFile {
+                id: FileId::new(1),
+                path: number.to_string(),
+                size_bytes: 0,
+                entity_count: 0,
+                content_hash: String::new(),
+            },
+        };
+        Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
+    }
+
+    fn whole(bytes: usize, coding: ContentCoding) -> Answer {
+        let body = AnswerBody::Whole(vec![7; bytes].into());
+        Answer { total: 3, content_type: "text/plain", coding, body }
+    }
+
+    fn streamed() -> Answer {
+        let body = AnswerBody::Stream(stream::iter([Ok(Bytes::from_static(b"part"))]).boxed());
+        Answer { total: 3, content_type: "text/plain", coding: ContentCoding::Zstd, body }
+    }
+
+    /// Counts how often it makes its answer.
+    struct Maker {
+        made: AtomicUsize,
+        answer: Box<dyn Fn() -> Result<Answer, ReadError> + Send + Sync>,
+        /// Each making takes one.
+        permits: Semaphore,
+    }
+
+    impl Maker {
+        fn new(answer: impl Fn() -> Result<Answer, ReadError> + Send + Sync + 'static) -> Maker {
+            Maker { made: AtomicUsize::new(0), answer: Box::new(answer), permits: Semaphore::new(1_000) }
+        }
+
+        async fn get(&self, responses: &Responses, number: usize, coding: ContentCoding) -> Result<Answer, ReadError> {
+            let make = || async {
+                self.made.fetch_add(1, Ordering::SeqCst);
+                // So that others come meanwhile.
+                tokio::task::yield_now().await;
+                self.permits.acquire().await.expect("open").forget();
+                (self.answer)()
+            };
+            responses.get(identity(number), coding, make).await
+        }
+
+        fn made(&self) -> usize {
+            self.made.load(Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test]
+    async fn small_compressed_answers_are_made_once_for_each_coding() {
+        let responses = Responses::new(1 << 20);
+        let maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
+        for _ in 0..3 {
+            for coding in [ContentCoding::Zstd, ContentCoding::Gzip] {
+                let answer = maker.get(&responses, 1, coding).await.expect("an answer");
+                assert_eq!((answer.total, answer.content_type, answer.coding), (3, "text/plain", ContentCoding::Zstd));
+                assert!(matches!(answer.body, AnswerBody::Whole(bytes) if bytes == vec![7; 2_000]));
+            }
+        }
+        assert_eq!(maker.made(), 2);
+        maker.get(&responses, 2, ContentCoding::Zstd).await.expect("an answer");
+        assert_eq!(maker.made(), 3);
+    }
+
+    #[tokio::test]
+    async fn plain_answers_are_kept_only_when_they_are_tiny() {
+        let responses = Responses::new(1 << 20);
+        for (bytes, made) in [(LEAST_COMPRESSED_BYTES - 1, 1), (LEAST_COMPRESSED_BYTES, 2)] {
+            let maker = Maker::new(move || Ok(whole(bytes, ContentCoding::Identity)));
+            for _ in 0..2 {
+                maker.get(&responses, bytes, ContentCoding::Identity).await.expect("an answer");
+            }
+            assert_eq!(maker.made(), made, "{bytes} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn equal_requests_in_flight_run_once_even_where_nothing_is_kept() {
+        let responses = Responses::new(0);
+        let maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
+        let answers = join_all((0..20).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!(maker.made(), 1);
+        maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
+        assert_eq!(maker.made(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_breaks_nobody_elses_answer() {
+        let responses = Responses::new(1 << 20);
+        let mut maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
+        maker.permits = Semaphore::new(0);
+        let mut leaver = Box::pin(maker.get(&responses, 1, ContentCoding::Zstd));
+        assert!(futures::poll!(&mut leaver).is_pending());
+        let mut others: Vec<_> = (0..3).map(|_| Box::pin(maker.get(&responses, 1, ContentCoding::Zstd))).collect();
+        for other in &mut others {
+            assert!(futures::poll!(other).is_pending());
+        }
+        assert_eq!(maker.made(), 1);
+        drop(leaver);
+        maker.permits.add_permits(1_000);
+        assert!(join_all(others).await.iter().all(Result::is_ok));
+        assert_eq!(maker.made(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_error_goes_to_all_who_wait_and_is_not_kept() {
+        let responses = Responses::new(1 << 20);
+        let fails = Arc::new(Mutex::new(true));
+        let failing = fails.clone();
+        let maker = Maker::new(move || match *failing.lock().expect("not poisoned") {
+            true => Err(ReadError::Timeout { seconds: 9 }),
+            false => Ok(whole(2_000, ContentCoding::Zstd)),
+        });
+        let answers = join_all((0..5).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(ReadError::Timeout { seconds: 9 }))));
+        assert_eq!(maker.made(), 1);
+        *fails.lock().expect("not poisoned") = false;
+        maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
+        assert_eq!(maker.made(), 2);
+    }
+
+    #[tokio::test]
+    async fn streams_are_each_callers_own_and_nobody_waits_for_them_twice() {
+        let responses = Responses::new(1 << 20);
+        let mut maker = Maker::new(|| Ok(streamed()));
+        let answers = join_all((0..4).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
+        for answer in answers {
+            let AnswerBody::Stream(parts) = answer.expect("an answer").body else { panic!("a stream") };
+            let parts: Vec<_> = parts.map(|part| part.expect("a part")).collect().await;
+            assert_eq!(parts, ["part"]);
+        }
+        assert_eq!(maker.made(), 4);
+        maker.permits = Semaphore::new(0);
+        let mut both: Vec<_> = (0..2).map(|_| Box::pin(maker.get(&responses, 1, ContentCoding::Zstd))).collect();
+        for one in &mut both {
+            assert!(futures::poll!(one).is_pending());
+        }
+        assert_eq!(maker.made(), 6);
+    }
+
+    #[tokio::test]
+    async fn the_cache_is_bounded_in_bytes() {
+        let responses = Responses::new(100_000);
+        let maker = Maker::new(|| Ok(whole(9_000, ContentCoding::Zstd)));
+        for number in 0..100 {
+            maker.get(&responses, number, ContentCoding::Zstd).await.expect("an answer");
+        }
+        responses.kept.run_pending_tasks().await;
+        let held = responses.kept.weighted_size();
+        assert!((9_000..=100_000).contains(&held), "{held}");
+    }
+}

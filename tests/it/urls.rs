@@ -1,0 +1,117 @@
+//! Exports opened by their URL: DuckDB, Polars and PyArrow read parts (`tests/tools/urls.py`, with the packages that
+//! `tests/run` installs), curl takes up a download where it was broken off.
+
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use strata::http;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::support::TestService;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/urls.py");
+
+/// A service on a port of its own.
+struct Served {
+    service: TestService,
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<Result<(), http::ServeError>>,
+}
+
+async fn served() -> Served {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let (stop, stopped) = oneshot::channel();
+    let app = service.app.clone();
+    let server = tokio::spawn(async move { http::serve(app, listener, stopped).await });
+    Served { service, address, stop, server }
+}
+
+impl Served {
+    async fn ends(self) {
+        drop(self.stop);
+        self.server.await.expect("ended").expect("ended well");
+    }
+}
+
+/// A program's output, and that it ended well; no proxy between it and the service.
+async fn run(program: impl AsRef<OsStr>, arguments: &[&OsStr]) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).env("NO_PROXY", "*");
+    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    let run = tokio::task::spawn_blocking(move || command.output());
+    let output = run.await.expect("no panic").expect("the program runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}");
+    output
+}
+
+async fn curl(arguments: &[&str]) -> Output {
+    let arguments: Vec<&OsStr> = ["-sS", "--fail"].iter().chain(arguments).map(OsStr::new).collect();
+    run("curl", &arguments).await
+}
+
+#[tokio::test]
+async fn the_tools_read_an_export_by_its_url() {
+    // Beside the directory for the tests' own files, which is in the target directory.
+    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-tools").join("bin/python");
+    assert!(python.exists(), "{} is missing; ./tests/run installs it", python.display());
+    let served = served().await;
+    let files = tempfile::tempdir().expect("a temporary directory");
+    for (query, rows, columns) in [
+        ("1/world-countries/v1/?format=parquet", 250, 855),
+        ("3/earthquakes/active/?filter_contains=properties.place:alaska&sort=id&format=parquet", 313, 30),
+    ] {
+        let direct = served.service.get(&format!("/api/{query}")).await;
+        let file = files.path().join("direct.parquet");
+        std::fs::write(&file, &direct.body).expect("written");
+        let url = format!("http://{}/api/{query}", served.address);
+        let output = run(&python, &[SCRIPT.as_ref(), url.as_ref(), file.as_ref()]).await;
+        let tools = ["DuckDB", "Polars, read", "Polars, scanned", "PyArrow, in parts", "PyArrow, whole"];
+        let expected = tools.map(|tool| format!("{tool}: {rows} rows, {columns} columns\n")).concat();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{query}");
+    }
+    served.ends().await;
+}
+
+#[tokio::test]
+async fn curl_takes_up_a_download_where_it_was_broken_off() {
+    let served = served().await;
+    let direct = served.service.get("/api/3/earthquakes/v1/?format=parquet").await.body;
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let file = files.path().join("resumed.parquet");
+    let url = format!("http://{}/api/3/earthquakes/v1/?format=parquet", served.address);
+    for held in [0, 1, direct.len() / 3, direct.len() - 1] {
+        std::fs::write(&file, &direct[..held]).expect("written");
+        let (shown, path) = ("%{http_code} %{size_download}", file.to_str().expect("text"));
+        let printed = curl(&["-C", "-", "-w", shown, "-o", path, &url]).await.stdout;
+        assert!(std::fs::read(&file).expect("read") == direct, "from {held}");
+        let status = if held == 0 { 200 } else { 206 };
+        assert_eq!(String::from_utf8_lossy(&printed), format!("{status} {}", direct.len() - held));
+    }
+    served.ends().await;
+}
+
+#[tokio::test]
+async fn curl_decodes_what_it_asks_for() {
+    let served = served().await;
+    let url = format!("http://{}/api/1/world-countries/v1/?limit=200", served.address);
+    let plain = curl(&[&url]).await.stdout;
+    let decoded = curl(&["--compressed", &url]).await.stdout;
+    assert!(plain == decoded && plain.len() > 100_000);
+    let head = curl(&["-o", "/dev/null", "-D", "-", "-H", "Accept-Encoding: gzip", &url]).await.stdout;
+    let head = String::from_utf8(head).expect("text").to_lowercase();
+    // A whole body says how long it is.
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+    assert!(length.trim().parse::<usize>().expect("a number") < plain.len() / 3, "{head}");
+    assert!(head.contains("content-encoding: gzip") && head.contains("vary: "), "{head}");
+    served.ends().await;
+}
