@@ -246,7 +246,7 @@ async fn a_database_of_a_newer_service_is_refused(database: Database) {
     database
         .execute(
             "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-             SELECT 9999, 'from the future', success, checksum, 0 FROM _sqlx_migrations",
+             SELECT 9999, 'from the future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
         )
         .await;
     let refused = Catalog::open(&database.url).await;
