@@ -1,13 +1,33 @@
 //! Table `refresh_attempts`: what was tried to refresh a dataset, and how it ended.
 
+use chrono::{DateTime, Utc};
+
 use crate::model::dataset::RefreshTrigger;
 
-use super::convert::{from_time, now, to_unsigned};
+use super::convert::{from_optional, from_time, to_named, to_optional_time, to_time, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, VersionNumber};
 
 /// The longest reason that is kept; what exceeds it is cut off.
 const MAX_ERROR_CHARACTERS: usize = 2_000;
+
+/// How many attempts are kept for each dataset, the newest.
+const KEPT: i64 = 50;
+
+/// One attempt to refresh a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its id.
+    pub id: AttemptId,
+    /// What asked for it.
+    pub trigger: RefreshTrigger,
+    /// When it began.
+    pub started_at: DateTime<Utc>,
+    /// When it ended; `None` while it runs.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// How it ended; `None` while it runs.
+    pub outcome: Option<AttemptOutcome>,
+}
 
 /// How a refresh ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,46 +41,90 @@ pub enum AttemptOutcome {
     },
 }
 
-impl Catalog {
-    /// Records that a refresh of the dataset begins.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`] if there is no such dataset.
-    pub async fn start_attempt(&self, dataset: DatasetId, trigger: RefreshTrigger) -> Result<AttemptId, CatalogError> {
-        let mut transaction = self.engine.begin().await?;
-        let (attempt_id,): (i64,) = transaction
-            .fetch_one(
-                "INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at)
-                 VALUES ($1, $2, $3)
-                 RETURNING attempt_id",
-                &[dataset.into(), Value::Text(trigger.name()), from_time(now())],
-            )
-            .await
-            .map_err(CatalogError::of_insert)?;
-        transaction.commit().await?;
-        Ok(AttemptId::new(to_unsigned(attempt_id, "refresh_attempts.attempt_id")?))
-    }
+#[derive(sqlx::FromRow)]
+pub(super) struct AttemptRow {
+    attempt_id: i64,
+    trigger_name: String,
+    started_at: i64,
+    finished_at: Option<i64>,
+    version_number: Option<i64>,
+    error: Option<String>,
+}
 
-    /// Records how a refresh ended. One that published a version is recorded as such by
-    /// [`Catalog::publish_version`], in the same transaction, and needs no call of this.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`] if there is no such attempt or it has ended before.
-    pub async fn finish_attempt(&self, attempt: AttemptId, outcome: &AttemptOutcome) -> Result<(), CatalogError> {
-        let mut transaction = self.engine.begin().await?;
-        finish(&mut transaction, attempt, outcome).await?;
-        transaction.commit().await?;
-        Ok(())
+impl TryFrom<AttemptRow> for Attempt {
+    type Error = CatalogError;
+
+    fn try_from(row: AttemptRow) -> Result<Self, Self::Error> {
+        let version = row.version_number.map(|number| to_unsigned(number, "refresh_attempts.version_number"));
+        let finished_at = to_optional_time(row.finished_at, "refresh_attempts.finished_at")?;
+        let outcome = match (finished_at, version.transpose()?) {
+            (None, _) => None,
+            (Some(_), Some(number)) => Some(AttemptOutcome::Published(VersionNumber::new(number))),
+            (Some(_), None) => Some(AttemptOutcome::Failed { error: row.error.unwrap_or_default() }),
+        };
+        Ok(Attempt {
+            id: AttemptId::new(to_unsigned(row.attempt_id, "refresh_attempts.attempt_id")?),
+            trigger: to_named::<RefreshTrigger>(row.trigger_name, "refresh_attempts.trigger_name")?,
+            started_at: to_time(row.started_at, "refresh_attempts.started_at")?,
+            finished_at,
+            outcome,
+        })
     }
 }
 
-/// Records how a refresh ended, as a part of `transaction`.
+/// The newest `$2` attempts of the dataset `$1`, newest first.
+pub(super) const LAST_ATTEMPTS: &str = "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error
+     FROM refresh_attempts WHERE dataset_id = $1
+     ORDER BY attempt_id DESC LIMIT $2";
+
+impl Catalog {
+    /// The newest attempts to refresh the dataset, newest first, at most `limit`; 50 are kept. One range of
+    /// an index.
+    pub async fn last_attempts(&self, dataset: DatasetId, limit: u32) -> Result<Vec<Attempt>, CatalogError> {
+        let values = &[dataset.into(), Value::Integer(limit.into())];
+        let rows: Vec<AttemptRow> = self.engine.fetch_all(LAST_ATTEMPTS, values).await?;
+        rows.into_iter().map(Attempt::try_from).collect()
+    }
+}
+
+/// Records that an attempt begins, and forgets those that are too old to keep.
+pub(super) async fn start(
+    transaction: &mut Transaction,
+    dataset: DatasetId,
+    trigger: RefreshTrigger,
+    now: DateTime<Utc>,
+) -> Result<AttemptId, CatalogError> {
+    let (attempt_id,): (i64,) = transaction
+        .fetch_one(
+            "INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at)
+             VALUES ($1, $2, $3)
+             RETURNING attempt_id",
+            &[dataset.into(), Value::Text(trigger.name()), from_time(now)],
+        )
+        .await?;
+    // What runs is among the newest: there is one at most.
+    transaction
+        .execute(
+            "DELETE FROM refresh_attempts
+             WHERE dataset_id = $1 AND finished_at IS NOT NULL AND attempt_id <= (
+                 SELECT attempt_id FROM refresh_attempts WHERE dataset_id = $1
+                 ORDER BY attempt_id DESC LIMIT 1 OFFSET $2)",
+            &[dataset.into(), Value::Integer(KEPT)],
+        )
+        .await?;
+    Ok(AttemptId::new(to_unsigned(attempt_id, "refresh_attempts.attempt_id")?))
+}
+
+/// Records how an attempt ended.
+///
+/// # Errors
+///
+/// [`CatalogError::LeaseLost`] if it has ended before.
 pub(super) async fn finish(
     transaction: &mut Transaction,
     attempt: AttemptId,
     outcome: &AttemptOutcome,
+    now: DateTime<Utc>,
 ) -> Result<(), CatalogError> {
     let (version, error) = match outcome {
         AttemptOutcome::Published(number) => (Some(*number), None),
@@ -72,15 +136,15 @@ pub(super) async fn finish(
              WHERE attempt_id = $1 AND finished_at IS NULL",
             &[
                 attempt.into(),
-                from_time(now()),
+                from_time(now),
                 Value::Boolean(version.is_some()),
-                version.map_or(Value::OptionalInteger(None), Value::from),
+                from_optional(version),
                 Value::OptionalText(error.as_deref()),
             ],
         )
         .await?;
     match finished {
-        0 => Err(CatalogError::NotFound),
+        0 => Err(CatalogError::LeaseLost),
         _ => Ok(()),
     }
 }

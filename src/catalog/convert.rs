@@ -1,13 +1,21 @@
 //! Between the numbers of the database, which are signed, and the types of `model`.
 
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, Utc};
 
 use super::engine::Value;
-use super::{AttemptId, CatalogError, DatasetId, FileId, UserId, VersionNumber};
+use super::{AttemptId, CatalogError, DatasetId, FileId, HoldId, UserId, VersionNumber};
 
-/// The present, to the microsecond: what the database keeps.
-pub(super) fn now() -> DateTime<Utc> {
-    Utc::now().trunc_subsecs(6)
+/// A text from outside. PostgreSQL cannot store U+0000, so neither engine does.
+pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>, CatalogError> {
+    match value.contains('\0') {
+        true => Err(CatalogError::Nul { field }),
+        false => Ok(Value::Text(value)),
+    }
+}
+
+/// A text from outside or null; see [`text`].
+pub(super) fn optional_text<'a>(value: Option<&'a str>, field: &'static str) -> Result<Value<'a>, CatalogError> {
+    value.map_or(Ok(Value::OptionalText(None)), |value| text(value, field))
 }
 
 /// A time as the database keeps it: microseconds since 1970-01-01T00:00:00Z.
@@ -18,6 +26,19 @@ pub(super) fn from_time(time: DateTime<Utc>) -> Value<'static> {
 /// The time that `column` holds.
 pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>, CatalogError> {
     DateTime::from_timestamp_micros(micros).ok_or_else(|| CatalogError::Corrupt { column, value: micros.to_string() })
+}
+
+/// A time or null as the database keeps it.
+pub(super) fn from_optional_time(time: Option<DateTime<Utc>>) -> Value<'static> {
+    Value::OptionalInteger(time.map(|time| time.timestamp_micros()))
+}
+
+/// The time, if any, that `column` holds.
+pub(super) fn to_optional_time(
+    micros: Option<i64>,
+    column: &'static str,
+) -> Result<Option<DateTime<Utc>>, CatalogError> {
+    micros.map(|micros| to_time(micros, column)).transpose()
 }
 
 /// A number to compare with an id or a version number. One that the database cannot hold belongs to no
@@ -36,7 +57,15 @@ macro_rules! key {
     };
 }
 
-key!(UserId, DatasetId, FileId, AttemptId, VersionNumber);
+key!(UserId, DatasetId, FileId, AttemptId, HoldId, VersionNumber);
+
+/// An id or null.
+pub(super) fn from_optional<T>(id: Option<T>) -> Value<'static>
+where
+    Value<'static>: From<T>,
+{
+    id.map_or(Value::OptionalInteger(None), Value::from)
+}
 
 /// A number to store.
 pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'static>, CatalogError> {

@@ -1,11 +1,15 @@
-//! Table `datasets`.
+//! Table `datasets`: what they are. How they are frozen and pinned is in `states.rs`.
 
-use crate::model::dataset::{Dataset, DatasetName, DatasetSource, NewDataset};
+use chrono::{DateTime, Utc};
+
+use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 
-use super::convert::{from_time, now, to_named, to_time, to_unsigned};
-use super::engine::Value;
+use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
+use super::convert::{from_time, optional_text, text, to_named, to_time, to_unsigned};
+use super::engine::{Transaction, Value};
+use super::versions::{VERSIONS, VersionRecord, VersionRow};
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
 
 /// The columns of a [`DatasetRow`], qualified; SQLite does not take an alias in `RETURNING`.
@@ -18,6 +22,20 @@ macro_rules! dataset_columns {
     };
 }
 pub(super) use dataset_columns;
+
+/// How many attempts a [`DatasetView`] holds at most.
+const VIEWED_ATTEMPTS: i64 = 10;
+
+/// All that its owner sees of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatasetView {
+    /// The dataset.
+    pub dataset: Dataset,
+    /// Its versions, newest first.
+    pub versions: Vec<VersionRecord>,
+    /// What was tried last to refresh it, newest first, at most ten.
+    pub last_attempts: Vec<Attempt>,
+}
 
 #[derive(sqlx::FromRow)]
 pub(super) struct DatasetRow {
@@ -73,48 +91,7 @@ impl Catalog {
     /// learns that it is there.
     pub async fn create_dataset(&self, new: &NewDataset, active_limit: u64) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
-        // Changes nothing, but makes whoever else creates datasets for this owner wait, so that the count
-        // below is right.
-        let owners =
-            transaction.execute("UPDATE users SET plan = plan WHERE user_id = $1", &[new.owner.into()]).await?;
-        if owners == 0 {
-            return Err(CatalogError::NotFound);
-        }
-
-        let source = new.source.to_string();
-        let row: Option<DatasetRow> = transaction
-            .fetch_optional(
-                concat!(
-                    "INSERT INTO datasets
-                         (owner_id, name, name_slug, private_key, source, format, records_path,
-                          schedule, ping_token, created_at)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-                     ON CONFLICT (owner_id, name) DO NOTHING
-                     RETURNING ",
-                    dataset_columns!()
-                ),
-                &[
-                    new.owner.into(),
-                    Value::Text(new.name.as_str()),
-                    Value::Text(new.name.slug()),
-                    Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
-                    Value::Text(&source),
-                    Value::OptionalText(new.format.map(SourceFormat::name)),
-                    Value::OptionalText(new.records_path.as_deref()),
-                    Value::OptionalText(new.schedule.as_deref()),
-                    Value::Text(new.ping_token.expose()),
-                    from_time(now()),
-                ],
-            )
-            .await?;
-        let dataset = Dataset::try_from(row.ok_or(CatalogError::NameTaken)?)?;
-
-        let (active,): (i64,) = transaction
-            .fetch_one("SELECT COUNT(*) FROM datasets WHERE owner_id = $1 AND NOT frozen", &[new.owner.into()])
-            .await?;
-        if to_unsigned(active, "datasets count")? > active_limit {
-            return Err(CatalogError::PlanLimit { limit: active_limit });
-        }
+        let dataset = insert(&mut transaction, new, active_limit, self.now()).await?;
         transaction.commit().await?;
         Ok(dataset)
     }
@@ -146,4 +123,243 @@ impl Catalog {
             .await?;
         row.map(Dataset::try_from).transpose()
     }
+
+    /// The dataset with this id, if it is this owner's. One look-up by primary key. Ownership never changes,
+    /// so what is found here can be changed by its id afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`] if there is none or it is another's.
+    pub async fn owned_dataset(&self, owner: UserId, id: DatasetId) -> Result<Dataset, CatalogError> {
+        let dataset = self.dataset(id).await?;
+        dataset.filter(|dataset| dataset.owner == owner).ok_or(CatalogError::NotFound)
+    }
+
+    /// The dataset whose ping URL holds this token. One indexed look-up.
+    pub async fn dataset_by_ping_token(&self, token: &str) -> Result<Option<Dataset>, CatalogError> {
+        if token.contains('\0') {
+            return Ok(None);
+        }
+        let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.ping_token = $1");
+        let row: Option<DatasetRow> = self.engine.fetch_optional(sql, &[Value::Text(token)]).await?;
+        row.map(Dataset::try_from).transpose()
+    }
+
+    /// The owner's datasets with ids greater than `after`, by id, at most `limit`. One range of an index and
+    /// a sort of the owner's datasets.
+    pub async fn datasets_of(
+        &self,
+        owner: UserId,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<Dataset>, CatalogError> {
+        let sql = concat!(
+            "SELECT ",
+            dataset_columns!(),
+            " FROM datasets WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2
+              ORDER BY datasets.dataset_id LIMIT $3"
+        );
+        // One that the database cannot hold is greater than all.
+        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
+        let values = &[owner.into(), Value::Integer(after), Value::Integer(limit.into())];
+        let rows: Vec<DatasetRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(Dataset::try_from).collect()
+    }
+
+    /// The dataset with its versions, newest first, and its last attempts, as of one moment: the version
+    /// that is active here is the dataset's, and no other is. Three statements; costs what it returns.
+    pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>, CatalogError> {
+        let mut snapshot = self.engine.begin_snapshot().await?;
+        let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
+        let Some(dataset): Option<DatasetRow> = snapshot.fetch_optional(sql, &[id.into()]).await? else {
+            return Ok(None);
+        };
+        let values = &[id.into(), Value::Integer(i64::MAX), Value::Integer(i64::MAX)];
+        let versions: Vec<VersionRow> = snapshot.fetch_all(VERSIONS, values).await?;
+        let values = &[id.into(), Value::Integer(VIEWED_ATTEMPTS)];
+        let attempts: Vec<AttemptRow> = snapshot.fetch_all(LAST_ATTEMPTS, values).await?;
+        snapshot.commit().await?;
+        Ok(Some(DatasetView {
+            dataset: dataset.try_into()?,
+            versions: versions.into_iter().map(VersionRecord::try_from).collect::<Result<_, _>>()?,
+            last_attempts: attempts.into_iter().map(Attempt::try_from).collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// Changes what `change` names and nothing else. A schedule that is new, or that has something to fetch
+    /// now, is due to be computed anew.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::NameTaken`], [`CatalogError::Nul`].
+    pub async fn update_dataset(&self, id: DatasetId, change: &DatasetChange) -> Result<Dataset, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let old = lock_dataset(&mut transaction, id).await?;
+        let mut new = old.clone();
+        new.name = change.name.clone().unwrap_or(new.name);
+        new.private_key = match &change.visibility {
+            None => new.private_key,
+            Some(Visibility::Public) => None,
+            Some(Visibility::Private { new_key }) => new.private_key.or_else(|| Some(new_key.clone())),
+        };
+        new.source = change.source.clone().unwrap_or(new.source);
+        new.format = change.format.unwrap_or(new.format);
+        new.records_path = change.records_path.clone().unwrap_or(new.records_path);
+        new.schedule = change.schedule.clone().unwrap_or(new.schedule);
+
+        let source = new.source.to_string();
+        transaction
+            .execute(
+                "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
+                     records_path = $7, schedule = $8
+                 WHERE dataset_id = $1",
+                &[
+                    id.into(),
+                    Value::Text(new.name.as_str()),
+                    Value::Text(new.name.slug()),
+                    Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
+                    text(&source, "source")?,
+                    Value::OptionalText(new.format.map(SourceFormat::name)),
+                    optional_text(new.records_path.as_deref(), "records_path")?,
+                    optional_text(new.schedule.as_deref(), "schedule")?,
+                ],
+            )
+            .await
+            .map_err(CatalogError::of_rename)?;
+        if new.schedule != old.schedule || is_push(&new) != is_push(&old) {
+            reschedule(&mut transaction, id).await?;
+        }
+        transaction.commit().await?;
+        Ok(new)
+    }
+
+    /// Replaces the key of a private dataset. The old one opens nothing from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`]; [`CatalogError::Conflict`] if the dataset is public.
+    pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let mut dataset = lock_dataset(&mut transaction, id).await?;
+        if !dataset.is_private() {
+            return Err(CatalogError::Conflict);
+        }
+        let sql = "UPDATE datasets SET private_key = $2 WHERE dataset_id = $1";
+        transaction.execute(sql, &[id.into(), Value::Text(new_key.expose())]).await?;
+        transaction.commit().await?;
+        dataset.private_key = Some(new_key.clone());
+        Ok(dataset)
+    }
+
+    /// Replaces the token of the dataset's ping URL. The old URL finds nothing from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`].
+    pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let mut dataset = lock_dataset(&mut transaction, id).await?;
+        let sql = "UPDATE datasets SET ping_token = $2 WHERE dataset_id = $1";
+        transaction.execute(sql, &[id.into(), Value::Text(new_token.expose())]).await?;
+        transaction.commit().await?;
+        dataset.ping_token = new_token.clone();
+        Ok(dataset)
+    }
+}
+
+fn is_push(dataset: &Dataset) -> bool {
+    dataset.source == DatasetSource::Push
+}
+
+/// Reads the dataset and lets no other transaction change it, or publish for it, before this one is over.
+///
+/// # Errors
+///
+/// [`CatalogError::NotFound`].
+pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<Dataset, CatalogError> {
+    let sql =
+        concat!("UPDATE datasets SET frozen = frozen WHERE datasets.dataset_id = $1 RETURNING ", dataset_columns!());
+    let row: Option<DatasetRow> = transaction.fetch_optional(sql, &[id.into()]).await?;
+    row.ok_or(CatalogError::NotFound)?.try_into()
+}
+
+/// Lets no other transaction count the owner's datasets before this one is over, so that a count under this
+/// lock is right. Taken before the lock of a dataset.
+///
+/// # Errors
+///
+/// [`CatalogError::NotFound`].
+pub(super) async fn lock_owner(transaction: &mut Transaction, owner: UserId) -> Result<(), CatalogError> {
+    let sql = "UPDATE users SET plan = plan WHERE user_id = $1";
+    match transaction.execute(sql, &[owner.into()]).await? {
+        0 => Err(CatalogError::NotFound),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the number of the owner's datasets that are not frozen, under the owner's lock.
+///
+/// # Errors
+///
+/// [`CatalogError::PlanLimit`].
+pub(super) async fn check_limit(
+    transaction: &mut Transaction,
+    owner: UserId,
+    active_limit: u64,
+) -> Result<(), CatalogError> {
+    let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1 AND NOT frozen";
+    let (active,): (i64,) = transaction.fetch_one(sql, &[owner.into()]).await?;
+    match to_unsigned(active, "datasets count")? > active_limit {
+        true => Err(CatalogError::PlanLimit { limit: active_limit }),
+        false => Ok(()),
+    }
+}
+
+/// Lets the next time of the dataset's schedule be computed, if it has one that matters.
+pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
+    let sql = "UPDATE datasets
+               SET next_run_at = CASE WHEN schedule IS NULL OR source = 'push' OR frozen THEN NULL ELSE 0 END
+               WHERE dataset_id = $1";
+    transaction.execute(sql, &[id.into()]).await?;
+    Ok(())
+}
+
+/// Creates a dataset as a part of `transaction`; the errors are those of [`Catalog::create_dataset`].
+pub(super) async fn insert(
+    transaction: &mut Transaction,
+    new: &NewDataset,
+    active_limit: u64,
+    now: DateTime<Utc>,
+) -> Result<Dataset, CatalogError> {
+    lock_owner(transaction, new.owner).await?;
+    let source = new.source.to_string();
+    let row: Option<DatasetRow> = transaction
+        .fetch_optional(
+            concat!(
+                "INSERT INTO datasets
+                     (owner_id, name, name_slug, private_key, source, format, records_path,
+                      schedule, ping_token, created_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                 ON CONFLICT (owner_id, name) DO NOTHING
+                 RETURNING ",
+                dataset_columns!()
+            ),
+            &[
+                new.owner.into(),
+                Value::Text(new.name.as_str()),
+                Value::Text(new.name.slug()),
+                Value::OptionalText(new.private_key.as_ref().map(Secret::expose)),
+                text(&source, "source")?,
+                Value::OptionalText(new.format.map(SourceFormat::name)),
+                optional_text(new.records_path.as_deref(), "records_path")?,
+                optional_text(new.schedule.as_deref(), "schedule")?,
+                Value::Text(new.ping_token.expose()),
+                from_time(now),
+            ],
+        )
+        .await?;
+    let dataset = Dataset::try_from(row.ok_or(CatalogError::NameTaken)?)?;
+    check_limit(transaction, new.owner, active_limit).await?;
+    reschedule(transaction, dataset.id).await?;
+    Ok(dataset)
 }

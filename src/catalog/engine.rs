@@ -58,6 +58,16 @@ impl Engine {
         }
     }
 
+    /// All rows that `sql`, which only reads, yields. What it reads must be bounded by it or by its nature.
+    pub async fn fetch_all<T: Row>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
+        match self {
+            Engine::Sqlite { readers, .. } => {
+                sqlx::query_as_with(sql, arguments::<Sqlite>(values)?).fetch_all(readers).await
+            }
+            Engine::Postgres(pool) => sqlx::query_as_with(sql, arguments::<Postgres>(values)?).fetch_all(pool).await,
+        }
+    }
+
     /// Runs `sql`, which only reads, for its success alone.
     pub async fn execute(&self, sql: &'static str, values: &[Value<'_>]) -> Result<(), sqlx::Error> {
         match self {
@@ -78,13 +88,42 @@ impl Engine {
             Engine::Postgres(pool) => Transaction::Postgres(pool.begin().await?),
         })
     }
+
+    /// Begins a transaction that only reads; all its statements see one moment.
+    pub async fn begin_snapshot(&self) -> Result<Transaction, sqlx::Error> {
+        Ok(match self {
+            Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.begin().await?),
+            Engine::Postgres(pool) => {
+                Transaction::Postgres(pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?)
+            }
+        })
+    }
+
+    /// Closes all connections. An SQLite file is whole afterwards, without a log beside it.
+    pub async fn close(self) {
+        match self {
+            Engine::Sqlite { readers, writer } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Engine::Postgres(pool) => pool.close().await,
+        }
+    }
+
+    /// Runs `sql`, which writes, as a transaction of its own and tells how many rows it changed.
+    pub async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
+        let mut transaction = self.begin().await?;
+        let changed = transaction.execute(sql, values).await?;
+        transaction.commit().await?;
+        Ok(changed)
+    }
 }
 
-/// A transaction that writes. Dropped without [`Transaction::commit`], it leaves no trace.
+/// A transaction. Dropped without [`Transaction::commit`], it leaves no trace.
 pub(super) enum Transaction {
     /// Under SQLite.
     Sqlite(sqlx::Transaction<'static, Sqlite>),
-    /// Under PostgreSQL, `READ COMMITTED`.
+    /// Under PostgreSQL; one that writes is `READ COMMITTED`.
     Postgres(sqlx::Transaction<'static, Postgres>),
 }
 
@@ -101,6 +140,18 @@ impl Transaction {
             }
             Transaction::Postgres(transaction) => {
                 sqlx::query_as_with(sql, arguments::<Postgres>(values)?).fetch_optional(&mut **transaction).await
+            }
+        }
+    }
+
+    /// All rows that `sql` yields. What it reads must be bounded by it or by its nature.
+    pub async fn fetch_all<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
+        match self {
+            Transaction::Sqlite(transaction) => {
+                sqlx::query_as_with(sql, arguments::<Sqlite>(values)?).fetch_all(&mut **transaction).await
+            }
+            Transaction::Postgres(transaction) => {
+                sqlx::query_as_with(sql, arguments::<Postgres>(values)?).fetch_all(&mut **transaction).await
             }
         }
     }

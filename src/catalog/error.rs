@@ -1,5 +1,7 @@
 //! What can go wrong in the catalog.
 
+use std::path::PathBuf;
+
 /// Why the catalog did not do what was asked. Unless a variant says otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,6 +19,14 @@ pub enum CatalogError {
     Directory {
         /// The SQLite file.
         path: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A copy of the catalog cannot be written.
+    #[error("cannot write a copy of the catalog to {}", path.display())]
+    Copy {
+        /// The file.
+        path: PathBuf,
         /// The cause.
         source: std::io::Error,
     },
@@ -38,9 +48,34 @@ pub enum CatalogError {
     /// The dataset is frozen.
     #[error("the dataset is frozen")]
     Frozen,
-    /// There is no such user, dataset or unfinished attempt.
+    /// The dataset is not frozen.
+    #[error("the dataset is not frozen")]
+    NotFrozen,
+    /// There is no such user, dataset, token or session.
     #[error("there is no such record")]
     NotFound,
+    /// The dataset has no such version.
+    #[error("the dataset has no such version")]
+    NoVersion,
+    /// The version has no alternate.
+    #[error("the version has no alternate")]
+    NoAlternate,
+    /// The dataset has no webhook.
+    #[error("the dataset has no webhook")]
+    NoWebhook,
+    /// Another refresh of the dataset is under way.
+    #[error("another refresh of the dataset is under way")]
+    Busy,
+    /// The refresh no longer holds its dataset: it has ended, or another took over after its lease had
+    /// expired.
+    #[error("the refresh no longer holds its dataset")]
+    LeaseLost,
+    /// The path was never reserved, or the reservation expired and a sweep may have removed the file.
+    #[error("the file is not reserved, or no longer")]
+    ReservationLost,
+    /// What the change was based on is no longer so.
+    #[error("the record has changed meanwhile, or is not as the change needs it")]
+    Conflict,
     /// A number is larger than the database can hold (2^63 - 1).
     #[error("{field} is too large: {value}")]
     OutOfRange {
@@ -48,6 +83,12 @@ pub enum CatalogError {
         field: &'static str,
         /// The number.
         value: u64,
+    },
+    /// A text holds U+0000, which databases cannot store.
+    #[error("{field} must not hold the character U+0000")]
+    Nul {
+        /// What the text is.
+        field: &'static str,
     },
     /// A record holds what this version of the service does not understand.
     #[error("the catalog's {column} holds {value:?}")]
@@ -67,6 +108,14 @@ pub enum CatalogError {
 }
 
 impl CatalogError {
+    /// The meaning of an error of an update that can only violate the uniqueness of a dataset's name.
+    pub(super) fn of_rename(error: sqlx::Error) -> CatalogError {
+        match error.as_database_error() {
+            Some(cause) if cause.is_unique_violation() => CatalogError::NameTaken,
+            _ => CatalogError::Database(error),
+        }
+    }
+
     /// The meaning of an error of an insert whose only foreign key is what the caller named.
     pub(super) fn of_insert(error: sqlx::Error) -> CatalogError {
         match error.as_database_error() {

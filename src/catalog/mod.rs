@@ -11,25 +11,47 @@
 //! Writes that belong together are one transaction. SQLite takes its write lock at the start
 //! (`BEGIN IMMEDIATE`), so no transaction fails half way because another one wrote; under PostgreSQL each
 //! transaction first updates the row that concurrent ones would compete for, which makes them wait for
-//! each other there.
+//! each other there. Such rows are always locked in one order, so that no two transactions wait for each
+//! other in a circle: a user, a dataset, a lease, then files.
 
-use crate::model::ids::{AttemptId, DatasetId, FileId, UserId};
+use chrono::{DateTime, Utc};
+
+use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
 use crate::model::version::VersionNumber;
 
+mod alternates;
 mod attempts;
+mod clock;
+mod clones;
 mod convert;
+mod copy;
 mod datasets;
 mod engine;
 mod error;
+mod files;
+mod leases;
 mod postgres;
+mod schedules;
+mod sessions;
 mod sqlite;
+mod states;
 mod tokens;
 mod users;
 mod versions;
+mod webhooks;
 
-pub use attempts::AttemptOutcome;
+pub use alternates::AlternateBase;
+pub use attempts::{Attempt, AttemptOutcome};
+pub use clock::Clock;
+pub use datasets::DatasetView;
 pub use error::CatalogError;
-pub use versions::Resolved;
+pub use files::RecordedFile;
+pub use leases::RefreshLease;
+pub use schedules::DueSchedule;
+pub use sessions::SessionRecord;
+pub use tokens::ApiToken;
+pub use versions::{Resolved, VersionContent, VersionRecord};
+pub use webhooks::{Delivery, Webhook};
 
 use engine::Engine;
 
@@ -37,6 +59,7 @@ use engine::Engine;
 #[derive(Clone, Debug)]
 pub struct Catalog {
     engine: Engine,
+    clock: Clock,
 }
 
 impl Catalog {
@@ -62,7 +85,17 @@ impl Catalog {
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        Ok(Catalog { engine })
+        Ok(Catalog { engine, clock: Clock::system() })
+    }
+
+    /// The same catalog by another clock: a test sets when leases, sessions and files expire.
+    pub fn with_clock(self, clock: Clock) -> Catalog {
+        Catalog { clock, ..self }
+    }
+
+    /// The present, by the catalog's clock.
+    pub fn now(&self) -> DateTime<Utc> {
+        self.clock.now()
     }
 
     /// Asks the database for a sign of life.

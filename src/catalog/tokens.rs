@@ -1,8 +1,38 @@
 //! Table `api_tokens`.
 
-use super::convert::{from_time, now};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::model::user::User;
+
+use super::clock::before;
+use super::convert::{from_time, text, to_optional_time, to_time};
 use super::engine::Value;
+use super::users::{UserRow, user_columns};
 use super::{Catalog, CatalogError, UserId};
+
+/// How exactly the last use of a token is known. Every write costs a commit, which a request should not pay
+/// for each time.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// An API token without what opens anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiToken {
+    /// Its name, unique among the user's tokens.
+    pub name: String,
+    /// When it was made, to the microsecond.
+    pub created_at: DateTime<Utc>,
+    /// When it was last used, to the minute; `None` if never.
+    pub last_used_at: Option<DateTime<Utc>>,
+}
+
+#[derive(sqlx::FromRow)]
+struct TokenUserRow {
+    #[sqlx(flatten)]
+    user: UserRow,
+    last_used_at: Option<i64>,
+}
 
 impl Catalog {
     /// Records an API token of a user by its hash, under a name that is unique among the user's tokens.
@@ -17,7 +47,7 @@ impl Catalog {
                 "INSERT INTO api_tokens (user_id, name, token_hash, created_at)
                  VALUES ($1, $2, $3, $4)
                  ON CONFLICT (user_id, name) DO NOTHING",
-                &[user.into(), Value::Text(name), Value::Text(token_hash), from_time(now())],
+                &[user.into(), text(name, "name")?, Value::Text(token_hash), from_time(self.now())],
             )
             .await
             .map_err(CatalogError::of_insert)?;
@@ -26,5 +56,57 @@ impl Catalog {
         }
         transaction.commit().await?;
         Ok(())
+    }
+
+    /// The user whose token has this hash. One indexed look-up; at most once a minute and token it also
+    /// records the use, which is a commit.
+    pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<User>, CatalogError> {
+        let sql = concat!(
+            "SELECT ",
+            user_columns!(),
+            ", api_tokens.last_used_at FROM api_tokens JOIN users ON users.user_id = api_tokens.user_id
+             WHERE api_tokens.token_hash = $1"
+        );
+        let row: Option<TokenUserRow> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
+        let Some(row) = row else { return Ok(None) };
+        let now = self.now();
+        let stale = before(now, TOUCH_INTERVAL);
+        if row.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
+            // Of several requests at the same time one finds it stale still.
+            let sql = "UPDATE api_tokens SET last_used_at = $2
+                       WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
+            self.engine.write(sql, &[Value::Text(token_hash), from_time(now), from_time(stale)]).await?;
+        }
+        User::try_from(row.user).map(Some)
+    }
+
+    /// The user's tokens by name.
+    pub async fn tokens(&self, user: UserId) -> Result<Vec<ApiToken>, CatalogError> {
+        let sql = "SELECT name, created_at, last_used_at FROM api_tokens WHERE user_id = $1 ORDER BY name";
+        let rows: Vec<(String, i64, Option<i64>)> = self.engine.fetch_all(sql, &[user.into()]).await?;
+        let token = |(name, created_at, last_used_at)| {
+            Ok(ApiToken {
+                name,
+                created_at: to_time(created_at, "api_tokens.created_at")?,
+                last_used_at: to_optional_time(last_used_at, "api_tokens.last_used_at")?,
+            })
+        };
+        rows.into_iter().map(token).collect()
+    }
+
+    /// Removes the user's token of that name, which opens nothing from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`].
+    pub async fn delete_token(&self, user: UserId, name: &str) -> Result<(), CatalogError> {
+        if name.contains('\0') {
+            return Err(CatalogError::NotFound);
+        }
+        let sql = "DELETE FROM api_tokens WHERE user_id = $1 AND name = $2";
+        match self.engine.write(sql, &[user.into(), Value::Text(name)]).await? {
+            0 => Err(CatalogError::NotFound),
+            _ => Ok(()),
+        }
     }
 }

@@ -2,12 +2,20 @@
 
 use crate::model::user::{Plan, User, email_key};
 
-use super::convert::{from_time, now, to_named, to_time, to_unsigned};
+use super::convert::{from_time, text, to_named, to_time, to_unsigned};
 use super::engine::Value;
 use super::{Catalog, CatalogError, UserId};
 
+/// The columns of a [`UserRow`].
+macro_rules! user_columns {
+    () => {
+        "users.user_id, users.email, users.password_hash, users.plan, users.created_at"
+    };
+}
+pub(super) use user_columns;
+
 #[derive(sqlx::FromRow)]
-struct UserRow {
+pub(super) struct UserRow {
     user_id: i64,
     email: String,
     password_hash: String,
@@ -44,11 +52,11 @@ impl Catalog {
                  ON CONFLICT (email_key) DO NOTHING
                  RETURNING user_id",
                 &[
-                    Value::Text(email.trim()),
+                    text(email.trim(), "email")?,
                     Value::Text(&email_key(email)),
                     Value::Text(password_hash),
                     Value::Text(plan.name()),
-                    from_time(now()),
+                    from_time(self.now()),
                 ],
             )
             .await?;
@@ -59,13 +67,55 @@ impl Catalog {
 
     /// The user with this address, whatever its case. One indexed look-up.
     pub async fn user_by_email(&self, email: &str) -> Result<Option<User>, CatalogError> {
+        if email.contains('\0') {
+            return Ok(None);
+        }
         let row: Option<UserRow> = self
             .engine
             .fetch_optional(
-                "SELECT user_id, email, password_hash, plan, created_at FROM users WHERE email_key = $1",
+                concat!("SELECT ", user_columns!(), " FROM users WHERE email_key = $1"),
                 &[Value::Text(&email_key(email))],
             )
             .await?;
         row.map(User::try_from).transpose()
+    }
+
+    /// The user with this id. One look-up by primary key.
+    pub async fn user(&self, id: UserId) -> Result<Option<User>, CatalogError> {
+        let row: Option<UserRow> = self
+            .engine
+            .fetch_optional(concat!("SELECT ", user_columns!(), " FROM users WHERE user_id = $1"), &[id.into()])
+            .await?;
+        row.map(User::try_from).transpose()
+    }
+
+    /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of
+    /// the user: whoever knew the old one is out. API tokens stay.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`].
+    pub async fn set_password(&self, user: UserId, password_hash: &str) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1";
+        if transaction.execute(sql, &[user.into(), Value::Text(password_hash)]).await? == 0 {
+            return Err(CatalogError::NotFound);
+        }
+        transaction.execute("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Changes the user's plan. What the user has beyond the new plan's limits stays.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`].
+    pub async fn set_plan(&self, user: UserId, plan: Plan) -> Result<(), CatalogError> {
+        let sql = "UPDATE users SET plan = $2 WHERE user_id = $1";
+        match self.engine.write(sql, &[user.into(), Value::Text(plan.name())]).await? {
+            0 => Err(CatalogError::NotFound),
+            _ => Ok(()),
+        }
     }
 }

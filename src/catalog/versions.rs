@@ -1,12 +1,16 @@
-//! Tables `versions` and `files`: publishing a version and finding the one a reader asks for.
+//! Table `versions`: publishing a version, listing them, and finding the one a reader asks for.
 
-use crate::model::dataset::Dataset;
+use chrono::{DateTime, Utc};
+
+use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
-use super::attempts::{AttemptOutcome, finish};
-use super::convert::{from_time, from_unsigned, now, to_time, to_unsigned};
-use super::datasets::{DatasetRow, dataset_columns};
-use super::engine::Value;
+use super::attempts::{AttemptOutcome, finish, start};
+use super::convert::{from_optional, from_time, to_time, to_unsigned};
+use super::datasets::{DatasetRow, dataset_columns, insert, lock_dataset};
+use super::engine::{Transaction, Value};
+use super::files::record;
+use super::leases::give_back;
 use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 
 /// A dataset and the version of it that a reader asked for.
@@ -18,10 +22,40 @@ pub struct Resolved {
     pub version: Option<Version>,
 }
 
+/// A version and whether it is the active one (specification, "Version record").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionRecord {
+    /// The version.
+    pub version: Version,
+    /// Whether `active` means it, as of the moment in which it was read or written.
+    pub is_active: bool,
+}
+
+/// The entities of a version that is published.
+#[derive(Clone, Copy, Debug)]
+pub enum VersionContent<'a> {
+    /// A file that was written for it, under a path that is reserved.
+    New(&'a NewFile),
+    /// The file of an earlier version of the same dataset, because the entities are the same.
+    Shared {
+        /// The file.
+        file: FileId,
+        /// The hash of the entities that are published; the file's must be equal.
+        content_hash: &'a str,
+    },
+}
+
 #[derive(sqlx::FromRow)]
 struct ResolvedRow {
     #[sqlx(flatten)]
     dataset: DatasetRow,
+    #[sqlx(flatten)]
+    version: JoinedRow,
+}
+
+/// A version and its files, from outer joins.
+#[derive(sqlx::FromRow)]
+struct JoinedRow {
     version_number: Option<i64>,
     version_created_at: Option<i64>,
     file_id: Option<i64>,
@@ -36,30 +70,55 @@ struct ResolvedRow {
     alt_content_hash: Option<String>,
 }
 
+impl JoinedRow {
+    /// The version; `None` if the join found none.
+    fn version(self, dataset: DatasetId) -> Result<Option<Version>, CatalogError> {
+        let file = version_file(self.file_id, self.path, self.size_bytes, self.entity_count, self.content_hash)?;
+        let alt = version_file(
+            self.alt_file_id,
+            self.alt_path,
+            self.alt_size_bytes,
+            self.alt_entity_count,
+            self.alt_content_hash,
+        )?;
+        let (Some(number), Some(created_at), Some(file)) = (self.version_number, self.version_created_at, file) else {
+            return Ok(None);
+        };
+        Ok(Some(Version {
+            dataset,
+            number: VersionNumber::new(to_unsigned(number, "versions.version_number")?),
+            file,
+            alt,
+            created_at: to_time(created_at, "versions.created_at")?,
+        }))
+    }
+}
+
 impl TryFrom<ResolvedRow> for Resolved {
     type Error = CatalogError;
 
     fn try_from(row: ResolvedRow) -> Result<Self, Self::Error> {
         let dataset = Dataset::try_from(row.dataset)?;
-        let file = version_file(row.file_id, row.path, row.size_bytes, row.entity_count, row.content_hash)?;
-        let alt = version_file(
-            row.alt_file_id,
-            row.alt_path,
-            row.alt_size_bytes,
-            row.alt_entity_count,
-            row.alt_content_hash,
-        )?;
-        let version = match (row.version_number, row.version_created_at, file) {
-            (Some(number), Some(created_at), Some(file)) => Some(Version {
-                dataset: dataset.id,
-                number: VersionNumber::new(to_unsigned(number, "versions.version_number")?),
-                file,
-                alt,
-                created_at: to_time(created_at, "versions.created_at")?,
-            }),
-            _ => None,
-        };
+        let version = row.version.version(dataset.id)?;
         Ok(Resolved { dataset, version })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(super) struct VersionRow {
+    dataset_id: i64,
+    is_active: bool,
+    #[sqlx(flatten)]
+    version: JoinedRow,
+}
+
+impl TryFrom<VersionRow> for VersionRecord {
+    type Error = CatalogError;
+
+    fn try_from(row: VersionRow) -> Result<Self, Self::Error> {
+        let dataset = DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?);
+        let version = row.version.version(dataset)?.ok_or(CatalogError::NoVersion)?;
+        Ok(VersionRecord { version, is_active: row.is_active })
     }
 }
 
@@ -85,18 +144,26 @@ fn version_file(
     }))
 }
 
+/// The columns of a [`JoinedRow`].
+macro_rules! version_columns {
+    () => {
+        "v.version_number, v.created_at AS version_created_at,
+         f.file_id, f.path, f.size_bytes, f.entity_count, f.content_hash,
+         a.file_id AS alt_file_id, a.path AS alt_path, a.size_bytes AS alt_size_bytes,
+         a.entity_count AS alt_entity_count, a.content_hash AS alt_content_hash"
+    };
+}
+
 /// The query of [`Catalog::resolve_read`] with the number of the version as an expression.
 macro_rules! resolve_sql {
     ($number:literal) => {
         concat!(
             "SELECT ",
             dataset_columns!(),
-            ", v.version_number, v.created_at AS version_created_at,
-               f.file_id, f.path, f.size_bytes, f.entity_count, f.content_hash,
-               a.file_id AS alt_file_id, a.path AS alt_path, a.size_bytes AS alt_size_bytes,
-               a.entity_count AS alt_entity_count, a.content_hash AS alt_content_hash
-             FROM datasets
-             LEFT JOIN versions v ON v.dataset_id = datasets.dataset_id AND v.version_number = ",
+            ", ",
+            version_columns!(),
+            " FROM datasets
+              LEFT JOIN versions v ON v.dataset_id = datasets.dataset_id AND v.version_number = ",
             $number,
             " LEFT JOIN files f ON f.file_id = v.file_id
               LEFT JOIN files a ON a.file_id = v.alt_file_id
@@ -104,6 +171,26 @@ macro_rules! resolve_sql {
         )
     };
 }
+
+/// Versions of a dataset as [`VersionRow`]s, with a condition on them.
+macro_rules! versions_sql {
+    ($condition:literal) => {
+        concat!(
+            "SELECT v.dataset_id,
+                    v.version_number = COALESCE(d.pinned_version, d.latest_version) AS is_active, ",
+            version_columns!(),
+            " FROM versions v
+              JOIN datasets d ON d.dataset_id = v.dataset_id
+              JOIN files f ON f.file_id = v.file_id
+              LEFT JOIN files a ON a.file_id = v.alt_file_id
+              WHERE v.dataset_id = $1 AND ",
+            $condition
+        )
+    };
+}
+
+/// The newest `$3` versions of the dataset `$1` below the number `$2`, newest first, as [`VersionRow`]s.
+pub(super) const VERSIONS: &str = versions_sql!("v.version_number < $2 ORDER BY v.version_number DESC LIMIT $3");
 
 impl Catalog {
     /// The dataset with this id and the version of it that `selector` names, as of one moment.
@@ -134,91 +221,168 @@ impl Catalog {
         row.map(Resolved::try_from).transpose()
     }
 
-    /// Records a finished file as the dataset's next version, all at once:
-    ///
-    /// 1. takes the next number, which makes other publications of this dataset wait for the commit, so
-    ///    that numbers are consecutive;
-    /// 2. records the file and the version; it becomes the active one unless a rollback has pinned
-    ///    another;
-    /// 3. records that the dataset's webhook is due, if one is registered;
-    /// 4. records that `attempt` has ended with this version.
+    /// One version. Four look-ups by primary key.
     ///
     /// # Errors
     ///
-    /// [`CatalogError::NotFound`] if there is no such dataset or no such unfinished attempt,
-    /// [`CatalogError::Frozen`], [`CatalogError::OutOfRange`]. No number is used up then.
+    /// [`CatalogError::NotFound`] if there is no such dataset, [`CatalogError::NoVersion`].
+    pub async fn version(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionRecord, CatalogError> {
+        let resolved = self.resolve_read(dataset, VersionSelector::Number(number)).await?;
+        let Resolved { dataset, version } = resolved.ok_or(CatalogError::NotFound)?;
+        let is_active = dataset.active_version() == Some(number);
+        Ok(VersionRecord { version: version.ok_or(CatalogError::NoVersion)?, is_active })
+    }
+
+    /// The versions with numbers below `before`, newest first, at most `limit`, as of one moment. One
+    /// statement: a range of the primary key, and two look-ups for each version.
+    pub async fn versions(
+        &self,
+        dataset: DatasetId,
+        before: Option<VersionNumber>,
+        limit: u32,
+    ) -> Result<Vec<VersionRecord>, CatalogError> {
+        let before = before.map_or(i64::MAX, |number| i64::try_from(number.get()).unwrap_or(i64::MAX));
+        let values = &[dataset.into(), Value::Integer(before), Value::Integer(limit.into())];
+        let rows: Vec<VersionRow> = self.engine.fetch_all(VERSIONS, values).await?;
+        rows.into_iter().map(VersionRecord::try_from).collect()
+    }
+
+    /// Records the dataset's next version, all at once:
+    ///
+    /// 1. waits for whoever else changes the dataset, and checks that it is not frozen and that `attempt`
+    ///    still holds it;
+    /// 2. takes the next number, so that numbers are consecutive;
+    /// 3. records the file, or that one is shared, and the version; it becomes the active one unless a
+    ///    rollback has pinned another;
+    /// 4. records that the dataset's webhook is due, if one is registered;
+    /// 5. records that the attempt has ended with this version, and gives the dataset back.
+    ///
+    /// A dozen statements by index and a commit.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`] if there is no such dataset, [`CatalogError::Frozen`],
+    /// [`CatalogError::LeaseLost`], [`CatalogError::ReservationLost`], [`CatalogError::OutOfRange`];
+    /// [`CatalogError::Conflict`] if a file to share is of no version of this dataset or has another hash. No
+    /// number is used up then, and the attempt has not ended.
     pub async fn publish_version(
         &self,
         dataset: DatasetId,
-        file: &NewFile,
+        content: VersionContent<'_>,
         attempt: AttemptId,
-    ) -> Result<Version, CatalogError> {
+    ) -> Result<VersionRecord, CatalogError> {
         let mut transaction = self.engine.begin().await?;
-
-        let row: Option<(i64,)> = transaction
-            .fetch_optional(
-                "UPDATE datasets SET latest_version = COALESCE(latest_version, 0) + 1
-                 WHERE dataset_id = $1 AND NOT frozen
-                 RETURNING latest_version",
-                &[dataset.into()],
-            )
-            .await?;
-        let Some((number,)) = row else {
-            let found: Option<(i64,)> = transaction
-                .fetch_optional("SELECT dataset_id FROM datasets WHERE dataset_id = $1", &[dataset.into()])
-                .await?;
-            return Err(match found {
-                Some(_) => CatalogError::Frozen,
-                None => CatalogError::NotFound,
-            });
-        };
-
+        let locked = lock_dataset(&mut transaction, dataset).await?;
+        if locked.frozen {
+            return Err(CatalogError::Frozen);
+        }
+        // Changes nothing, but locks the lease before its reservations, in the order of a renewal.
+        let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1 AND attempt_id = $2";
+        if transaction.execute(sql, &[dataset.into(), attempt.into()]).await? == 0 {
+            return Err(CatalogError::LeaseLost);
+        }
         // Only now, when the versions before it are committed, so that times rise with the numbers.
-        let created_at = now();
-        let (file_id,): (i64,) = transaction
-            .fetch_one(
-                "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
-                 VALUES ($1, $2, $3, $4, $5)
-                 RETURNING file_id",
-                &[
-                    Value::Text(&file.path),
-                    from_unsigned(file.size_bytes, "size_bytes")?,
-                    from_unsigned(file.entity_count, "entity_count")?,
-                    Value::Text(&file.content_hash),
-                    from_time(created_at),
-                ],
-            )
-            .await?;
-        transaction
-            .execute(
-                "INSERT INTO versions (dataset_id, version_number, file_id, created_at)
-                 VALUES ($1, $2, $3, $4)",
-                &[dataset.into(), Value::Integer(number), Value::Integer(file_id), from_time(created_at)],
-            )
-            .await?;
+        let now = self.now();
+        let file = match content {
+            VersionContent::New(file) => record(&mut transaction, file, now).await?,
+            VersionContent::Shared { file, content_hash } => {
+                shared_file(&mut transaction, dataset, file, content_hash).await?
+            }
+        };
+        let published = add_version(&mut transaction, &locked, file, None, now).await?;
         transaction
             .execute(
                 "INSERT INTO webhook_deliveries (dataset_id, version_number, due_at)
                  SELECT dataset_id, $2, $3 FROM webhooks WHERE dataset_id = $1 AND is_active",
-                &[dataset.into(), Value::Integer(number), from_time(created_at)],
+                &[dataset.into(), published.version.number.into(), from_time(now)],
             )
             .await?;
-        let number = VersionNumber::new(to_unsigned(number, "datasets.latest_version")?);
-        finish(&mut transaction, attempt, &AttemptOutcome::Published(number)).await?;
+        give_back(&mut transaction, attempt).await?;
+        finish(&mut transaction, attempt, &AttemptOutcome::Published(published.version.number), now).await?;
         transaction.commit().await?;
-
-        Ok(Version {
-            dataset,
-            number,
-            file: VersionFile {
-                id: FileId::new(to_unsigned(file_id, "files.file_id")?),
-                path: file.path.clone(),
-                size_bytes: file.size_bytes,
-                entity_count: file.entity_count,
-                content_hash: file.content_hash.clone(),
-            },
-            alt: None,
-            created_at,
-        })
+        Ok(published)
     }
+
+    /// Creates a dataset together with its first version and the attempt that made it: all or nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Catalog::create_dataset`], and [`CatalogError::ReservationLost`].
+    pub async fn create_dataset_with_version(
+        &self,
+        new: &NewDataset,
+        active_limit: u64,
+        trigger: RefreshTrigger,
+        file: &NewFile,
+    ) -> Result<(Dataset, VersionRecord), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let now = self.now();
+        let mut dataset = insert(&mut transaction, new, active_limit, now).await?;
+        let file = record(&mut transaction, file, now).await?;
+        let published = add_version(&mut transaction, &dataset, file, None, now).await?;
+        let attempt = start(&mut transaction, dataset.id, trigger, now).await?;
+        finish(&mut transaction, attempt, &AttemptOutcome::Published(published.version.number), now).await?;
+        transaction.commit().await?;
+        dataset.latest_version = Some(published.version.number);
+        Ok((dataset, published))
+    }
+}
+
+/// Records the next version of `dataset`, whose row is locked, as a part of `transaction`.
+pub(super) async fn add_version(
+    transaction: &mut Transaction,
+    dataset: &Dataset,
+    file: VersionFile,
+    alt: Option<VersionFile>,
+    now: DateTime<Utc>,
+) -> Result<VersionRecord, CatalogError> {
+    let number = VersionNumber::new(dataset.latest_version.map_or(0, VersionNumber::get) + 1);
+    transaction
+        .execute(
+            "INSERT INTO versions (dataset_id, version_number, file_id, alt_file_id, created_at)
+             VALUES ($1, $2, $3, $4, $5)",
+            &[
+                dataset.id.into(),
+                number.into(),
+                file.id.into(),
+                from_optional(alt.as_ref().map(|alt| alt.id)),
+                from_time(now),
+            ],
+        )
+        .await?;
+    let sql = "UPDATE datasets SET latest_version = $2 WHERE dataset_id = $1";
+    transaction.execute(sql, &[dataset.id.into(), number.into()]).await?;
+    let version = Version { dataset: dataset.id, number, file, alt, created_at: now };
+    Ok(VersionRecord { version, is_active: dataset.pinned_version.is_none() })
+}
+
+/// The file that an earlier version of the dataset has, if its entities have that hash.
+async fn shared_file(
+    transaction: &mut Transaction,
+    dataset: DatasetId,
+    file: FileId,
+    content_hash: &str,
+) -> Result<VersionFile, CatalogError> {
+    let sql = versions_sql!("v.file_id = $2 ORDER BY v.version_number DESC LIMIT 1");
+    let row: Option<VersionRow> = transaction.fetch_optional(sql, &[dataset.into(), file.into()]).await?;
+    let file = VersionRecord::try_from(row.ok_or(CatalogError::Conflict)?)?.version.file;
+    match file.content_hash == content_hash {
+        true => Ok(file),
+        false => Err(CatalogError::Conflict),
+    }
+}
+
+/// One version as a part of `transaction`.
+///
+/// # Errors
+///
+/// [`CatalogError::NoVersion`].
+pub(super) async fn find_version(
+    transaction: &mut Transaction,
+    dataset: DatasetId,
+    number: VersionNumber,
+) -> Result<VersionRecord, CatalogError> {
+    let sql = versions_sql!("v.version_number = $2");
+    let row: Option<VersionRow> = transaction.fetch_optional(sql, &[dataset.into(), number.into()]).await?;
+    VersionRecord::try_from(row.ok_or(CatalogError::NoVersion)?)
 }

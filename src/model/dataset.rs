@@ -78,6 +78,52 @@ pub struct NewDataset {
     pub ping_token: Secret,
 }
 
+/// What changes in a dataset; `None` leaves a field as it is, `Some(None)` clears one that may be absent.
+#[derive(Clone, Debug, Default)]
+pub struct DatasetChange {
+    /// The name, and with it the slug.
+    pub name: Option<DatasetName>,
+    /// Who may read it.
+    pub visibility: Option<Visibility>,
+    /// Where its entities come from.
+    pub source: Option<DatasetSource>,
+    /// The format of the source; `Some(None)` detects it.
+    pub format: Option<Option<SourceFormat>>,
+    /// The path to the array of entities within a JSON source.
+    pub records_path: Option<Option<String>>,
+    /// A cron expression in UTC; `Some(None)` has no schedule.
+    pub schedule: Option<Option<String>>,
+}
+
+/// Who may read a dataset.
+#[derive(Clone, Debug)]
+pub enum Visibility {
+    /// Everybody.
+    Public,
+    /// Whoever has its key.
+    Private {
+        /// The key of a dataset that was public; one that is private already keeps its own.
+        new_key: Secret,
+    },
+}
+
+/// What clones a dataset. The secrets come from the caller, who draws the random bytes.
+#[derive(Clone, Debug)]
+pub struct NewClone {
+    /// What is cloned.
+    pub source: DatasetId,
+    /// Who will own the clone.
+    pub owner: UserId,
+    /// The clone's name.
+    pub name: DatasetName,
+    /// The key for reading the clone, if what is cloned is private.
+    pub private_key: Secret,
+    /// A cron expression in UTC, which matters once the clone has a source to fetch.
+    pub schedule: Option<String>,
+    /// The token of the clone's ping URL.
+    pub ping_token: Secret,
+}
+
 /// A dataset's name together with its URL form.
 ///
 /// - The slug is `name_slug(name)` as of the time it was given, and never empty.
@@ -187,6 +233,10 @@ pub enum RefreshTrigger {
 }
 
 impl RefreshTrigger {
+    /// Every trigger.
+    pub const ALL: [RefreshTrigger; 4] =
+        [RefreshTrigger::Schedule, RefreshTrigger::Ping, RefreshTrigger::Manual, RefreshTrigger::Import];
+
     /// The name in records: `schedule`, `ping`, `manual` or `import`.
     pub fn name(self) -> &'static str {
         match self {
@@ -195,6 +245,23 @@ impl RefreshTrigger {
             RefreshTrigger::Manual => "manual",
             RefreshTrigger::Import => "import",
         }
+    }
+}
+
+/// A text that names no trigger.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not what triggers a refresh; valid are schedule, ping, manual, import")]
+pub struct UnknownTrigger(pub String);
+
+impl FromStr for RefreshTrigger {
+    type Err = UnknownTrigger;
+
+    /// Parses a trigger's exact, lower-case name.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        RefreshTrigger::ALL
+            .into_iter()
+            .find(|trigger| trigger.name() == text)
+            .ok_or_else(|| UnknownTrigger(text.to_owned()))
     }
 }
 
@@ -221,6 +288,14 @@ mod tests {
         ] {
             assert_eq!(text.parse::<DatasetName>(), Err(error), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_trigger_parses_and_prints_as_the_same_text() {
+        for trigger in RefreshTrigger::ALL {
+            assert_eq!(trigger.name().parse(), Ok(trigger));
+        }
+        assert_eq!("Ping".parse::<RefreshTrigger>(), Err(UnknownTrigger("Ping".to_owned())));
     }
 
     #[test]

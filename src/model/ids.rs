@@ -1,4 +1,4 @@
-//! The numbers that identify users, datasets, version files and refresh attempts.
+//! The numbers that identify users, datasets, version files, refresh attempts and holds.
 //!
 //! The catalog assigns them: positive, never reused, at most `i64::MAX`. A request may name any number;
 //! one that was never assigned is simply not found.
@@ -51,6 +51,11 @@ id! {
 id! {
     /// Identifies one attempt to refresh a dataset.
     AttemptId
+}
+
+id! {
+    /// Identifies a hold on all files, as a backup takes one.
+    HoldId
 }
 
 /// A text that is no `dataset_id`: not `[1-9][0-9]*`.

@@ -14,11 +14,11 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
 use super::App;
-use crate::catalog::{AttemptOutcome, CatalogError};
+use crate::catalog::{CatalogError, VersionContent};
 use crate::model::dataset::{
     DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
 };
-use crate::model::ids::DatasetId;
+use crate::model::ids::{AttemptId, DatasetId};
 use crate::model::path::Path as FieldPath;
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
@@ -120,6 +120,9 @@ impl From<CatalogError> for ImportError {
     }
 }
 
+/// How long an import may take before another may refresh the dataset and a sweep may remove its file.
+const RESERVED: Duration = Duration::from_secs(3_600);
+
 /// Lines handed from the decoding thread to the spooling one at a time.
 const BLOCK_BYTES: usize = 1 << 20;
 
@@ -145,7 +148,7 @@ impl App {
         let owner = owner.ok_or_else(|| ImportError::NoOwner(request.owner_email.clone()))?;
         let name: DatasetName = request.name.parse()?;
         let Some(dataset) = self.catalog().dataset_by_name(owner.id, &name).await? else {
-            let (path, written) = self.make_file(&request, &progress).await?;
+            let (path, written) = self.make_file(&request, &progress, None).await?;
             let published = self.publish_new(&owner, name, &request, &path, &written).await;
             return self.or_remove(&path, published).await;
         };
@@ -155,17 +158,21 @@ impl App {
         if dataset.frozen {
             return Err(ImportError::Frozen);
         }
-        let attempt = self.catalog().start_attempt(dataset.id, RefreshTrigger::Import).await?;
+        let lease = self.catalog().acquire_refresh(dataset.id, RefreshTrigger::Import, RESERVED).await?;
+        let attempt = lease.attempt;
         let result = async {
-            let (path, written) = self.make_file(&request, &progress).await?;
-            let published = self.catalog().publish_version(dataset.id, &new_file(&path, &written), attempt).await;
-            let version = self.or_remove(&path, published.map_err(ImportError::from)).await?;
-            Ok(imported(dataset, &version))
+            let (path, written) = self.make_file(&request, &progress, Some(attempt)).await?;
+            let file = new_file(&path, &written);
+            let published = self.catalog().publish_version(dataset.id, VersionContent::New(&file), attempt).await;
+            let published = self.or_remove(&path, published.map_err(ImportError::from)).await?;
+            Ok(imported(dataset, &published.version))
         };
         let result = result.await;
         if let Err(error) = &result {
-            let outcome = AttemptOutcome::Failed { error: with_causes(error) };
-            self.catalog().finish_attempt(attempt, &outcome).await?;
+            let recorded = self.catalog().fail_refresh(attempt, &with_causes(error)).await;
+            if let Err(error) = recorded {
+                tracing::warn!(%error, "a failed import could not be recorded");
+            }
         }
         result
     }
@@ -175,6 +182,7 @@ impl App {
         &self,
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
+        attempt: Option<AttemptId>,
     ) -> Result<(ObjectPath, Written), ImportError> {
         let (input, fetched_from) = self.open_source(&request.source).await?;
         let options = DecodeOptions {
@@ -187,6 +195,7 @@ impl App {
             ..DecodeOptions::default()
         };
         let path = ObjectPath::from(format!("versions/{}.parquet", hex::encode(rand::random::<[u8; 16]>())));
+        self.catalog().reserve_file(path.as_ref(), attempt, RESERVED).await?;
         let store = self.store().clone();
         let directory = self.temporary_directory().to_owned();
         let runtime = tokio::runtime::Handle::current();
@@ -235,10 +244,11 @@ impl App {
             schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let dataset = self.catalog().create_dataset(&new, self.active_limit(owner.plan)).await?;
-        let attempt = self.catalog().start_attempt(dataset.id, RefreshTrigger::Import).await?;
-        let version = self.catalog().publish_version(dataset.id, &new_file(path, written), attempt).await?;
-        Ok(imported(dataset, &version))
+        let limit = self.active_limit(owner.plan);
+        let file = new_file(path, written);
+        let (dataset, published) =
+            self.catalog().create_dataset_with_version(&new, limit, RefreshTrigger::Import, &file).await?;
+        Ok(imported(dataset, &published.version))
     }
 
     /// How many active datasets a plan allows.

@@ -1,12 +1,14 @@
-//! The catalog's contract. Every case runs against an SQLite file and against a PostgreSQL database, each
-//! of its own; what differs between the two is at the end.
+//! The catalog's contract. Every case, here and in the modules below, runs against an SQLite file and against a
+//! PostgreSQL database, each of its own; what differs between the two is at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::DateTime;
+use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
-use strata::catalog::{AttemptOutcome, Catalog, CatalogError, Resolved};
+use strata::catalog::{Catalog, CatalogError, Clock, Resolved, VersionContent};
 use strata::model::dataset::{DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
 use strata::model::ids::{AttemptId, DatasetId, UserId};
 use strata::model::secret::{SECRET_BYTES, Secret};
@@ -18,6 +20,35 @@ use tokio::task::JoinSet;
 
 use crate::postgres::Postgres;
 
+/// Makes every case a test of its own under each engine. `Database` is in the scope of whoever uses it.
+macro_rules! contract {
+    ($($case:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                super::$case(super::Database::sqlite().await).await;
+            })*
+        }
+        mod postgresql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                super::$case(super::Database::postgres().await).await;
+            })*
+        }
+    };
+}
+
+mod accounts;
+mod alternates;
+mod backup;
+mod datasets;
+mod files;
+mod random;
+mod refreshes;
+mod schedules;
+mod states;
+mod webhooks;
+
 /// A new, empty database of one engine. Raw SQL arranges what the catalog has no method for yet, and sees
 /// what it wrote.
 struct Database {
@@ -26,7 +57,7 @@ struct Database {
 }
 
 enum Raw {
-    Sqlite { pool: SqlitePool, _directory: TempDir },
+    Sqlite { pool: SqlitePool, directory: TempDir },
     Postgres { pool: PgPool, _server: Arc<Postgres> },
 }
 
@@ -35,7 +66,7 @@ impl Database {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/new/catalog.db", directory.path().display());
         let pool = SqlitePool::connect_lazy(&url).unwrap();
-        Database { url, raw: Raw::Sqlite { pool, _directory: directory } }
+        Database { url, raw: Raw::Sqlite { pool, directory } }
     }
 
     async fn postgres() -> Database {
@@ -76,24 +107,6 @@ impl Database {
     }
 }
 
-/// Makes every case a test of its own under each engine.
-macro_rules! contract {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Database::sqlite().await).await;
-            })*
-        }
-        mod postgresql {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Database::postgres().await).await;
-            })*
-        }
-    };
-}
-
 contract! {
     a_new_database_can_be_opened_by_many_at_once
     what_was_recorded_is_there_after_reopening
@@ -117,10 +130,7 @@ contract! {
     concurrent_publications_get_consecutive_numbers
     a_failed_publication_uses_no_number
     a_cancelled_publication_leaves_no_gap
-    a_publication_ends_its_attempt
-    a_failure_is_kept_with_its_reason
-    an_attempt_ends_once
-    a_webhook_is_due_only_where_one_is_registered
+    what_the_first_migration_made_is_brought_up_to_date
     another_handle_sees_a_change_at_once
 }
 
@@ -163,9 +173,34 @@ fn file(path: &str) -> NewFile {
     NewFile { path: path.to_owned(), size_bytes: 91_234, entity_count: 250, content_hash: "c0ffee".to_owned() }
 }
 
+fn v(number: u64) -> VersionNumber {
+    VersionNumber::new(number)
+}
+
+/// Longer than any test takes by the machine's clock.
+const LEASE: Duration = Duration::from_secs(600);
+
+/// The time at which manual clocks start.
+fn clock() -> Clock {
+    Clock::manual(DateTime::from_timestamp(1_800_000_000, 0).unwrap())
+}
+
+/// Refreshes the dataset with a new file; waits while another refresh holds it.
 async fn publish(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<Version, CatalogError> {
-    let attempt = catalog.start_attempt(dataset, RefreshTrigger::Import).await?;
-    catalog.publish_version(dataset, &file(path), attempt).await
+    let attempt = acquire(catalog, dataset).await?;
+    catalog.reserve_file(path, Some(attempt), LEASE).await?;
+    let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), attempt).await?;
+    Ok(published.version)
+}
+
+/// Begins a refresh; waits while another one holds the dataset.
+async fn acquire(catalog: &Catalog, dataset: DatasetId) -> Result<AttemptId, CatalogError> {
+    loop {
+        match catalog.acquire_refresh(dataset, RefreshTrigger::Import, LEASE).await {
+            Err(CatalogError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+            outcome => return Ok(outcome?.attempt),
+        }
+    }
 }
 
 async fn resolve(catalog: &Catalog, dataset: DatasetId, selector: &str) -> Resolved {
@@ -211,7 +246,7 @@ async fn a_database_of_a_newer_service_is_refused(database: Database) {
     database
         .execute(
             "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-             SELECT 9999, 'from the future', success, checksum, 0 FROM _sqlx_migrations",
+             SELECT 9999, 'from the future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
         )
         .await;
     let refused = Catalog::open(&database.url).await;
@@ -529,37 +564,48 @@ async fn concurrent_publications_get_consecutive_numbers(database: Database) {
 async fn a_failed_publication_uses_no_number(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
-    let attempt = catalog.start_attempt(dataset, RefreshTrigger::Ping).await.unwrap();
+    let attempt = acquire(&catalog, dataset).await.unwrap();
+    let publish = async |file: &NewFile, attempt| {
+        catalog.publish_version(dataset, VersionContent::New(file), attempt).await.map(|published| published.version)
+    };
 
-    // A name that was used before.
-    let published = catalog.publish_version(dataset, &file("a"), attempt).await;
+    // A path that nobody reserved, or that was recorded already.
+    for path in ["b", "a"] {
+        let published = publish(&file(path), attempt).await;
+        assert!(matches!(published, Err(CatalogError::ReservationLost)), "{published:?}");
+    }
+    // A name that was used before, reserved again.
+    catalog.reserve_file("a", Some(attempt), LEASE).await.unwrap();
+    let published = publish(&file("a"), attempt).await;
     assert!(matches!(published, Err(CatalogError::Database(_))), "{published:?}");
     // A size that no database can hold.
-    let endless = NewFile { size_bytes: u64::MAX, ..file("b") };
-    let published = catalog.publish_version(dataset, &endless, attempt).await;
+    catalog.reserve_file("b", Some(attempt), LEASE).await.unwrap();
+    let published = publish(&NewFile { size_bytes: u64::MAX, ..file("b") }, attempt).await;
     assert!(
         matches!(published, Err(CatalogError::OutOfRange { field: "size_bytes", value: u64::MAX })),
         "{published:?}"
     );
-    // An attempt that is not there: found out last, when all else is written.
-    let published = catalog.publish_version(dataset, &file("c"), AttemptId::new(attempt.get() + 1)).await;
-    assert!(matches!(published, Err(CatalogError::NotFound)), "{published:?}");
+    // An attempt that is not there.
+    let published = publish(&file("b"), AttemptId::new(attempt.get() + 1)).await;
+    assert!(matches!(published, Err(CatalogError::LeaseLost)), "{published:?}");
 
     assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(1));
     assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 1);
     assert_eq!(database.number("SELECT COUNT(*) FROM versions").await, 1);
-    let version = catalog.publish_version(dataset, &file("c"), attempt).await.unwrap();
+    let version = publish(&file("b"), attempt).await.unwrap();
     assert_eq!(version.number, VersionNumber::new(2));
 }
 
 async fn a_cancelled_publication_leaves_no_gap(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
-    for number in 0..80 {
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    for number in 0..40 {
         // Lets go of the publication at another point each time, or after its end.
         let path = format!("file-{number}");
         let publication = publish(&catalog, dataset, &path);
         let patience = async {
-            let (start, patience) = (Instant::now(), Duration::from_micros(200 * number));
+            let (start, patience) = (Instant::now(), Duration::from_micros(400 * number));
             while start.elapsed() < patience {
                 tokio::task::yield_now().await;
             }
@@ -569,6 +615,8 @@ async fn a_cancelled_publication_leaves_no_gap(database: Database) {
             version = publication => drop(version.unwrap()),
             () = patience => {}
         }
+        // What was let go of while it held the dataset is taken over.
+        clock.advance(LEASE);
     }
 
     let last = publish(&catalog, dataset, "last").await.unwrap();
@@ -578,87 +626,52 @@ async fn a_cancelled_publication_leaves_no_gap(database: Database) {
     assert_eq!(database.number("SELECT COUNT(*) FROM refresh_attempts WHERE ok").await, recorded);
 }
 
-/// What is recorded of the attempts, oldest first.
-async fn attempts(database: &Database) -> Vec<String> {
-    database
-        .texts(
-            "SELECT trigger_name
-                 || CASE WHEN finished_at IS NULL THEN ' running' WHEN ok THEN ' ok' ELSE ' failed' END
-                 || COALESCE(' v' || CAST(version_number AS TEXT), '')
-                 || COALESCE(': ' || error, '')
-             FROM refresh_attempts ORDER BY attempt_id",
-        )
-        .await
-        .into_iter()
-        .flatten()
-        .collect()
-}
+/// A dataset with versions, an attempt without an end and a webhook, as the first release left them.
+const OF_0001: &str = "
+    INSERT INTO users (email, email_key, password_hash, plan, created_at) VALUES ('a@b.test', 'a@b.test', 'h', 'pro', 1);
+    INSERT INTO api_tokens (user_id, name, token_hash, created_at) SELECT user_id, 'ci', 'hash', 2 FROM users;
+    INSERT INTO datasets (owner_id, name, name_slug, source, schedule, ping_token, latest_version, created_at)
+        SELECT user_id, 'A', 'a', 'https://a.test/', '0 2 * * *', 'ping', 1, 3 FROM users;
+    INSERT INTO datasets (owner_id, name, name_slug, source, schedule, ping_token, frozen, created_at)
+        SELECT user_id, 'B', 'b', 'https://a.test/', '0 2 * * *', 'ping b', (1 = 1), 3 FROM users;
+    INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at) VALUES ('f', 1, 2, 'c', 4);
+    INSERT INTO versions (dataset_id, version_number, file_id, created_at)
+        SELECT dataset_id, 1, file_id, 5 FROM datasets, files WHERE name = 'A';
+    INSERT INTO webhooks (dataset_id, url, created_at) SELECT dataset_id, 'https://b.test/', 6 FROM datasets WHERE name = 'A';
+    INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at)
+        SELECT dataset_id, 'import', 7 FROM datasets WHERE name = 'A';";
 
-async fn a_publication_ends_its_attempt(database: Database) {
-    let (catalog, dataset) = with_dataset(&database).await;
-    let first = catalog.start_attempt(dataset, RefreshTrigger::Import).await.unwrap();
-    let second = catalog.start_attempt(dataset, RefreshTrigger::Manual).await.unwrap();
-    assert_eq!(attempts(&database).await, ["import running", "manual running"]);
-    catalog.publish_version(dataset, &file("a"), second).await.unwrap();
-    assert_eq!(attempts(&database).await, ["import running", "manual ok v1"]);
-    catalog.publish_version(dataset, &file("b"), first).await.unwrap();
-    assert_eq!(attempts(&database).await, ["import ok v2", "manual ok v1"]);
-}
-
-async fn a_failure_is_kept_with_its_reason(database: Database) {
-    let (catalog, dataset) = with_dataset(&database).await;
-    for error in ["item 3 is not an object: \"\0\"", &"é".repeat(2_001)] {
-        let attempt = catalog.start_attempt(dataset, RefreshTrigger::Schedule).await.unwrap();
-        let outcome = AttemptOutcome::Failed { error: error.to_owned() };
-        catalog.finish_attempt(attempt, &outcome).await.unwrap();
+async fn what_the_first_migration_made_is_brought_up_to_date(database: Database) {
+    let only_first = tempfile::tempdir().unwrap();
+    let engine = match &database.raw {
+        Raw::Sqlite { .. } => "sqlite",
+        Raw::Postgres { .. } => "postgres",
+    };
+    let first = format!("{}/sql/{engine}/0001_initial.sql", env!("CARGO_MANIFEST_DIR"));
+    std::fs::copy(first, only_first.path().join("0001_initial.sql")).unwrap();
+    let migrator = Migrator::new(only_first.path()).await.unwrap();
+    match &database.raw {
+        Raw::Sqlite { pool, directory } => {
+            std::fs::create_dir(directory.path().join("new")).unwrap();
+            std::fs::write(directory.path().join("new/catalog.db"), "").unwrap();
+            migrator.run(pool).await.unwrap();
+        }
+        Raw::Postgres { pool, .. } => migrator.run(pool).await.unwrap(),
     }
-    assert_eq!(
-        attempts(&database).await,
-        [
-            "schedule failed: item 3 is not an object: \"\u{fffd}\"".to_owned(),
-            format!("schedule failed: {}", "é".repeat(2_000)),
-        ]
-    );
-    assert_eq!(resolved_number(&catalog, dataset, "latest").await, None);
-}
+    database.execute(OF_0001).await;
 
-async fn an_attempt_ends_once(database: Database) {
-    let (catalog, dataset) = with_dataset(&database).await;
-    let failed = AttemptOutcome::Failed { error: "late".to_owned() };
-    let attempt = catalog.start_attempt(dataset, RefreshTrigger::Ping).await.unwrap();
-    catalog.publish_version(dataset, &file("a"), attempt).await.unwrap();
-    for attempt in [attempt, AttemptId::new(attempt.get() + 1)] {
-        let finished = catalog.finish_attempt(attempt, &failed).await;
-        assert!(matches!(finished, Err(CatalogError::NotFound)), "{finished:?}");
-    }
-    assert_eq!(attempts(&database).await, ["ping ok v1"]);
-}
-
-async fn a_webhook_is_due_only_where_one_is_registered(database: Database) {
-    let (catalog, dataset) = with_dataset(&database).await;
-    let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
-    let other = create(&catalog, owner.id, "Other").await.unwrap().id;
-
-    publish(&catalog, dataset, "before").await.unwrap();
-    database
-        .execute(&format!(
-            "INSERT INTO webhooks (dataset_id, url, created_at) VALUES ({dataset}, 'https://a.test/', 0)"
-        ))
-        .await;
-    publish(&catalog, dataset, "registered").await.unwrap();
-    publish(&catalog, other, "another dataset").await.unwrap();
-    database.execute("UPDATE webhooks SET is_active = (1 = 0)").await;
-    publish(&catalog, dataset, "inactive").await.unwrap();
-
-    assert_eq!(
-        database
-            .texts(
-                "SELECT CAST(dataset_id AS TEXT) || ' v' || CAST(version_number AS TEXT)
-                 FROM webhook_deliveries WHERE claimed_at IS NULL AND done_at IS NULL",
-            )
-            .await,
-        [Some(format!("{dataset} v2"))]
-    );
+    let catalog = database.open().await;
+    let user = catalog.user_by_token("hash").await.unwrap().unwrap();
+    let dataset = catalog.dataset_by_name(user.id, &name("A")).await.unwrap().unwrap();
+    let due = catalog.due_schedules(10).await.unwrap();
+    assert_eq!(due.iter().map(|due| (due.dataset, due.due_at)).collect::<Vec<_>>(), [(dataset.id, None)]);
+    let view = catalog.dataset_view(dataset.id).await.unwrap().unwrap();
+    assert!(view.versions[0].is_active);
+    assert!(view.last_attempts[0].finished_at.is_some(), "{view:?}");
+    assert_eq!(catalog.webhook(dataset.id).await.unwrap().unwrap().url, "https://b.test/");
+    let version = publish(&catalog, dataset.id, "g").await.unwrap();
+    assert_eq!(version.number, VersionNumber::new(2));
+    assert_eq!(catalog.claim_delivery().await.unwrap().unwrap().version, version.number);
 }
 
 async fn another_handle_sees_a_change_at_once(database: Database) {
@@ -709,6 +722,8 @@ async fn both_engines_have_the_same_tables_and_columns() {
         [
             "api_tokens",
             "datasets",
+            "file_holds",
+            "file_reservations",
             "files",
             "refresh_attempts",
             "refresh_leases",
@@ -751,8 +766,8 @@ async fn an_sqlite_file_is_in_write_ahead_mode_and_enforces_references() {
     let database = Database::sqlite().await;
     let (catalog, dataset) = with_dataset(&database).await;
     assert_eq!(database.texts("PRAGMA journal_mode").await, [Some("wal".to_owned())]);
-    let attempt = catalog.start_attempt(DatasetId::new(dataset.get() + 1), RefreshTrigger::Ping).await;
-    assert!(matches!(attempt, Err(CatalogError::NotFound)), "{attempt:?}");
+    let token = catalog.add_token(UserId::new(dataset.get() + 7), "ci", "hash").await;
+    assert!(matches!(token, Err(CatalogError::NotFound)), "{token:?}");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! layout of the version, the number of threads and the memory; then the boundaries of each rule, one by one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use arrow::array::{Array, AsArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -9,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestError, TestRunner};
-use strata::catalog::Catalog;
+use strata::catalog::{Catalog, VersionContent};
 use strata::config::Config;
 use strata::model::dataset::RefreshTrigger;
 use strata::model::path::Path;
@@ -22,6 +23,9 @@ use crate::storage::{Bench, all_leaves, no_leaves};
 use crate::support::{Answer, TestService, files};
 use crate::twin::pipeline::{self, Body};
 use crate::twin::{Value, hostile, rules};
+
+/// Longer than any version takes to be published.
+const LEASE: Duration = Duration::from_secs(600);
 
 // ---- entities ----
 
@@ -432,8 +436,10 @@ impl Lab {
         };
         let dataset = strata::model::ids::DatasetId::new(1);
         self.bench.runtime.block_on(async {
-            let attempt = self.catalog.start_attempt(dataset, RefreshTrigger::Import).await.expect("started");
-            self.catalog.publish_version(dataset, &file, attempt).await.expect("published").number.get()
+            let lease = self.catalog.acquire_refresh(dataset, RefreshTrigger::Import, LEASE).await.expect("acquired");
+            self.catalog.reserve_file(&file.path, Some(lease.attempt), LEASE).await.expect("reserved");
+            let published = self.catalog.publish_version(dataset, VersionContent::New(&file), lease.attempt).await;
+            published.expect("published").version.number.get()
         })
     }
 

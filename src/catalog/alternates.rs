@@ -1,0 +1,88 @@
+//! Alternates: a second file that a version may have.
+
+use crate::model::version::{NewFile, Version};
+
+use super::convert::from_optional;
+use super::datasets::lock_dataset;
+use super::engine::Transaction;
+use super::files::{record, unreference};
+use super::versions::{VersionRecord, find_version};
+use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+
+/// What an edited alternate was made from. An alternate that was replaced or deleted since has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AlternateBase {
+    /// The version's file.
+    pub file: FileId,
+    /// The alternate's file; `None` if there was none.
+    pub alt: Option<FileId>,
+}
+
+impl AlternateBase {
+    /// The base of an alternate made from this state of a version.
+    pub fn of(version: &Version) -> AlternateBase {
+        AlternateBase { file: version.file.id, alt: version.alt.as_ref().map(|alt| alt.id) }
+    }
+}
+
+impl Catalog {
+    /// Gives the version this file as its alternate. One that is there already is replaced as a whole; its
+    /// file is unreferenced from then on, unless a clone shares it. `expected` makes it a compare-and-swap.
+    /// Versions and the dataset's state stay as they are; a frozen dataset is no obstacle.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`], [`CatalogError::ReservationLost`];
+    /// [`CatalogError::Conflict`] if the version is not as expected.
+    pub async fn save_alternate(
+        &self,
+        dataset: DatasetId,
+        number: VersionNumber,
+        file: &NewFile,
+        expected: Option<AlternateBase>,
+    ) -> Result<VersionRecord, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        lock_dataset(&mut transaction, dataset).await?;
+        let mut found = find_version(&mut transaction, dataset, number).await?;
+        if expected.is_some_and(|expected| expected != AlternateBase::of(&found.version)) {
+            return Err(CatalogError::Conflict);
+        }
+        let now = self.now();
+        let alt = record(&mut transaction, file, now).await?;
+        let replaced = found.version.alt.replace(alt);
+        set_alternate(&mut transaction, &found.version).await?;
+        if let Some(replaced) = replaced {
+            unreference(&mut transaction, replaced.id, now).await?;
+        }
+        transaction.commit().await?;
+        Ok(found)
+    }
+
+    /// Takes the version's alternate away. Its file is unreferenced from then on, unless a clone shares it.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`], [`CatalogError::NoAlternate`].
+    pub async fn delete_alternate(
+        &self,
+        dataset: DatasetId,
+        number: VersionNumber,
+    ) -> Result<VersionRecord, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        lock_dataset(&mut transaction, dataset).await?;
+        let mut found = find_version(&mut transaction, dataset, number).await?;
+        let deleted = found.version.alt.take().ok_or(CatalogError::NoAlternate)?;
+        set_alternate(&mut transaction, &found.version).await?;
+        unreference(&mut transaction, deleted.id, self.now()).await?;
+        transaction.commit().await?;
+        Ok(found)
+    }
+}
+
+/// Records which alternate the version has.
+async fn set_alternate(transaction: &mut Transaction, version: &Version) -> Result<(), CatalogError> {
+    let sql = "UPDATE versions SET alt_file_id = $3 WHERE dataset_id = $1 AND version_number = $2";
+    let alt = from_optional(version.alt.as_ref().map(|alt| alt.id));
+    transaction.execute(sql, &[version.dataset.into(), version.number.into(), alt]).await?;
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! What time it is, for everything that expires or is recorded with its time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, SubsecRound, Utc};
+
+/// Tells the time to the microsecond, which is what the database keeps. Clones tell the same time.
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    System,
+    /// Microseconds since 1970-01-01T00:00:00Z.
+    Manual(Arc<AtomicI64>),
+}
+
+impl Clock {
+    /// The machine's clock. Processes that share a catalog should agree to within seconds: a lease lasts
+    /// longer than that.
+    pub fn system() -> Clock {
+        Clock(Source::System)
+    }
+
+    /// A clock that stands still at `start` until it is moved, for tests.
+    pub fn manual(start: DateTime<Utc>) -> Clock {
+        Clock(Source::Manual(Arc::new(AtomicI64::new(start.timestamp_micros()))))
+    }
+
+    /// The present.
+    pub fn now(&self) -> DateTime<Utc> {
+        match &self.0 {
+            Source::System => Utc::now().trunc_subsecs(6),
+            Source::Manual(micros) => {
+                DateTime::from_timestamp_micros(micros.load(Ordering::SeqCst)).unwrap_or(DateTime::<Utc>::MAX_UTC)
+            }
+        }
+    }
+
+    /// Moves a manual clock on. The machine's clock goes its own way.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Manual(micros) = &self.0 {
+            let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+            // The closure always gives a number, so there is no error to look at.
+            let _ = micros.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by)));
+        }
+    }
+}
+
+/// The moment that lies `by` after `time`, or the last one there is.
+pub(super) fn after(time: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
+    chrono::TimeDelta::from_std(by).ok().and_then(|by| time.checked_add_signed(by)).unwrap_or(LAST)
+}
+
+/// The moment that lies `by` before `time`, or the first one there is.
+pub(super) fn before(time: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
+    chrono::TimeDelta::from_std(by).ok().and_then(|by| time.checked_sub_signed(by)).unwrap_or(DateTime::UNIX_EPOCH)
+}
+
+/// Later than anything that happens, and a number of microseconds that fits.
+const LAST: DateTime<Utc> = DateTime::<Utc>::MAX_UTC;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_moves_only_when_told_and_its_clones_with_it() {
+        let clock = Clock::manual(DateTime::UNIX_EPOCH);
+        let clone = clock.clone();
+        assert_eq!(clock.now(), DateTime::UNIX_EPOCH);
+        clock.advance(Duration::from_secs(90));
+        assert_eq!(clone.now().timestamp(), 90);
+    }
+
+    #[test]
+    fn spans_without_end_stop_at_the_last_and_the_first_moment() {
+        let now = Utc::now();
+        assert_eq!(after(now, Duration::from_secs(5)) - now, chrono::TimeDelta::seconds(5));
+        assert!(after(now, Duration::MAX) > now);
+        assert_eq!(before(now, Duration::MAX), DateTime::UNIX_EPOCH);
+    }
+}

@@ -1,0 +1,55 @@
+//! Clones: a new dataset that begins with another's latest version.
+
+use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
+
+use super::datasets::{insert, lock_dataset, lock_owner};
+use super::versions::{VersionRecord, add_version, find_version};
+use super::{Catalog, CatalogError};
+
+impl Catalog {
+    /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is
+    /// one. They share files, which are immutable; everything after is independent. The clone's source is
+    /// `push`. A private dataset can be cloned by its owner alone, and the clone is private with a key of its
+    /// own. No webhook fires: the clone has none yet.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`] if there is no such owner, no such source, or it is another's and private;
+    /// [`CatalogError::Frozen`] and [`CatalogError::NoVersion`] of the source; [`CatalogError::NameTaken`];
+    /// [`CatalogError::PlanLimit`].
+    pub async fn clone_dataset(
+        &self,
+        clone: &NewClone,
+        active_limit: u64,
+    ) -> Result<(Dataset, VersionRecord), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        lock_owner(&mut transaction, clone.owner).await?;
+        // Its alternate must not be taken away while the clone begins to share it.
+        let source = lock_dataset(&mut transaction, clone.source).await?;
+        if source.is_private() && source.owner != clone.owner {
+            return Err(CatalogError::NotFound);
+        }
+        if source.frozen {
+            return Err(CatalogError::Frozen);
+        }
+        let latest = source.latest_version.ok_or(CatalogError::NoVersion)?;
+        let latest = find_version(&mut transaction, source.id, latest).await?.version;
+
+        let new = NewDataset {
+            owner: clone.owner,
+            name: clone.name.clone(),
+            private_key: source.is_private().then(|| clone.private_key.clone()),
+            source: DatasetSource::Push,
+            format: None,
+            records_path: None,
+            schedule: clone.schedule.clone(),
+            ping_token: clone.ping_token.clone(),
+        };
+        let now = self.now();
+        let mut dataset = insert(&mut transaction, &new, active_limit, now).await?;
+        let first = add_version(&mut transaction, &dataset, latest.file, latest.alt, now).await?;
+        transaction.commit().await?;
+        dataset.latest_version = Some(first.version.number);
+        Ok((dataset, first))
+    }
+}

@@ -1,0 +1,155 @@
+//! A consistent copy of the whole catalog as an SQLite file, for a backup.
+//!
+//! SQLite writes the copy itself (`VACUUM INTO`), as of one moment and without stopping writers. From
+//! PostgreSQL every table is read under one snapshot into a fresh file with the same tables: a backup opens
+//! on its own, without a database server.
+//!
+//! The original goes on, so in the copy nothing is under way: nobody holds a dataset or a file, and no
+//! delivery is due, which the original sends.
+
+use std::io;
+use std::path::Path;
+
+use futures::TryStreamExt;
+use sqlx::postgres::{PgPool, PgRow};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection};
+use sqlx::{Arguments, AssertSqlSafe, Column, ConnectOptions, Connection, Postgres, Row, Sqlite, TypeInfo};
+
+use super::convert::from_time;
+use super::engine::{Engine, Transaction, Value};
+use super::{Catalog, CatalogError, sqlite};
+
+impl Catalog {
+    /// Writes a copy of the catalog, as of one moment, to a new SQLite file, which is on the disk when this
+    /// returns. Files that its records name must be kept from the sweep until they are copied too
+    /// ([`Catalog::hold_files`], before this). Takes as long as reading and writing everything once.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Copy`] if there is a file of that name or it cannot be written;
+    /// [`CatalogError::Database`]. What was written of it is removed then.
+    pub async fn copy_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
+        let failed = |source| CatalogError::Copy { path: path.to_owned(), source };
+        let name = path.to_str().ok_or_else(|| failed(io::Error::other("its path is not UTF-8")))?;
+        if tokio::fs::try_exists(path).await.map_err(failed)? {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        let copied = self.write_copy(name).await;
+        let synced = match copied {
+            Ok(()) => sync(path).await.map_err(failed),
+            Err(error) => Err(error),
+        };
+        if synced.is_err() {
+            for left in [path.to_owned(), format!("{name}-wal").into(), format!("{name}-shm").into()] {
+                // The first error is the one that matters, and not all of them are there.
+                let _ = tokio::fs::remove_file(left).await;
+            }
+        }
+        synced
+    }
+
+    async fn write_copy(&self, path: &str) -> Result<(), CatalogError> {
+        if let Engine::Sqlite { writer, .. } = &self.engine {
+            // On a connection of its own: the writer would be occupied for as long as this takes.
+            let mut connection = writer.connect_options().as_ref().clone().connect().await?;
+            sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await?;
+            connection.close().await?;
+        }
+        let copy = sqlite::open(path).await?;
+        let mut transaction = copy.begin().await?;
+        if let (Engine::Postgres(pool), Transaction::Sqlite(transaction)) = (&self.engine, &mut transaction) {
+            export(pool, transaction).await?;
+        }
+        for (sql, values) in [
+            ("DELETE FROM file_reservations", vec![]),
+            ("DELETE FROM refresh_leases", vec![]),
+            ("DELETE FROM file_holds WHERE hold_id > 0", vec![]),
+            ("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", vec![]),
+            (
+                "UPDATE refresh_attempts SET finished_at = $1, ok = $2, error = $3 WHERE finished_at IS NULL",
+                vec![
+                    from_time(self.now()),
+                    Value::Boolean(false),
+                    Value::Text("it was under way when this copy of the catalog was made"),
+                ],
+            ),
+        ] {
+            transaction.execute(sql, &values).await?;
+        }
+        transaction.commit().await?;
+        copy.close().await;
+        Ok(())
+    }
+}
+
+/// Waits until the file, and that it is there, are on the disk.
+async fn sync(path: &Path) -> io::Result<()> {
+    tokio::fs::File::open(path).await?.sync_all().await?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tokio::fs::File::open(directory).await?.sync_all().await
+}
+
+/// Copies every row of the PostgreSQL database into empty tables of the same names and columns.
+async fn export(pool: &PgPool, copy: &mut SqliteConnection) -> Result<(), CatalogError> {
+    let mut snapshot = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    // Datasets and versions refer to each other.
+    sqlx::query("PRAGMA defer_foreign_keys = ON").execute(&mut *copy).await?;
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT name FROM sqlite_master
+         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name NOT LIKE '\\_sqlx\\_%' ESCAPE '\\'",
+    )
+    .fetch_all(&mut *copy)
+    .await?;
+    for table in &tables {
+        let columns: Vec<String> =
+            sqlx::query_scalar("SELECT name FROM pragma_table_info($1)").bind(table).fetch_all(&mut *copy).await?;
+        let placeholders: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
+        let (columns, placeholders) = (columns.join(", "), placeholders.join(", "));
+        let insert = format!("INSERT INTO {table} ({columns}) VALUES ({placeholders})");
+        // What a migration puts into a new table is among the rows too.
+        sqlx::query(AssertSqlSafe(format!("DELETE FROM {table}"))).execute(&mut *copy).await?;
+        // The names come from the migrations, not from outside.
+        let mut rows =
+            sqlx::query::<Postgres>(AssertSqlSafe(format!("SELECT {columns} FROM {table}"))).fetch(&mut *snapshot);
+        while let Some(row) = rows.try_next().await? {
+            let arguments = arguments(&row)?;
+            sqlx::query_with::<Sqlite, _>(AssertSqlSafe(insert.clone()), arguments).execute(&mut *copy).await?;
+        }
+    }
+    // Ids that were assigned and are gone again must not be assigned anew.
+    let assigned: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT c.table_name::text, s.last_value
+         FROM information_schema.columns c
+         JOIN pg_sequences s
+           ON pg_get_serial_sequence(quote_ident(c.table_name), c.column_name)
+              = format('%I.%I', s.schemaname, s.sequencename)
+         WHERE c.is_identity = 'YES' AND c.table_schema = current_schema() AND s.last_value IS NOT NULL",
+    )
+    .fetch_all(&mut *snapshot)
+    .await?;
+    for (table, last) in assigned {
+        sqlx::query("DELETE FROM sqlite_sequence WHERE name = $1").bind(&table).execute(&mut *copy).await?;
+        sqlx::query("INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)")
+            .bind(&table)
+            .bind(last)
+            .execute(&mut *copy)
+            .await?;
+    }
+    snapshot.commit().await?;
+    Ok(())
+}
+
+/// The values of a row in the form in which SQLite takes them.
+fn arguments(row: &PgRow) -> Result<SqliteArguments, sqlx::Error> {
+    let mut arguments = SqliteArguments::default();
+    for column in row.columns() {
+        let index = column.ordinal();
+        match column.type_info().name() {
+            "INT8" => arguments.add(row.try_get::<Option<i64>, _>(index)?),
+            "BOOL" => arguments.add(row.try_get::<Option<bool>, _>(index)?),
+            _ => arguments.add(row.try_get::<Option<String>, _>(index)?),
+        }
+        .map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
+}

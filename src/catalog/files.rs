@@ -1,0 +1,319 @@
+//! Tables `files`, `file_reservations` and `file_holds`: which files of the store are needed, and which a
+//! sweep may remove.
+//!
+//! 1. Whoever writes a file reserves its path first. Recording the file needs the reservation and ends it, in
+//!    one transaction, so that a file is always reserved, recorded, or of no use to anyone any more.
+//! 2. A recorded file that loses its last reference is marked with the time. After a while, when no read
+//!    uses it, its record is removed, under a check that still nothing refers to it; then the file.
+//! 3. What the store holds besides, neither recorded nor reserved, is what a crash has left behind.
+//!
+//! References are counted by looking: versions and alternates, of clones too, name files by id.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::model::version::{NewFile, VersionFile};
+
+use super::clock::{after, before};
+use super::convert::{from_optional, from_time, from_unsigned, text, to_optional_time, to_unsigned};
+use super::engine::{Transaction, Value};
+use super::{AttemptId, Catalog, CatalogError, FileId, HoldId};
+
+/// A recorded file and whether anything refers to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedFile {
+    /// The file.
+    pub file: VersionFile,
+    /// Since when no version and no alternate names it; `None` while one does.
+    pub unreferenced_since: Option<DateTime<Utc>>,
+}
+
+#[derive(sqlx::FromRow)]
+struct FileRow {
+    file_id: i64,
+    path: String,
+    size_bytes: i64,
+    entity_count: i64,
+    content_hash: String,
+    unreferenced_since: Option<i64>,
+}
+
+impl TryFrom<FileRow> for RecordedFile {
+    type Error = CatalogError;
+
+    fn try_from(row: FileRow) -> Result<Self, Self::Error> {
+        Ok(RecordedFile {
+            file: VersionFile {
+                id: FileId::new(to_unsigned(row.file_id, "files.file_id")?),
+                path: row.path,
+                size_bytes: to_unsigned(row.size_bytes, "files.size_bytes")?,
+                entity_count: to_unsigned(row.entity_count, "files.entity_count")?,
+                content_hash: row.content_hash,
+            },
+            unreferenced_since: to_optional_time(row.unreferenced_since, "files.unreferenced_since")?,
+        })
+    }
+}
+
+/// How many paths one statement of [`Catalog::files_named`] asks for.
+const PATHS_AT_ONCE: usize = 100;
+
+/// How many expired reservations are looked for at once.
+const EXPIRED_AT_ONCE: i64 = 1_000;
+
+/// Which of the paths `$1` to `$100` are recorded or reserved. An expired reservation counts until
+/// [`Catalog::expire_reservations`] removes it, because until then its file can be recorded.
+static NAMED: LazyLock<String> = LazyLock::new(|| {
+    let placeholders: Vec<String> = (1..=PATHS_AT_ONCE).map(|number| format!("${number}")).collect();
+    let list = placeholders.join(", ");
+    format!(
+        "SELECT path FROM files WHERE path IN ({list})
+         UNION SELECT path FROM file_reservations WHERE path IN ({list})"
+    )
+});
+
+impl Catalog {
+    /// Reserves a path of the store for a file that is about to be written: before the first byte, so that
+    /// no sweep meets a file that nobody knows. With a `holder` the reservation is renewed together with the
+    /// attempt's lease and ends with the attempt; without one it ends after `lasts`. Reserving again moves
+    /// the end.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::LeaseLost`] if the holder no longer holds its dataset, [`CatalogError::Nul`].
+    pub async fn reserve_file(
+        &self,
+        path: &str,
+        holder: Option<AttemptId>,
+        lasts: Duration,
+    ) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        if let Some(attempt) = holder {
+            // Changes nothing, but lets the attempt not end before the reservation is there.
+            let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE attempt_id = $1";
+            if transaction.execute(sql, &[attempt.into()]).await? == 0 {
+                return Err(CatalogError::LeaseLost);
+            }
+        }
+        transaction
+            .execute(
+                "INSERT INTO file_reservations (path, attempt_id, expires_at) VALUES ($1, $2, $3)
+                 ON CONFLICT (path) DO UPDATE
+                 SET attempt_id = EXCLUDED.attempt_id, expires_at = EXCLUDED.expires_at",
+                &[text(path, "path")?, from_optional(holder), from_time(after(self.now(), lasts))],
+            )
+            .await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Ends the reservation of a path whose file is not wanted any more.
+    pub async fn release_file(&self, path: &str) -> Result<(), CatalogError> {
+        let sql = "DELETE FROM file_reservations WHERE path = $1";
+        self.engine.write(sql, &[text(path, "path")?]).await?;
+        Ok(())
+    }
+
+    /// Ends the reservations that have expired and tells how many there were. From then on the files cannot
+    /// be recorded. A sweep does this before it lists the store. A commit for each.
+    pub async fn expire_reservations(&self) -> Result<u64, CatalogError> {
+        let now = from_time(self.now());
+        let mut ended = 0;
+        loop {
+            let sql = "SELECT path FROM file_reservations WHERE expires_at <= $1 LIMIT $2";
+            let expired: Vec<(String,)> = self.engine.fetch_all(sql, &[now, Value::Integer(EXPIRED_AT_ONCE)]).await?;
+            if expired.is_empty() {
+                return Ok(ended);
+            }
+            for (path,) in expired {
+                // One at a time, so that no renewal of several waits for it in a circle.
+                let sql = "DELETE FROM file_reservations WHERE path = $1 AND expires_at <= $2";
+                ended += self.engine.write(sql, &[Value::Text(&path), now]).await?;
+            }
+        }
+    }
+
+    /// Which of these paths are recorded or reserved. A file of the store that was listed before this was
+    /// asked, and is not among them, cannot become so: it may be removed, unless files are held
+    /// ([`Catalog::files_held`]). Two look-ups by index for each path, a statement for a hundred.
+    pub async fn files_named(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let mut named = HashSet::new();
+        for chunk in paths.chunks(PATHS_AT_ONCE) {
+            // A path that cannot be recorded is not; it stands in for those that the last chunk lacks too.
+            let value = |index: usize| match chunk.get(index) {
+                Some(path) if !path.contains('\0') => Value::Text(path),
+                _ => Value::OptionalText(None),
+            };
+            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
+            let rows: Vec<(String,)> = self.engine.fetch_all(NAMED.as_str(), &values).await?;
+            named.extend(rows.into_iter().map(|(path,)| path));
+        }
+        Ok(named)
+    }
+
+    /// The recorded files with ids greater than `after`, by id, at most `limit`: page by page all of them,
+    /// those that nothing refers to as well. One range of the primary key.
+    pub async fn files(&self, after: Option<FileId>, limit: u32) -> Result<Vec<RecordedFile>, CatalogError> {
+        let sql = "SELECT file_id, path, size_bytes, entity_count, content_hash, unreferenced_since FROM files
+                   WHERE file_id > $1 ORDER BY file_id LIMIT $2";
+        // One that the database cannot hold is greater than all.
+        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
+        let rows: Vec<FileRow> =
+            self.engine.fetch_all(sql, &[Value::Integer(after), Value::Integer(limit.into())]).await?;
+        rows.into_iter().map(RecordedFile::try_from).collect()
+    }
+
+    /// The files that nothing has referred to for longer than `older_than`, the longest first, at most
+    /// `limit`; none while files are held. One range of an index that holds such files alone.
+    pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>, CatalogError> {
+        let sql = "SELECT file_id, path, size_bytes, entity_count, content_hash, unreferenced_since FROM files
+                   WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
+                   ORDER BY unreferenced_since LIMIT $3";
+        let now = self.now();
+        let values = &[from_time(before(now, older_than)), from_time(now), Value::Integer(limit.into())];
+        let rows: Vec<FileRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).collect()
+    }
+
+    /// Removes the records of those of `files` that still nothing refers to, and has not for longer than
+    /// `older_than`; none while files are held. What it returns is the caller's to remove from the store,
+    /// now or, after a crash, as files that no record names.
+    pub async fn remove_file_records(
+        &self,
+        files: &[FileId],
+        older_than: Duration,
+    ) -> Result<Vec<VersionFile>, CatalogError> {
+        let mut removed = Vec::new();
+        let mut transaction = self.engine.begin().await?;
+        lock_holds(&mut transaction).await?;
+        let now = self.now();
+        for file in files {
+            let row: Option<FileRow> = transaction
+                .fetch_optional(
+                    "DELETE FROM files
+                     WHERE file_id = $1 AND unreferenced_since < $2
+                       AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
+                       AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)
+                       AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $3)
+                     RETURNING file_id, path, size_bytes, entity_count, content_hash, unreferenced_since",
+                    &[(*file).into(), from_time(before(now, older_than)), from_time(now)],
+                )
+                .await?;
+            if let Some(row) = row {
+                removed.push(RecordedFile::try_from(row)?.file);
+            }
+        }
+        transaction.commit().await?;
+        Ok(removed)
+    }
+
+    /// Keeps every file record, and with it every file that a sweep would remove, for as long as `lasts`:
+    /// whoever copies files after a list of them holds them meanwhile. Holds that have expired are removed.
+    pub async fn hold_files(&self, lasts: Duration) -> Result<HoldId, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        lock_holds(&mut transaction).await?;
+        let now = self.now();
+        let sql = "DELETE FROM file_holds WHERE expires_at <= $1 AND hold_id > 0";
+        transaction.execute(sql, &[from_time(now)]).await?;
+        let sql = "INSERT INTO file_holds (expires_at) VALUES ($1) RETURNING hold_id";
+        let (hold,): (i64,) = transaction.fetch_one(sql, &[from_time(after(now, lasts))]).await?;
+        transaction.commit().await?;
+        Ok(HoldId::new(to_unsigned(hold, "file_holds.hold_id")?))
+    }
+
+    /// Lets a hold last for as long as `lasts` from now.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::LeaseLost`] if it has expired: files may be gone.
+    pub async fn renew_hold(&self, hold: HoldId, lasts: Duration) -> Result<(), CatalogError> {
+        let now = self.now();
+        let sql = "UPDATE file_holds SET expires_at = $2 WHERE hold_id = $1 AND expires_at > $3";
+        match self.engine.write(sql, &[hold.into(), from_time(after(now, lasts)), from_time(now)]).await? {
+            0 => Err(CatalogError::LeaseLost),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a hold; one that has expired is over already.
+    pub async fn release_hold(&self, hold: HoldId) -> Result<(), CatalogError> {
+        self.engine.write("DELETE FROM file_holds WHERE hold_id = $1", &[hold.into()]).await?;
+        Ok(())
+    }
+
+    /// Whether somebody holds the files, so that none may be removed from the store.
+    pub async fn files_held(&self) -> Result<bool, CatalogError> {
+        let sql = "SELECT hold_id FROM file_holds WHERE expires_at > $1 LIMIT 1";
+        let held: Option<(i64,)> = self.engine.fetch_optional(sql, &[from_time(self.now())]).await?;
+        Ok(held.is_some())
+    }
+}
+
+/// Lets removals of file records and new holds wait for each other: what a list sees that is made under a hold
+/// has not been removed and is not about to be.
+async fn lock_holds(transaction: &mut Transaction) -> Result<(), CatalogError> {
+    transaction.execute("UPDATE file_holds SET expires_at = expires_at WHERE hold_id = 0", &[]).await?;
+    Ok(())
+}
+
+/// Records a file that was reserved, and ends the reservation, as a part of `transaction`.
+///
+/// # Errors
+///
+/// [`CatalogError::ReservationLost`], [`CatalogError::OutOfRange`].
+pub(super) async fn record(
+    transaction: &mut Transaction,
+    file: &NewFile,
+    now: DateTime<Utc>,
+) -> Result<VersionFile, CatalogError> {
+    let path = text(&file.path, "path")?;
+    if transaction.execute("DELETE FROM file_reservations WHERE path = $1", &[path]).await? == 0 {
+        return Err(CatalogError::ReservationLost);
+    }
+    let (file_id,): (i64,) = transaction
+        .fetch_one(
+            "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
+             VALUES ($1, $2, $3, $4, $5)
+             RETURNING file_id",
+            &[
+                path,
+                from_unsigned(file.size_bytes, "size_bytes")?,
+                from_unsigned(file.entity_count, "entity_count")?,
+                text(&file.content_hash, "content_hash")?,
+                from_time(now),
+            ],
+        )
+        .await?;
+    Ok(VersionFile {
+        id: FileId::new(to_unsigned(file_id, "files.file_id")?),
+        path: file.path.clone(),
+        size_bytes: file.size_bytes,
+        entity_count: file.entity_count,
+        content_hash: file.content_hash.clone(),
+    })
+}
+
+/// Marks a file that `transaction` has taken a reference from, unless it has another.
+pub(super) async fn unreference(
+    transaction: &mut Transaction,
+    file: FileId,
+    now: DateTime<Utc>,
+) -> Result<(), CatalogError> {
+    // Changes nothing, but makes transactions that take the last two references at once wait for each
+    // other; the statement after it sees what the other has done.
+    let sql = "UPDATE files SET unreferenced_since = unreferenced_since WHERE file_id = $1";
+    transaction.execute(sql, &[file.into()]).await?;
+    transaction
+        .execute(
+            "UPDATE files SET unreferenced_since = $2
+             WHERE file_id = $1 AND unreferenced_since IS NULL
+               AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
+               AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)",
+            &[file.into(), from_time(now)],
+        )
+        .await?;
+    Ok(())
+}

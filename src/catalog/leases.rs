@@ -1,0 +1,162 @@
+//! Table `refresh_leases`: who may refresh a dataset at the moment. One at a time, across processes.
+//!
+//! A lease is held by an attempt until it publishes, fails, or does not renew it in time and another takes
+//! over. What decides is the row, under the lock of the dataset's row: whoever finds it changed has lost.
+//! Clocks only decide when somebody else may take over, never who may publish.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::model::dataset::{Dataset, RefreshTrigger};
+
+use super::attempts::{self, AttemptOutcome};
+use super::clock::after;
+use super::convert::{from_time, to_unsigned};
+use super::datasets::lock_dataset;
+use super::engine::{Transaction, Value};
+use super::{AttemptId, Catalog, CatalogError, DatasetId};
+
+/// What is recorded of an attempt whose lease expired.
+const CRASHED: &str = "the process that ran it ended before it was over";
+
+/// How many expired leases [`Catalog::end_expired_refreshes`] looks at in one call.
+const EXPIRED_AT_ONCE: u32 = 1_000;
+
+/// The right to refresh a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefreshLease {
+    /// The dataset as it was when the lease was taken.
+    pub dataset: Dataset,
+    /// The attempt that holds it.
+    pub attempt: AttemptId,
+    /// When another may take over unless it is renewed before.
+    pub expires_at: DateTime<Utc>,
+}
+
+impl Catalog {
+    /// Begins a refresh of the dataset that has it alone for as long as `lease`, which
+    /// [`Catalog::renew_refresh`] renews. A lease that has expired is taken over, and the attempt that held
+    /// it is recorded as failed.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::Frozen`], [`CatalogError::Busy`].
+    pub async fn acquire_refresh(
+        &self,
+        dataset: DatasetId,
+        trigger: RefreshTrigger,
+        lease: Duration,
+    ) -> Result<RefreshLease, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let dataset = lock_dataset(&mut transaction, dataset).await?;
+        if dataset.frozen {
+            return Err(CatalogError::Frozen);
+        }
+        let now = self.now();
+        // Changes nothing, but lets no renewal in between.
+        let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1
+                   RETURNING attempt_id, expires_at";
+        let held: Option<(i64, i64)> = transaction.fetch_optional(sql, &[dataset.id.into()]).await?;
+        if let Some((attempt, expires_at)) = held {
+            if expires_at > now.timestamp_micros() {
+                return Err(CatalogError::Busy);
+            }
+            let attempt = AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?);
+            fail(&mut transaction, attempt, CRASHED, now).await?;
+        }
+        let attempt = attempts::start(&mut transaction, dataset.id, trigger, now).await?;
+        let expires_at = after(now, lease);
+        transaction
+            .execute(
+                "INSERT INTO refresh_leases (dataset_id, attempt_id, expires_at) VALUES ($1, $2, $3)",
+                &[dataset.id.into(), attempt.into(), from_time(expires_at)],
+            )
+            .await?;
+        transaction.commit().await?;
+        Ok(RefreshLease { dataset, attempt, expires_at })
+    }
+
+    /// Lets the attempt hold its dataset, and the files it has reserved, for as long as `lease` from now.
+    /// Two statements by index and a commit; a third of the lease is a good interval.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::LeaseLost`]: the attempt should give up.
+    pub async fn renew_refresh(&self, attempt: AttemptId, lease: Duration) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let values = &[attempt.into(), from_time(after(self.now(), lease))];
+        let sql = "UPDATE refresh_leases SET expires_at = $2 WHERE attempt_id = $1";
+        if transaction.execute(sql, values).await? == 0 {
+            return Err(CatalogError::LeaseLost);
+        }
+        let sql = "UPDATE file_reservations SET expires_at = $2 WHERE attempt_id = $1";
+        transaction.execute(sql, values).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Ends a refresh that made nothing: gives the dataset back and records the reason.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::LeaseLost`] if the attempt has ended before or another took over.
+    pub async fn fail_refresh(&self, attempt: AttemptId, error: &str) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        fail(&mut transaction, attempt, error, self.now()).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Records every attempt whose lease has expired as failed, and tells how many there were. Taking over
+    /// does the same for one dataset; this is for those that nobody refreshes again.
+    pub async fn end_expired_refreshes(&self) -> Result<u64, CatalogError> {
+        let now = self.now();
+        let sql = "SELECT dataset_id, attempt_id FROM refresh_leases WHERE expires_at <= $1 LIMIT $2";
+        let values = &[from_time(now), Value::Integer(EXPIRED_AT_ONCE.into())];
+        let expired: Vec<(i64, i64)> = self.engine.fetch_all(sql, values).await?;
+        let mut ended = 0;
+        for (dataset, attempt) in expired {
+            let mut transaction = self.engine.begin().await?;
+            let dataset = DatasetId::new(to_unsigned(dataset, "refresh_leases.dataset_id")?);
+            let attempt = AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?);
+            lock_dataset(&mut transaction, dataset).await?;
+            // It may have been renewed or taken over since it was listed; from here on it cannot.
+            let sql = "UPDATE refresh_leases SET expires_at = expires_at
+                       WHERE attempt_id = $1 AND expires_at <= $2
+                       RETURNING attempt_id";
+            let still: Option<(i64,)> = transaction.fetch_optional(sql, &[attempt.into(), from_time(now)]).await?;
+            if still.is_some() {
+                fail(&mut transaction, attempt, CRASHED, now).await?;
+                transaction.commit().await?;
+                ended += 1;
+            }
+        }
+        Ok(ended)
+    }
+}
+
+/// Ends the attempt as failed, as a part of `transaction`.
+async fn fail(
+    transaction: &mut Transaction,
+    attempt: AttemptId,
+    error: &str,
+    now: DateTime<Utc>,
+) -> Result<(), CatalogError> {
+    give_back(transaction, attempt).await?;
+    attempts::finish(transaction, attempt, &AttemptOutcome::Failed { error: error.to_owned() }, now).await
+}
+
+/// Ends the attempt's lease and what it has reserved, as a part of `transaction`.
+///
+/// # Errors
+///
+/// [`CatalogError::LeaseLost`] if it holds none.
+pub(super) async fn give_back(transaction: &mut Transaction, attempt: AttemptId) -> Result<(), CatalogError> {
+    let sql = "DELETE FROM refresh_leases WHERE attempt_id = $1";
+    if transaction.execute(sql, &[attempt.into()]).await? == 0 {
+        return Err(CatalogError::LeaseLost);
+    }
+    transaction.execute("DELETE FROM file_reservations WHERE attempt_id = $1", &[attempt.into()]).await?;
+    Ok(())
+}

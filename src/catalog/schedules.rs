@@ -1,0 +1,59 @@
+//! When datasets are due by their schedules. Several processes may ask; each due time is given to one.
+//!
+//! What a cron expression means is the caller's business: here it is a text, and the next time a number
+//! that changes hands by compare-and-swap.
+
+use chrono::{DateTime, Utc};
+
+use super::convert::{from_optional_time, from_time, to_time, to_unsigned};
+use super::engine::Value;
+use super::{Catalog, CatalogError, DatasetId};
+
+/// A dataset whose schedule wants something now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueSchedule {
+    /// The dataset.
+    pub dataset: DatasetId,
+    /// Its schedule: a cron expression in UTC.
+    pub schedule: String,
+    /// The time that has come. `None`: none was computed yet, so there is nothing to run, only the next time
+    /// to compute.
+    pub due_at: Option<DateTime<Utc>>,
+}
+
+impl Catalog {
+    /// The schedules that are due, the longest due first, those yet to be computed before all, at most
+    /// `limit`. A dataset that is frozen or has nothing to fetch is never due. One range of an index that
+    /// holds the scheduled datasets alone.
+    pub async fn due_schedules(&self, limit: u32) -> Result<Vec<DueSchedule>, CatalogError> {
+        let sql = "SELECT dataset_id, schedule, next_run_at FROM datasets
+                   WHERE next_run_at <= $1 AND schedule IS NOT NULL AND NOT frozen
+                   ORDER BY next_run_at LIMIT $2";
+        let values = &[from_time(self.now()), Value::Integer(limit.into())];
+        let rows: Vec<(i64, String, i64)> = self.engine.fetch_all(sql, values).await?;
+        let due = |(dataset, schedule, next_run_at): (i64, String, i64)| {
+            Ok(DueSchedule {
+                dataset: DatasetId::new(to_unsigned(dataset, "datasets.dataset_id")?),
+                schedule,
+                due_at: match next_run_at {
+                    0 => None,
+                    micros => Some(to_time(micros, "datasets.next_run_at")?),
+                },
+            })
+        };
+        rows.into_iter().map(due).collect()
+    }
+
+    /// Sets the next time of a schedule that is due; `None` is never, until the schedule changes. `true` for
+    /// exactly one caller, who then runs what was due; `false` if another was faster or the schedule has
+    /// changed, or been frozen, meanwhile.
+    ///
+    /// A process that dies between this and the refresh leaves out that one run.
+    pub async fn claim_schedule(&self, due: &DueSchedule, next: Option<DateTime<Utc>>) -> Result<bool, CatalogError> {
+        let sql = "UPDATE datasets SET next_run_at = $4
+                   WHERE dataset_id = $1 AND schedule = $2 AND next_run_at = $3 AND NOT frozen";
+        let due_at = due.due_at.map_or(Value::Integer(0), from_time);
+        let values = &[due.dataset.into(), Value::Text(&due.schedule), due_at, from_optional_time(next)];
+        Ok(self.engine.write(sql, values).await? > 0)
+    }
+}

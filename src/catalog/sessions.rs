@@ -1,0 +1,120 @@
+//! Table `sessions`: who is logged in. What a session holds is the caller's; here it is a text.
+
+use chrono::{DateTime, Utc};
+
+use super::convert::{from_optional, from_time, text, to_time, to_unsigned};
+use super::engine::Value;
+use super::{Catalog, CatalogError, UserId};
+
+/// A session as it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// SHA-256 of the session id, hexadecimal.
+    pub id_hash: String,
+    /// Whose it is; `None` while nobody has logged in.
+    pub user: Option<UserId>,
+    /// What the session holds, without U+0000.
+    pub data: String,
+    /// When it ends.
+    pub expires_at: DateTime<Utc>,
+}
+
+impl Catalog {
+    /// Records a new session. `false`: there is one with that id already, and nothing was written.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`] if there is no such user.
+    pub async fn create_session(&self, session: &SessionRecord) -> Result<bool, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let created = transaction
+            .execute(
+                "INSERT INTO sessions (session_hash, user_id, data, created_at, expires_at)
+                 VALUES ($1, $2, $3, $4, $5)
+                 ON CONFLICT (session_hash) DO NOTHING",
+                &[
+                    Value::Text(&session.id_hash),
+                    from_optional(session.user),
+                    text(&session.data, "data")?,
+                    from_time(self.now()),
+                    from_time(session.expires_at),
+                ],
+            )
+            .await
+            .map_err(CatalogError::of_insert)?;
+        transaction.commit().await?;
+        Ok(created > 0)
+    }
+
+    /// Replaces user, data and end of a session that is there.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`] if it is not or has expired, so that a request that ends late does not bring back a
+    /// session that a log-out has deleted meanwhile; also if there is no such user.
+    pub async fn update_session(&self, session: &SessionRecord) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let changed = transaction
+            .execute(
+                "UPDATE sessions SET user_id = $2, data = $3, expires_at = $4
+                 WHERE session_hash = $1 AND expires_at > $5",
+                &[
+                    Value::Text(&session.id_hash),
+                    from_optional(session.user),
+                    text(&session.data, "data")?,
+                    from_time(session.expires_at),
+                    from_time(self.now()),
+                ],
+            )
+            .await
+            .map_err(CatalogError::of_insert)?;
+        if changed == 0 {
+            return Err(CatalogError::NotFound);
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// The session with this id, unless it has expired. One look-up by primary key.
+    pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>, CatalogError> {
+        let sql = "SELECT user_id, data, expires_at FROM sessions WHERE session_hash = $1 AND expires_at > $2";
+        let values = &[Value::Text(id_hash), from_time(self.now())];
+        let row: Option<(Option<i64>, String, i64)> = self.engine.fetch_optional(sql, values).await?;
+        let session = |(user, data, expires_at): (Option<i64>, String, i64)| {
+            let user = user.map(|id| to_unsigned(id, "sessions.user_id").map(UserId::new)).transpose()?;
+            let expires_at = to_time(expires_at, "sessions.expires_at")?;
+            Ok(SessionRecord { id_hash: id_hash.to_owned(), user, data, expires_at })
+        };
+        row.map(session).transpose()
+    }
+
+    /// Moves the end of a session.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], also if it has expired.
+    pub async fn extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) -> Result<(), CatalogError> {
+        let sql = "UPDATE sessions SET expires_at = $2 WHERE session_hash = $1 AND expires_at > $3";
+        match self.engine.write(sql, &[Value::Text(id_hash), from_time(expires_at), from_time(self.now())]).await? {
+            0 => Err(CatalogError::NotFound),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes a session; one that is not there is deleted already.
+    pub async fn delete_session(&self, id_hash: &str) -> Result<(), CatalogError> {
+        self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(id_hash)]).await?;
+        Ok(())
+    }
+
+    /// Deletes all sessions of a user and tells how many there were. One indexed look-up.
+    pub async fn delete_sessions_of(&self, user: UserId) -> Result<u64, CatalogError> {
+        Ok(self.engine.write("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await?)
+    }
+
+    /// Deletes the sessions that have expired and tells how many there were. Costs what it deletes.
+    pub async fn delete_expired_sessions(&self) -> Result<u64, CatalogError> {
+        let sql = "DELETE FROM sessions WHERE expires_at <= $1";
+        Ok(self.engine.write(sql, &[from_time(self.now())]).await?)
+    }
+}

@@ -1,0 +1,92 @@
+//! The states of a dataset: which version is pinned, and whether it is frozen (specification, "States and
+//! transitions").
+
+use crate::model::dataset::Dataset;
+
+use super::convert::to_unsigned;
+use super::datasets::{check_limit, lock_dataset, lock_owner, reschedule};
+use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
+
+impl Catalog {
+    /// Makes a version the active one for good, whatever is published afterwards; with `freeze` it also
+    /// freezes the dataset there. Of versions nothing changes. Works on a frozen dataset too, which stays
+    /// frozen.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`].
+    pub async fn rollback(
+        &self,
+        dataset: DatasetId,
+        version: VersionNumber,
+        freeze: bool,
+    ) -> Result<Dataset, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let mut record = lock_dataset(&mut transaction, dataset).await?;
+        let pinned = transaction
+            .execute(
+                "UPDATE datasets SET pinned_version = $2
+                 WHERE dataset_id = $1 AND EXISTS (
+                     SELECT 1 FROM versions WHERE dataset_id = $1 AND version_number = $2)",
+                &[dataset.into(), version.into()],
+            )
+            .await?;
+        if pinned == 0 {
+            return Err(CatalogError::NoVersion);
+        }
+        record.pinned_version = Some(version);
+        if freeze {
+            transaction
+                .execute(
+                    "UPDATE datasets SET frozen = (1 = 1), next_run_at = NULL WHERE dataset_id = $1",
+                    &[dataset.into()],
+                )
+                .await?;
+            record.frozen = true;
+        }
+        transaction.commit().await?;
+        Ok(record)
+    }
+
+    /// Makes the newest version the active one, and every version to come. A dataset without a pin stays as
+    /// it is; a frozen one stays frozen.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`].
+    pub async fn unpin(&self, dataset: DatasetId) -> Result<Dataset, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let mut record = lock_dataset(&mut transaction, dataset).await?;
+        let sql = "UPDATE datasets SET pinned_version = NULL WHERE dataset_id = $1";
+        transaction.execute(sql, &[dataset.into()]).await?;
+        transaction.commit().await?;
+        record.pinned_version = None;
+        Ok(record)
+    }
+
+    /// Lets the dataset be refreshed and read again, unless its owner would then have more than
+    /// `active_limit` datasets that are not frozen. A pin stays.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::NotFrozen`], [`CatalogError::PlanLimit`].
+    pub async fn unfreeze(&self, dataset: DatasetId, active_limit: u64) -> Result<Dataset, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let sql = "SELECT owner_id FROM datasets WHERE dataset_id = $1";
+        let owner: Option<(i64,)> = transaction.fetch_optional(sql, &[dataset.into()]).await?;
+        let (owner,) = owner.ok_or(CatalogError::NotFound)?;
+        let owner = UserId::new(to_unsigned(owner, "datasets.owner_id")?);
+        lock_owner(&mut transaction, owner).await?;
+        let mut record = lock_dataset(&mut transaction, dataset).await?;
+        if !record.frozen {
+            return Err(CatalogError::NotFrozen);
+        }
+        let sql = "UPDATE datasets SET frozen = (1 = 0) WHERE dataset_id = $1";
+        transaction.execute(sql, &[dataset.into()]).await?;
+        check_limit(&mut transaction, owner, active_limit).await?;
+        reschedule(&mut transaction, dataset).await?;
+        transaction.commit().await?;
+        record.frozen = false;
+        Ok(record)
+    }
+}

@@ -1,0 +1,259 @@
+//! Tables `webhooks` and `webhook_deliveries`: who hears of a new version, and what is still to be told.
+//!
+//! A delivery is due from the version's own transaction on. Claiming it is a commit, and comes before the
+//! request: after a crash what was not claimed is still due, and what was claimed is never sent again.
+//!
+//! - Where it goes is what is registered when it is claimed. Registering anew redirects what is due;
+//!   deleting drops it.
+//! - A registration has a number that no other of the dataset has or had; what a delivery brought back is
+//!   recorded only with the registration that it was claimed under.
+
+use chrono::{DateTime, Utc};
+
+use crate::model::ids::DatasetId;
+use crate::model::secret::Secret;
+use crate::model::user::Plan;
+use crate::model::version::VersionNumber;
+
+use super::convert::{from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
+use super::datasets::lock_dataset;
+use super::engine::Value;
+use super::{Catalog, CatalogError};
+
+/// A registered webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// The receiver.
+    pub url: String,
+    /// What signs the payload; `None` leaves it unsigned.
+    pub secret: Option<Secret>,
+    /// Whether new versions fire it.
+    pub is_active: bool,
+    /// When it was fired last; `None` if never.
+    pub last_fired_at: Option<DateTime<Utc>>,
+    /// The receiver's HTTP status on the last firing; `None` if none came.
+    pub last_status: Option<u16>,
+    /// When it was registered.
+    pub created_at: DateTime<Utc>,
+}
+
+/// A delivery that its claimer, and nobody else, is to send, once.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The dataset that was refreshed.
+    pub dataset: DatasetId,
+    /// Its name.
+    pub dataset_name: String,
+    /// The plan of its owner at the moment.
+    pub owner_plan: Plan,
+    /// The version that was made.
+    pub version: VersionNumber,
+    /// Entities in it.
+    pub entity_count: u64,
+    /// When the refresh completed.
+    pub refreshed_at: DateTime<Utc>,
+    /// Where to send it: what was registered when it was claimed.
+    pub url: String,
+    /// What signs it.
+    pub secret: Option<Secret>,
+    registration: i64,
+    claimed_at: DateTime<Utc>,
+}
+
+#[derive(sqlx::FromRow)]
+struct WebhookRow {
+    url: String,
+    secret: Option<String>,
+    is_active: bool,
+    last_fired_at: Option<i64>,
+    last_status: Option<i64>,
+    created_at: i64,
+}
+
+impl TryFrom<WebhookRow> for Webhook {
+    type Error = CatalogError;
+
+    fn try_from(row: WebhookRow) -> Result<Self, Self::Error> {
+        let status = |status: i64| {
+            u16::try_from(status)
+                .map_err(|_| CatalogError::Corrupt { column: "webhooks.last_status", value: status.to_string() })
+        };
+        Ok(Webhook {
+            url: row.url,
+            secret: row.secret.map(Secret::from_stored),
+            is_active: row.is_active,
+            last_fired_at: to_optional_time(row.last_fired_at, "webhooks.last_fired_at")?,
+            last_status: row.last_status.map(status).transpose()?,
+            created_at: to_time(row.created_at, "webhooks.created_at")?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct DeliveryRow {
+    dataset_name: String,
+    plan: String,
+    entity_count: i64,
+    refreshed_at: i64,
+    url: String,
+    secret: Option<String>,
+    registration: i64,
+}
+
+/// The columns of a [`WebhookRow`].
+macro_rules! webhook_columns {
+    () => {
+        "url, secret, is_active, last_fired_at, last_status, created_at"
+    };
+}
+
+impl Catalog {
+    /// Registers the dataset's webhook. One that is there is replaced as a whole, with what it recorded;
+    /// what is due goes to the new one.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::Nul`].
+    pub async fn register_webhook(
+        &self,
+        dataset: DatasetId,
+        url: &str,
+        secret: Option<&str>,
+    ) -> Result<Webhook, CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let sql = "UPDATE datasets SET webhook_registrations = webhook_registrations + 1 WHERE dataset_id = $1
+                   RETURNING webhook_registrations";
+        let registration: Option<(i64,)> = transaction.fetch_optional(sql, &[dataset.into()]).await?;
+        let (registration,) = registration.ok_or(CatalogError::NotFound)?;
+        let row: WebhookRow = transaction
+            .fetch_one(
+                concat!(
+                    "INSERT INTO webhooks (dataset_id, url, secret, is_active, registration, created_at)
+                     VALUES ($1, $2, $3, (1 = 1), $4, $5)
+                     ON CONFLICT (dataset_id) DO UPDATE
+                     SET url = EXCLUDED.url, secret = EXCLUDED.secret, is_active = EXCLUDED.is_active,
+                         registration = EXCLUDED.registration, created_at = EXCLUDED.created_at,
+                         last_fired_at = NULL, last_status = NULL
+                     RETURNING ",
+                    webhook_columns!()
+                ),
+                &[
+                    dataset.into(),
+                    text(url, "url")?,
+                    optional_text(secret, "secret")?,
+                    Value::Integer(registration),
+                    from_time(self.now()),
+                ],
+            )
+            .await?;
+        transaction.commit().await?;
+        row.try_into()
+    }
+
+    /// The dataset's webhook. One look-up by primary key.
+    pub async fn webhook(&self, dataset: DatasetId) -> Result<Option<Webhook>, CatalogError> {
+        let sql = concat!("SELECT ", webhook_columns!(), " FROM webhooks WHERE dataset_id = $1");
+        let row: Option<WebhookRow> = self.engine.fetch_optional(sql, &[dataset.into()]).await?;
+        row.map(Webhook::try_from).transpose()
+    }
+
+    /// Removes the dataset's webhook and what is due to it. What was claimed before may still arrive.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`] if there is no such dataset, [`CatalogError::NoWebhook`].
+    pub async fn delete_webhook(&self, dataset: DatasetId) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        // No version is published between the two deletions.
+        lock_dataset(&mut transaction, dataset).await?;
+        if transaction.execute("DELETE FROM webhooks WHERE dataset_id = $1", &[dataset.into()]).await? == 0 {
+            return Err(CatalogError::NoWebhook);
+        }
+        let sql = "DELETE FROM webhook_deliveries WHERE dataset_id = $1 AND claimed_at IS NULL";
+        transaction.execute(sql, &[dataset.into()]).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Claims the delivery that has been due the longest; `None` if none is due. No other call, in whatever
+    /// process, ever returns the same. One range of an index that holds what is due alone, a look-up for
+    /// each table, and a commit.
+    pub async fn claim_delivery(&self) -> Result<Option<Delivery>, CatalogError> {
+        loop {
+            let sql = "SELECT dataset_id, version_number FROM webhook_deliveries WHERE claimed_at IS NULL
+                       ORDER BY due_at, dataset_id, version_number LIMIT 1";
+            let next: Option<(i64, i64)> = self.engine.fetch_optional(sql, &[]).await?;
+            let Some((dataset, version)) = next else { return Ok(None) };
+
+            let mut transaction = self.engine.begin().await?;
+            let key = [Value::Integer(dataset), Value::Integer(version)];
+            let claimed_at = self.now();
+            let claimed = transaction
+                .execute(
+                    "UPDATE webhook_deliveries SET claimed_at = $3
+                     WHERE dataset_id = $1 AND version_number = $2 AND claimed_at IS NULL",
+                    &[key[0], key[1], from_time(claimed_at)],
+                )
+                .await?;
+            if claimed == 0 {
+                // Another was faster, and has one the less for the next round.
+                continue;
+            }
+            let row: Option<DeliveryRow> = transaction
+                .fetch_optional(
+                    "SELECT d.name AS dataset_name, u.plan, f.entity_count, v.created_at AS refreshed_at,
+                            w.url, w.secret, w.registration
+                     FROM versions v
+                     JOIN files f ON f.file_id = v.file_id
+                     JOIN datasets d ON d.dataset_id = v.dataset_id
+                     JOIN users u ON u.user_id = d.owner_id
+                     JOIN webhooks w ON w.dataset_id = v.dataset_id AND w.is_active
+                     WHERE v.dataset_id = $1 AND v.version_number = $2",
+                    &key,
+                )
+                .await?;
+            transaction.commit().await?;
+            // Without a webhook there is nobody to tell; it is claimed all the same.
+            let Some(row) = row else { continue };
+            return Ok(Some(Delivery {
+                dataset: DatasetId::new(to_unsigned(dataset, "webhook_deliveries.dataset_id")?),
+                dataset_name: row.dataset_name,
+                owner_plan: to_named::<Plan>(row.plan, "users.plan")?,
+                version: VersionNumber::new(to_unsigned(version, "webhook_deliveries.version_number")?),
+                entity_count: to_unsigned(row.entity_count, "files.entity_count")?,
+                refreshed_at: to_time(row.refreshed_at, "versions.created_at")?,
+                url: row.url,
+                secret: row.secret.map(Secret::from_stored),
+                registration: row.registration,
+                claimed_at,
+            }));
+        }
+    }
+
+    /// Records what a delivery brought back: the receiver's HTTP status, or `None` if no answer came. The
+    /// webhook shows it, with the time of the claim, unless it was registered anew or a later delivery has
+    /// reported already.
+    pub async fn record_delivery(&self, delivery: &Delivery, status: Option<u16>) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        transaction
+            .execute(
+                "UPDATE webhook_deliveries SET done_at = $3 WHERE dataset_id = $1 AND version_number = $2",
+                &[delivery.dataset.into(), delivery.version.into(), from_time(self.now())],
+            )
+            .await?;
+        transaction
+            .execute(
+                "UPDATE webhooks SET last_fired_at = $3, last_status = $4
+                 WHERE dataset_id = $1 AND registration = $2 AND (last_fired_at IS NULL OR last_fired_at <= $3)",
+                &[
+                    delivery.dataset.into(),
+                    Value::Integer(delivery.registration),
+                    from_time(delivery.claimed_at),
+                    Value::OptionalInteger(status.map(i64::from)),
+                ],
+            )
+            .await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+}

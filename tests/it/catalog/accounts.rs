@@ -1,0 +1,178 @@
+//! Users, API tokens and sessions.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use strata::catalog::{CatalogError, SessionRecord};
+use strata::model::ids::UserId;
+use strata::model::user::Plan;
+
+use super::{Database, clock, with_owner};
+
+contract! {
+    a_user_is_found_by_id_and_changes
+    a_new_password_ends_all_sessions
+    a_token_opens_until_it_is_deleted
+    the_use_of_a_token_is_recorded_once_a_minute
+    a_session_lives_until_it_expires
+    a_deleted_session_does_not_come_back
+    a_session_id_is_taken_once
+    text_that_no_database_stores_is_refused_and_finds_nothing
+}
+
+async fn a_user_is_found_by_id_and_changes(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    catalog.set_plan(owner, Plan::Free).await.unwrap();
+    catalog.set_password(owner, "new hash").await.unwrap();
+    let user = catalog.user(owner).await.unwrap().unwrap();
+    assert_eq!((user.plan, user.password_hash.as_str()), (Plan::Free, "new hash"));
+    assert_eq!(catalog.user_by_email("OWNER@example.test").await.unwrap(), Some(user));
+
+    for nobody in [UserId::new(0), UserId::new(owner.get() + 1), UserId::new(u64::MAX)] {
+        assert_eq!(catalog.user(nobody).await.unwrap(), None);
+        assert!(matches!(catalog.set_plan(nobody, Plan::Pro).await, Err(CatalogError::NotFound)));
+        assert!(matches!(catalog.set_password(nobody, "h").await, Err(CatalogError::NotFound)));
+    }
+}
+
+async fn a_new_password_ends_all_sessions(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    let session = |id: &str, user| SessionRecord {
+        id_hash: id.to_owned(),
+        user,
+        data: "{}".to_owned(),
+        expires_at: catalog.now() + TimeDelta::days(1),
+    };
+    for session in [session("1", Some(owner)), session("2", Some(owner)), session("3", Some(other)), session("4", None)]
+    {
+        assert!(catalog.create_session(&session).await.unwrap());
+    }
+    catalog.add_token(owner, "ci", "hash").await.unwrap();
+    catalog.set_password(owner, "new hash").await.unwrap();
+    for (id, there) in [("1", false), ("2", false), ("3", true), ("4", true)] {
+        assert_eq!(catalog.session(id).await.unwrap().is_some(), there, "{id}");
+    }
+    assert!(catalog.user_by_token("hash").await.unwrap().is_some());
+    assert_eq!(catalog.delete_sessions_of(other).await.unwrap(), 1);
+    assert_eq!(catalog.session("3").await.unwrap(), None);
+}
+
+async fn a_token_opens_until_it_is_deleted(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    catalog.add_token(owner, "laptop", "hash 1").await.unwrap();
+    catalog.add_token(owner, "ci", "hash 2").await.unwrap();
+    catalog.add_token(other, "ci", "hash 3").await.unwrap();
+
+    let names = async |user| -> Vec<String> {
+        catalog.tokens(user).await.unwrap().into_iter().map(|token| token.name).collect()
+    };
+    assert_eq!(names(owner).await, ["ci", "laptop"]);
+    assert_eq!(catalog.user_by_token("hash 3").await.unwrap().unwrap().id, other);
+    assert_eq!(catalog.user_by_token("hash 4").await.unwrap(), None);
+
+    catalog.delete_token(owner, "ci").await.unwrap();
+    assert_eq!(catalog.user_by_token("hash 2").await.unwrap(), None);
+    assert_eq!(catalog.user_by_token("hash 1").await.unwrap().unwrap().id, owner);
+    assert_eq!((names(owner).await, names(other).await), (vec!["laptop".to_owned()], vec!["ci".to_owned()]));
+    let again = catalog.delete_token(owner, "ci").await;
+    assert!(matches!(again, Err(CatalogError::NotFound)), "{again:?}");
+    // The name is free again.
+    catalog.add_token(owner, "ci", "hash 5").await.unwrap();
+}
+
+async fn the_use_of_a_token_is_recorded_once_a_minute(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    catalog.add_token(owner, "ci", "hash").await.unwrap();
+    let last_used = async || catalog.tokens(owner).await.unwrap()[0].last_used_at;
+    assert_eq!(last_used().await, None);
+
+    let first = clock.now();
+    catalog.user_by_token("hash").await.unwrap();
+    assert_eq!(last_used().await, Some(first));
+    clock.advance(Duration::from_secs(59));
+    catalog.user_by_token("hash").await.unwrap();
+    assert_eq!(last_used().await, Some(first));
+    clock.advance(Duration::from_secs(1));
+    catalog.user_by_token("hash").await.unwrap();
+    assert_eq!(last_used().await, Some(clock.now()));
+}
+
+async fn a_session_lives_until_it_expires(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    let mut session = SessionRecord {
+        id_hash: "a".to_owned(),
+        user: None,
+        data: r#"{"x":"\u0000 'é"}"#.to_owned(),
+        expires_at: clock.now() + TimeDelta::hours(1),
+    };
+    assert!(catalog.create_session(&session).await.unwrap());
+    assert_eq!(catalog.session("a").await.unwrap(), Some(session.clone()));
+    session.user = Some(owner);
+    session.data = "{}".to_owned();
+    catalog.update_session(&session).await.unwrap();
+    assert_eq!(catalog.session("a").await.unwrap(), Some(session.clone()));
+
+    clock.advance(Duration::from_secs(3_599));
+    assert_eq!(catalog.delete_expired_sessions().await.unwrap(), 0);
+    session.expires_at = clock.now() + TimeDelta::seconds(2);
+    catalog.extend_session("a", session.expires_at).await.unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(catalog.session("a").await.unwrap(), Some(session.clone()));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(catalog.session("a").await.unwrap(), None);
+    // It is over, even before it is removed.
+    let extended = catalog.extend_session("a", clock.now() + TimeDelta::hours(1)).await;
+    assert!(matches!(extended, Err(CatalogError::NotFound)), "{extended:?}");
+    assert_eq!(catalog.delete_expired_sessions().await.unwrap(), 1);
+    assert_eq!(database.number("SELECT COUNT(*) FROM sessions").await, 0);
+}
+
+async fn a_deleted_session_does_not_come_back(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let session = SessionRecord {
+        id_hash: "a".to_owned(),
+        user: Some(owner),
+        data: "{}".to_owned(),
+        expires_at: catalog.now() + TimeDelta::hours(1),
+    };
+    assert!(catalog.create_session(&session).await.unwrap());
+    catalog.delete_session("a").await.unwrap();
+    catalog.delete_session("a").await.unwrap();
+    let late = catalog.update_session(&session).await;
+    assert!(matches!(late, Err(CatalogError::NotFound)), "{late:?}");
+    assert_eq!(catalog.session("a").await.unwrap(), None);
+}
+
+async fn a_session_id_is_taken_once(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let first = SessionRecord {
+        id_hash: "a".to_owned(),
+        user: Some(owner),
+        data: "first".to_owned(),
+        expires_at: catalog.now() + TimeDelta::hours(1),
+    };
+    assert!(catalog.create_session(&first).await.unwrap());
+    assert!(!catalog.create_session(&SessionRecord { data: "second".to_owned(), ..first.clone() }).await.unwrap());
+    assert_eq!(catalog.session("a").await.unwrap(), Some(first.clone()));
+    let nobody = SessionRecord { id_hash: "b".to_owned(), user: Some(UserId::new(owner.get() + 1)), ..first };
+    let created = catalog.create_session(&nobody).await;
+    assert!(matches!(created, Err(CatalogError::NotFound)), "{created:?}");
+}
+
+async fn text_that_no_database_stores_is_refused_and_finds_nothing(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let nul = "a\0b";
+    let added = catalog.add_user(nul, "h", Plan::Free).await;
+    assert!(matches!(added, Err(CatalogError::Nul { field: "email" })), "{added:?}");
+    let added = catalog.add_token(owner, nul, "h").await;
+    assert!(matches!(added, Err(CatalogError::Nul { field: "name" })), "{added:?}");
+    assert_eq!(catalog.user_by_email(nul).await.unwrap(), None);
+    assert!(matches!(catalog.delete_token(owner, nul).await, Err(CatalogError::NotFound)));
+    assert_eq!(catalog.dataset_by_ping_token(nul).await.unwrap(), None);
+}

@@ -1,0 +1,130 @@
+//! A copy of the catalog: consistent, an SQLite file from either engine, and at rest.
+
+use strata::catalog::{Catalog, CatalogError};
+use strata::model::dataset::RefreshTrigger;
+use strata::model::user::Plan;
+use tokio::task::JoinSet;
+
+use super::{Database, LEASE, create, file, name, new_dataset, publish, v, with_owner};
+
+contract! {
+    a_copy_holds_everything_and_goes_on_by_itself
+    a_copy_is_of_one_moment
+    a_copy_overwrites_nothing
+}
+
+async fn open_copy(path: &std::path::Path) -> Catalog {
+    Catalog::open(&format!("sqlite://{}", path.display())).await.unwrap()
+}
+
+async fn a_copy_holds_everything_and_goes_on_by_itself(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = catalog.add_user("ÄRA@example.test", "hash'\"", Plan::Free).await.unwrap();
+    catalog.add_token(owner, "ci", "token hash").await.unwrap();
+    let dataset = create(&catalog, owner, "World '東京' Countries").await.unwrap().id;
+    let frozen = catalog.create_dataset(&new_dataset(other, "Frozen"), 1).await.unwrap().id;
+    for path in ["a", "b"] {
+        publish(&catalog, dataset, path).await.unwrap();
+        publish(&catalog, frozen, &format!("frozen {path}")).await.unwrap();
+    }
+    catalog.rollback(frozen, v(1), true).await.unwrap();
+    for path in ["alt", "alt 2"] {
+        catalog.reserve_file(path, None, LEASE).await.unwrap();
+        catalog.save_alternate(dataset, v(2), &file(path), None).await.unwrap();
+    }
+    // The highest id is in use no more.
+    catalog.delete_alternate(dataset, v(2)).await.unwrap();
+    let highest = catalog.files(None, 100).await.unwrap().pop().unwrap().file.id;
+    catalog.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
+    publish(&catalog, dataset, "c").await.unwrap();
+    let clock = super::clock();
+    let late = catalog.clone().with_clock(clock.clone());
+    database.execute(&format!("UPDATE files SET unreferenced_since = 1 WHERE file_id = {highest}")).await;
+    assert_eq!(late.remove_file_records(&[highest], LEASE).await.unwrap().len(), 1);
+    let attempt = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, LEASE).await.unwrap().attempt;
+    catalog.reserve_file("in the middle", Some(attempt), LEASE).await.unwrap();
+    catalog.hold_files(LEASE).await.unwrap();
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("copy '1'.sqlite");
+    catalog.copy_to_sqlite(&path).await.unwrap();
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, [path.as_path()], "one file and no log beside it");
+
+    let copy = open_copy(&path).await;
+    for user in [owner, other] {
+        assert_eq!(copy.user(user).await.unwrap(), catalog.user(user).await.unwrap());
+    }
+    assert_eq!(copy.tokens(owner).await.unwrap(), catalog.tokens(owner).await.unwrap());
+    assert_eq!(copy.files(None, 100).await.unwrap(), catalog.files(None, 100).await.unwrap());
+    assert_eq!(copy.webhook(dataset).await.unwrap(), catalog.webhook(dataset).await.unwrap());
+    for dataset in [dataset, frozen] {
+        let (mut copied, mut original) =
+            (copy.dataset_view(dataset).await.unwrap().unwrap(), catalog.dataset_view(dataset).await.unwrap().unwrap());
+        for view in [&mut copied, &mut original] {
+            view.last_attempts.retain(|attempt| attempt.trigger != RefreshTrigger::Manual);
+        }
+        assert_eq!(copied, original);
+    }
+
+    // Nothing is under way in it, and ids go on where they were.
+    assert!(copy.claim_delivery().await.unwrap().is_none());
+    assert!(!copy.files_held().await.unwrap());
+    assert_eq!(copy.files_named(&["in the middle"]).await.unwrap().len(), 0);
+    let last = copy.last_attempts(dataset, 1).await.unwrap();
+    assert!(last[0].finished_at.is_some(), "{last:?}");
+    let version = publish(&copy, dataset, "d").await.unwrap();
+    assert_eq!(version.number, v(4));
+    assert!(version.file.id > highest, "{version:?}");
+    assert_eq!(copy.claim_delivery().await.unwrap().unwrap().version, v(4));
+    copy.unfreeze(frozen, 1).await.unwrap();
+    let found = copy.dataset_by_name(owner, &name("World '東京' Countries")).await.unwrap();
+    assert_eq!(found.map(|dataset| dataset.id), Some(dataset));
+    // The original knows nothing of it.
+    assert_eq!(catalog.claim_delivery().await.unwrap().unwrap().version, v(3));
+    catalog
+        .publish_version(dataset, strata::catalog::VersionContent::New(&file("in the middle")), attempt)
+        .await
+        .unwrap();
+}
+
+async fn a_copy_is_of_one_moment(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let mut datasets = Vec::new();
+    for number in 0..4 {
+        datasets.push(create(&catalog, owner, &format!("d{number}")).await.unwrap().id);
+    }
+    let mut writers = JoinSet::new();
+    for dataset in datasets.clone() {
+        let catalog = catalog.clone();
+        writers.spawn(async move {
+            for number in 0..12 {
+                publish(&catalog, dataset, &format!("{dataset}-{number}")).await.unwrap();
+            }
+        });
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..3 {
+        let path = directory.path().join(format!("{number}.sqlite"));
+        catalog.copy_to_sqlite(&path).await.unwrap();
+        let copy = open_copy(&path).await;
+        let mut versions = 0;
+        for dataset in &datasets {
+            let view = copy.dataset_view(*dataset).await.unwrap().unwrap();
+            assert_eq!(view.dataset.latest_version.map_or(0, |latest| latest.get()), view.versions.len() as u64);
+            versions += view.versions.len();
+        }
+        assert_eq!(copy.files(None, 1_000).await.unwrap().len(), versions);
+    }
+    writers.join_all().await;
+}
+
+async fn a_copy_overwrites_nothing(database: Database) {
+    let (catalog, _) = with_owner(&database).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("there");
+    std::fs::write(&path, "precious").unwrap();
+    let copied = catalog.copy_to_sqlite(&path).await;
+    assert!(matches!(copied, Err(CatalogError::Copy { .. })), "{copied:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}

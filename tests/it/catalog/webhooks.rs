@@ -1,0 +1,196 @@
+//! Webhooks: registered, due with a version, claimed once, reported to the registration they belong to.
+
+use std::time::Duration;
+
+use strata::catalog::{Catalog, CatalogError, Delivery};
+use strata::model::ids::DatasetId;
+use strata::model::user::Plan;
+use tokio::task::JoinSet;
+
+use super::{Database, clock, create, publish, with_dataset};
+
+contract! {
+    a_webhook_is_registered_replaced_and_deleted
+    a_delivery_is_due_where_a_webhook_is_registered
+    a_delivery_tells_what_happened
+    two_claimers_never_get_the_same_delivery
+    what_was_claimed_stays_claimed_after_a_crash
+    what_is_due_goes_to_the_webhook_of_the_moment
+    a_deleted_webhook_hears_nothing_more
+    a_delivery_of_an_earlier_registration_reports_to_nobody
+    the_latest_firing_is_shown
+}
+
+async fn claim(catalog: &Catalog) -> Option<Delivery> {
+    catalog.claim_delivery().await.unwrap()
+}
+
+/// Which deliveries are claimed, until none is due.
+async fn claim_all(catalog: &Catalog) -> Vec<(DatasetId, u64)> {
+    let mut claimed = Vec::new();
+    while let Some(delivery) = claim(catalog).await {
+        claimed.push((delivery.dataset, delivery.version.get()));
+    }
+    claimed
+}
+
+async fn a_webhook_is_registered_replaced_and_deleted(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    assert_eq!(catalog.webhook(dataset).await.unwrap(), None);
+    assert!(matches!(catalog.delete_webhook(dataset).await, Err(CatalogError::NoWebhook)));
+
+    let first = catalog.register_webhook(dataset, "https://a.test/", Some("s")).await.unwrap();
+    assert_eq!((first.url.as_str(), first.is_active), ("https://a.test/", true));
+    assert_eq!(first.secret.as_ref().map(|secret| secret.expose()), Some("s"));
+    assert_eq!((first.last_fired_at, first.last_status), (None, None));
+    assert_eq!(catalog.webhook(dataset).await.unwrap(), Some(first));
+
+    publish(&catalog, dataset, "a").await.unwrap();
+    let delivery = claim(&catalog).await.unwrap();
+    catalog.record_delivery(&delivery, Some(500)).await.unwrap();
+    let fired = catalog.webhook(dataset).await.unwrap().unwrap();
+    assert!(fired.last_fired_at.is_some() && fired.is_active);
+    assert_eq!(fired.last_status, Some(500));
+
+    let second = catalog.register_webhook(dataset, "http://b.test/", None).await.unwrap();
+    assert_eq!((second.url.as_str(), &second.secret, second.is_active), ("http://b.test/", &None, true));
+    assert_eq!((second.last_fired_at, second.last_status), (None, None));
+    assert_eq!(catalog.webhook(dataset).await.unwrap(), Some(second));
+    catalog.delete_webhook(dataset).await.unwrap();
+    assert_eq!(catalog.webhook(dataset).await.unwrap(), None);
+
+    let missing = DatasetId::new(99);
+    assert!(matches!(catalog.register_webhook(missing, "x", None).await, Err(CatalogError::NotFound)));
+    assert!(matches!(catalog.delete_webhook(missing).await, Err(CatalogError::NotFound)));
+    let nul = catalog.register_webhook(dataset, "https://a.test/", Some("a\0")).await;
+    assert!(matches!(nul, Err(CatalogError::Nul { field: "secret" })), "{nul:?}");
+    assert_eq!(catalog.webhook(dataset).await.unwrap(), None);
+}
+
+async fn a_delivery_is_due_where_a_webhook_is_registered(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
+    let other = create(&catalog, owner.id, "Other").await.unwrap().id;
+    publish(&catalog, dataset, "before").await.unwrap();
+    catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
+    publish(&catalog, dataset, "registered").await.unwrap();
+    publish(&catalog, other, "another dataset").await.unwrap();
+    publish(&catalog, dataset, "registered still").await.unwrap();
+    assert_eq!(claim_all(&catalog).await, [(dataset, 2), (dataset, 3)]);
+    database.execute("UPDATE webhooks SET is_active = (1 = 0)").await;
+    publish(&catalog, dataset, "inactive").await.unwrap();
+    assert_eq!(claim_all(&catalog).await, []);
+}
+
+async fn a_delivery_tells_what_happened(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    catalog.register_webhook(dataset, "https://a.test/", Some("sesame")).await.unwrap();
+    let version = publish(&catalog, dataset, "a").await.unwrap();
+    let delivery = claim(&catalog).await.unwrap();
+    assert_eq!(delivery.dataset, dataset);
+    assert_eq!(delivery.dataset_name, "World Countries");
+    assert_eq!(delivery.owner_plan, Plan::Pro);
+    assert_eq!((delivery.version, delivery.entity_count), (version.number, version.file.entity_count));
+    assert_eq!(delivery.refreshed_at, version.created_at);
+    assert_eq!(delivery.url, "https://a.test/");
+    assert_eq!(delivery.secret.as_ref().map(|secret| secret.expose()), Some("sesame"));
+    assert!(!format!("{delivery:?}").contains("sesame"));
+
+    catalog.record_delivery(&delivery, None).await.unwrap();
+    let webhook = catalog.webhook(dataset).await.unwrap().unwrap();
+    assert!(webhook.last_fired_at.is_some());
+    assert_eq!(webhook.last_status, None);
+}
+
+async fn two_claimers_never_get_the_same_delivery(database: Database) {
+    let (first, dataset) = with_dataset(&database).await;
+    let second = database.open().await;
+    first.register_webhook(dataset, "https://a.test/", None).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for task in 0..6 {
+        let catalog = if task % 2 == 0 { &first } else { &second }.clone();
+        tasks.spawn(async move {
+            let mut claimed = Vec::new();
+            for round in 0..5 {
+                if task < 2 {
+                    publish(&catalog, dataset, &format!("{task}-{round}")).await.unwrap();
+                }
+                claimed.extend(claim_all(&catalog).await);
+            }
+            claimed
+        });
+    }
+    let mut claimed = tasks.join_all().await.concat();
+    claimed.extend(claim_all(&first).await);
+    claimed.sort_unstable();
+    assert_eq!(claimed, (1..=10).map(|number| (dataset, number)).collect::<Vec<_>>());
+}
+
+async fn what_was_claimed_stays_claimed_after_a_crash(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
+    publish(&catalog, dataset, "a").await.unwrap();
+    publish(&catalog, dataset, "b").await.unwrap();
+    assert_eq!(claim(&catalog).await.unwrap().version.get(), 1);
+    drop(catalog);
+    let catalog = database.open().await;
+    assert_eq!(claim_all(&catalog).await, [(dataset, 2)]);
+}
+
+async fn what_is_due_goes_to_the_webhook_of_the_moment(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    catalog.register_webhook(dataset, "https://old.test/", Some("old")).await.unwrap();
+    publish(&catalog, dataset, "a").await.unwrap();
+    catalog.register_webhook(dataset, "https://new.test/", None).await.unwrap();
+    let delivery = claim(&catalog).await.unwrap();
+    assert_eq!((delivery.url.as_str(), delivery.secret), ("https://new.test/", None));
+}
+
+async fn a_deleted_webhook_hears_nothing_more(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
+    publish(&catalog, dataset, "a").await.unwrap();
+    catalog.delete_webhook(dataset).await.unwrap();
+    assert_eq!(claim_all(&catalog).await, []);
+    // Nor does the next one hear of what was before it.
+    catalog.register_webhook(dataset, "https://b.test/", None).await.unwrap();
+    assert_eq!(claim_all(&catalog).await, []);
+    publish(&catalog, dataset, "b").await.unwrap();
+    assert_eq!(claim_all(&catalog).await, [(dataset, 2)]);
+}
+
+async fn a_delivery_of_an_earlier_registration_reports_to_nobody(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    // At the same microsecond too.
+    let catalog = catalog.with_clock(clock());
+    for delete in [false, true] {
+        catalog.register_webhook(dataset, "https://old.test/", None).await.unwrap();
+        publish(&catalog, dataset, &format!("{delete}")).await.unwrap();
+        let delivery = claim(&catalog).await.unwrap();
+        if delete {
+            catalog.delete_webhook(dataset).await.unwrap();
+        }
+        let new = catalog.register_webhook(dataset, "https://new.test/", None).await.unwrap();
+        catalog.record_delivery(&delivery, Some(200)).await.unwrap();
+        assert_eq!(catalog.webhook(dataset).await.unwrap(), Some(new), "{delete}");
+    }
+    assert_eq!(database.number("SELECT COUNT(*) FROM webhook_deliveries WHERE done_at IS NOT NULL").await, 2);
+}
+
+async fn the_latest_firing_is_shown(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
+    let mut deliveries = Vec::new();
+    for path in ["a", "b"] {
+        publish(&catalog, dataset, path).await.unwrap();
+        clock.advance(Duration::from_secs(1));
+        deliveries.push((claim(&catalog).await.unwrap(), clock.now()));
+    }
+    // The answers come in the other order.
+    catalog.record_delivery(&deliveries[1].0, Some(204)).await.unwrap();
+    catalog.record_delivery(&deliveries[0].0, Some(500)).await.unwrap();
+    let webhook = catalog.webhook(dataset).await.unwrap().unwrap();
+    assert_eq!((webhook.last_status, webhook.last_fired_at), (Some(204), Some(deliveries[1].1)));
+}
