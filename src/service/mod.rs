@@ -10,6 +10,7 @@
 //! | `body` | the selected entities to the bytes of an answer |
 //! | `import` | a source to a new version of a dataset |
 //! | `scratch` | the directory of temporary files |
+//! | `outgoing` | what leaves the service, within the configuration |
 //! | `accounts` | users and their tokens |
 //! | `demo` | the fixtures, loaded for a demo owner |
 
@@ -22,6 +23,7 @@ mod import;
 mod lookups;
 mod rate;
 mod rate_memory;
+mod outgoing;
 mod read;
 mod scratch;
 
