@@ -142,7 +142,10 @@ fn open_as(
     let counted = CountingReader::new(stream, Some(progress.clone()), limit_bytes);
     let (unpacked, compression) = compression::decompress(Box::new(counted), options.window_bytes)?;
     let mut window = Window::new(Box::new(CountingReader::new(unpacked, None, limit_bytes)), options.window_bytes);
-    prepare(&mut window, options.entity_limit_bytes)?;
+    skip_mark(&mut window)?;
+    if options.format.is_none() {
+        read_for_detection(&mut window, options.entity_limit_bytes)?;
+    }
     let format = detect::detect(&detect::Evidence {
         asked: options.format,
         name: name.as_deref(),
@@ -174,14 +177,21 @@ fn open_as(
     Ok((decoder, Detected { format, compression }))
 }
 
-/// Skips a byte order mark and reads as much as detection looks at: the first line and one character
-/// after it, unless the first byte decides or the line is longer than an entity may be.
-fn prepare(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
-    // As many bytes as the longest mark below has.
-    while window.unread().len() < 4 && window.fill()? {}
-    if window.unread().starts_with(b"\xef\xbb\xbf") {
-        window.consume(3);
+/// Skips a byte order mark.
+fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    while window.unread().len() < MARK.len() && window.fill()? {}
+    if window.unread().starts_with(MARK) {
+        window.consume(MARK.len());
     }
+    Ok(())
+}
+
+/// Reads as much as detection looks at: the first line and one character after it, unless the first byte decides or the
+/// line is longer than an entity may be.
+fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
+    // As many bytes as the longest magic number has.
+    while window.unread().len() < 4 && window.fill()? {}
     while !window.has_ended() && window.unread().len() <= entity_limit_bytes {
         let content = window.unread().trim_ascii_start();
         if content.starts_with(b"[") || content.starts_with(b"PAR1") {

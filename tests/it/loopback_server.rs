@@ -1,10 +1,11 @@
 //! A server of the tests' own on loopback: it keeps every request, and answers byte for byte what it is told to.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A request as it came.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,18 @@ impl LoopbackServer {
         let address = listener.local_addr().expect("an address");
         let (received, is_over) = (Arc::<Mutex<Vec<Received>>>::default(), Arc::<AtomicBool>::default());
         let (log, over) = (received.clone(), is_over.clone());
+        // A client whose runtime the end of a test blocks cannot hang up any more.
+        let wait = move |connection: &mut TcpStream| {
+            connection.set_read_timeout(Some(Duration::from_millis(20)))?;
+            while !over.load(Ordering::SeqCst) {
+                match connection.read(&mut [0]) {
+                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    ended => return ended.map(drop),
+                }
+            }
+            Ok(())
+        };
+        let over = is_over.clone();
         let thread = std::thread::spawn(move || {
             for connection in listener.incoming() {
                 if over.load(Ordering::SeqCst) {
@@ -64,9 +77,7 @@ impl LoopbackServer {
                 // A client that has seen enough may be gone.
                 let _ = match reply {
                     Reply::Bytes(bytes) => connection.write_all(&bytes),
-                    Reply::Stall(bytes) => {
-                        connection.write_all(&bytes).and_then(|()| connection.read(&mut [0]).map(drop))
-                    }
+                    Reply::Stall(bytes) => connection.write_all(&bytes).and_then(|()| wait(&mut connection)),
                 };
             }
         });

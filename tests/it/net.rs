@@ -154,7 +154,7 @@ async fn urls_are_refused_at_registration_however_they_are_spelt() {
         let found = register(&outgoing, url).await;
         assert_eq!(found.is_empty(), expected.is_empty(), "{url:?}: {found:?}");
         assert!(found.contains(expected), "{url:?}: {found:?}");
-        if found.contains("address") {
+        if !found.is_empty() && !found.contains("it is not a URL") && !found.contains("is neither") {
             assert!(found.contains("net.allow"), "{url:?}: {found:?}");
         }
     }
@@ -224,7 +224,8 @@ async fn every_redirect_is_checked() {
         "/name" => redirect("http://inside.test/x"),
         "/localhost" => redirect("//localhost:1/x"),
         "/user" => redirect("http://public.test@10.0.0.1/x"),
-        "/scheme" => redirect("file:///etc/passwd"),
+        "/scheme" => redirect("gopher://127.0.0.1:70/x"),
+        "/file" => redirect("file:///etc/passwd"),
         "/twice" => redirect("/literal"),
         _ => ok("", b"[]"),
     });
@@ -234,13 +235,15 @@ async fn every_redirect_is_checked() {
         ("/v6", "[::1] is a loopback address"),
         ("/name", "inside.test resolves to a private address"),
         ("/user", "10.0.0.1 is a private address"),
-        ("/scheme", "file: is neither http: nor https:"),
+        ("/scheme", "gopher: is neither http: nor https:"),
         ("/twice", "127.0.0.2 is a loopback address"),
     ] {
         let names = Names::new(&[("inside.test", &[&["10.0.0.1"]])]);
         let outgoing = Outgoing::with_look_up(policy(&["127.0.0.1"]), names);
         assert_refused(open(outgoing, &server.url(path)).await, expected);
     }
+    let answer = open(Outgoing::new(policy(&["127.0.0.1"])), &server.url("/file")).await;
+    assert!(matches!(answer, Err(SourceError::Unreachable { .. })), "{answer:?}");
     // What is open may be redirected to, by name, too: localhost is 127.0.0.1 without the port that listens.
     let answer = open(Outgoing::new(policy(&["127.0.0.1"])), &server.url("/localhost")).await;
     assert!(matches!(answer, Err(SourceError::Unreachable { .. })), "{answer:?}");
