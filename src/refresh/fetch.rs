@@ -35,8 +35,8 @@ pub(super) async fn open(
     url: &Url,
     known: Option<&Validators>,
 ) -> Result<Opened, SourceError> {
-    let until = Instant::now().checked_add(sources.limits().total_timeout);
     let client = client(sources)?;
+    let until = Instant::now().checked_add(sources.limits().total_timeout);
     let response = ask(sources, &client, url, known, until).await?;
     let (response, known) = match known {
         // Whoever said so was not the one who gave the validators: another host, after a redirect has changed.

@@ -6,7 +6,6 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::{
     ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
@@ -940,21 +939,4 @@ fn addresses_that_cannot_be_fetched() {
     check_unreachable(&url, "refused");
     let error = fetch(&url).err().expect("nothing listens");
     assert!(!error.to_string().contains("secret"), "{error}");
-}
-
-#[test]
-fn a_server_that_stalls_is_given_up() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let stalling = std::thread::spawn(move || {
-        let (mut connection, _) = listener.accept().expect("a client");
-        request_path(&mut connection).expect("a request");
-        connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}\n").expect("the client waits");
-        // Until the client hangs up.
-        let _ = connection.read(&mut [0]);
-    });
-    let limits = FetchLimits { total_timeout: Duration::from_millis(200), ..FetchLimits::default() };
-    let (text, _) = fetch_with(&format!("http://{address}/a.jsonl"), &limits).expect("the head is fine");
-    assert!(text.starts_with("! the source cannot be fetched: ") && text.contains("timed out"), "{text}");
-    stalling.join().expect("the client hangs up");
 }
