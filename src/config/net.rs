@@ -38,9 +38,10 @@ impl TryFrom<Vec<String>> for Networks {
     fn try_from(texts: Vec<String>) -> Result<Self, String> {
         let parse = |text: &String| {
             let address = || text.parse().ok().map(|address: std::net::IpAddr| IpNet::from(address));
-            text.parse().ok().or_else(address).ok_or_else(|| {
-                format!("{text:?} is not a network, such as 10.0.0.0/8 or fd00::/8, nor an address")
-            })
+            text.parse()
+                .ok()
+                .or_else(address)
+                .ok_or_else(|| format!("{text:?} is not a network, such as 10.0.0.0/8 or fd00::/8, nor an address"))
         };
         texts.iter().map(parse).collect::<Result<Vec<IpNet>, String>>().map(Networks::from)
     }

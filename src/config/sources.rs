@@ -57,7 +57,9 @@ impl TryFrom<String> for SourcePrefix {
             return Err(format!("{text:?} is not a folder below the store's root, such as incoming or data/incoming"));
         }
         if folder.split('/').next().is_some_and(|first| first.eq_ignore_ascii_case(VERSIONS_FOLDER)) {
-            return Err(format!("{text:?}: the folder {VERSIONS_FOLDER} holds the version files and is never a source"));
+            return Err(format!(
+                "{text:?}: the folder {VERSIONS_FOLDER} holds the version files and is never a source"
+            ));
         }
         Ok(Self(folder.to_owned()))
     }

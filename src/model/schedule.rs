@@ -58,7 +58,8 @@ impl Schedule {
     pub fn due_after(&self, after: DateTime<Utc>, dataset: DatasetId, spread: Duration) -> Option<DateTime<Utc>> {
         let spread = TimeDelta::from_std(spread).unwrap_or(TimeDelta::zero());
         // A moment before `after` may have its share after it.
-        let mut named = self.next_after(after.checked_sub_signed(spread)?.checked_sub_signed(TimeDelta::seconds(1))?)?;
+        let mut named =
+            self.next_after(after.checked_sub_signed(spread)?.checked_sub_signed(TimeDelta::seconds(1))?)?;
         loop {
             let following = self.next_after(named);
             let widest = following.map_or(spread, |following| spread.min((following - named) / 10));

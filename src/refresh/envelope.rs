@@ -16,8 +16,11 @@ pub(super) const ENTITIES: &str = "entities";
 /// all of them at the end. One that comes twice has its last value.
 #[derive(Debug, Clone)]
 pub struct EnvelopeFields {
-    values: Arc<Mutex<Vec<(&'static str, Option<Value>)>>>,
+    values: Arc<Mutex<Members>>,
 }
+
+/// The members that are wanted, and what has come of them.
+type Members = Vec<(&'static str, Option<Value>)>;
 
 /// The value of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +106,7 @@ impl EnvelopeFields {
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Vec<(&'static str, Option<Value>)>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Members) -> T) -> T {
         act(&mut self.values.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

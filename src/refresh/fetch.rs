@@ -30,11 +30,7 @@ use crate::net::AddressError;
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
 /// Asks `url` for its document, or whether it has changed since `known`.
-pub(super) async fn open(
-    sources: &SourceClient,
-    url: &Url,
-    known: Option<&Validators>,
-) -> Result<Opened, SourceError> {
+pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Validators>) -> Result<Opened, SourceError> {
     let client = client(sources)?;
     let until = Instant::now().checked_add(sources.limits().total_timeout);
     let response = ask(sources, &client, url, known, until).await?;

@@ -182,7 +182,10 @@ impl<R: Read> Read for CountingReader<R> {
 
 /// The error for a source with more than `limit_bytes`.
 pub(super) fn over_limit(limit_bytes: u64) -> SourceError {
-    SourceError::TooLarge { place: None, reason: format!("the source is larger than sources.max_bytes ({limit_bytes})") }
+    SourceError::TooLarge {
+        place: None,
+        reason: format!("the source is larger than sources.max_bytes ({limit_bytes})"),
+    }
 }
 
 /// The unread part of a stream as one slice, which a decoder consumes from the front and lets grow until

@@ -23,7 +23,9 @@ use crate::model::source::{ObjectUrl, Validators};
 pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> Result<ObjectPath, SourceError> {
     let bad = |reason: String| SourceError::BadAddress { reason };
     let Some(prefix) = prefix else {
-        return Err(bad("no object of the store is open to sources; the operator names a folder in sources.prefix".into()));
+        return Err(bad(
+            "no object of the store is open to sources; the operator names a folder in sources.prefix".into()
+        ));
     };
     let mut names = url.key();
     if let Some(bucket) = url.bucket() {
@@ -34,7 +36,9 @@ pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> 
     let folder: Vec<&str> = prefix.split('/').collect();
     let is_versions = names.first().is_some_and(|first| first.eq_ignore_ascii_case(VERSIONS_FOLDER));
     if is_versions || strip(names, &folder).is_none_or(<[String]>::is_empty) {
-        return Err(bad(format!("only objects in the folder {prefix} of the store are open to sources (sources.prefix)")));
+        return Err(bad(format!(
+            "only objects in the folder {prefix} of the store are open to sources (sources.prefix)"
+        )));
     }
     ObjectPath::parse(names.join("/")).map_err(|error| bad(error.to_string()))
 }
@@ -87,7 +91,8 @@ pub(super) async fn open(
     });
     let patience = Patience { idle: limits.idle_timeout, until };
     let late = |reason| SourceError::Unreachable { reason };
-    let mut input = SourceInput::stream(StreamReader::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
+    let mut input =
+        SourceInput::stream(StreamReader::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
     if let Some(name) = url.key().last() {
         input = input.with_name(name);
     }

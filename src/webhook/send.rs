@@ -71,7 +71,8 @@ impl WebhookSender {
         let body = event.to_json().map_err(|error| error.to_string())?;
         let mut request = self.client.post(url).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(secret) = secret {
-            request = request.header(SIGNATURE_HEADER, sign(secret, &body));
+            let signature = sign(secret, &body).map_err(|error| error.to_string())?;
+            request = request.header(SIGNATURE_HEADER, signature);
         }
         request.body(body).send().await.map_err(|error| causes(&error.without_url()))
     }
