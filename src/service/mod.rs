@@ -21,9 +21,9 @@ mod demo;
 mod identity;
 mod import;
 mod lookups;
+mod outgoing;
 mod rate;
 mod rate_memory;
-mod outgoing;
 mod read;
 mod scratch;
 

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use strata::config::Config;
 use strata::model::user::Plan;
+use strata::net::{AddressPolicy, Outgoing};
+use strata::refresh::{FetchLimits, SourceClient};
 use strata::service::{
     App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, MemoryRateLimiter, RateCapacity,
     RateLimits, SystemClock,
 };
-use strata::net::{AddressPolicy, Outgoing};
-use strata::refresh::{FetchLimits, SourceClient};
 use tempfile::TempDir;
 use tower::Service;
 
