@@ -14,8 +14,10 @@
 //! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last |
 //! | [`encode`] | documents to the bytes of an answer, one file per format |
 //! | [`refresh`] | sources: fetch, decompress, decode |
+//! | [`webhook`] | the POST after a refresh: its body, signature and delivery |
 //! | [`catalog`] | users, datasets, versions in SQLite or PostgreSQL; the only SQL |
 //! | [`storage`] | version files: layout, writer, reader, cache |
+//! | [`net`] | outgoing requests: which addresses they may reach |
 //! | [`document`] | one entity as JSON text: pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |
 //! | [`model`] | plain types that all share |
@@ -23,8 +25,8 @@
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, never its own or a higher one:
-//! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `catalog`} > `storage` > `document` >
-//! `config` > `model`. A test reads the sources and checks it.
+//! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `webhook`, `catalog`} > {`storage`, `net`} >
+//! `document` > `config` > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
@@ -45,7 +47,9 @@ pub mod document;
 pub mod encode;
 pub mod http;
 pub mod model;
+pub mod net;
 pub mod query;
 pub mod refresh;
 pub mod service;
 pub mod storage;
+pub mod webhook;

@@ -13,6 +13,7 @@ mod error;
 mod layers;
 mod limits;
 mod log;
+mod net;
 mod option;
 mod plans;
 mod query;
@@ -21,6 +22,7 @@ mod secret;
 mod server;
 mod sources;
 mod store;
+mod webhook;
 
 pub use cache::Cache;
 pub use catalog::{Catalog, CatalogUrl};
@@ -29,13 +31,15 @@ pub use error::ConfigError;
 pub use layers::{ConfigFile, ConfigSources};
 pub use limits::Limits;
 pub use log::{Log, LogFilter, LogFormat};
+pub use net::{Net, Networks};
 pub use option::{ConfigOption, OptionKind};
 pub use plans::Plans;
 pub use query::Query;
 pub use reference::markdown_table;
 pub use server::{ListenAddress, Server, TrustedProxies};
-pub use sources::Sources;
+pub use sources::{SourcePrefix, Sources, VERSIONS_FOLDER};
 pub use store::{Endpoint, Store, StoreUrl};
+pub use webhook::Webhook;
 
 use figment::Figment;
 use figment::error::{Actual, Kind};
@@ -63,6 +67,10 @@ pub struct Config {
     pub query: Query,
     /// What is fetched, and how patiently.
     pub sources: Sources,
+    /// The POST after each refresh.
+    pub webhook: Webhook,
+    /// Where outgoing requests may go.
+    pub net: Net,
     /// What each plan includes.
     pub plans: Plans,
     /// What is logged, on standard error, and how.
@@ -81,6 +89,8 @@ impl Config {
             Cache::options(),
             Query::options(),
             Sources::options(),
+            Webhook::options(),
+            Net::options(),
             Plans::options(),
             Log::options(),
         ]
@@ -130,6 +140,8 @@ impl Config {
         self.cache.check_ranges()?;
         self.query.check_ranges()?;
         self.sources.check_ranges()?;
+        self.webhook.check_ranges()?;
+        self.net.check_ranges()?;
         self.plans.check_ranges()?;
         self.log.check_ranges()?;
         self.store.check_combinations()?;

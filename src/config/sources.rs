@@ -1,6 +1,8 @@
 //! `[sources]`: what is fetched, and how patiently.
 
-use super::option::section;
+use serde::Deserialize;
+
+use super::option::{OptionKind, OptionValue, section};
 
 section! {
     /// What is fetched, and how patiently.
@@ -9,5 +11,64 @@ section! {
         max_bytes: u64 = 64 << 30, within 1..=1 << 50;
         /// Seconds that fetching one source may take in all, its decoding meanwhile included.
         timeout_s: u64 = 3_600, within 1..=86_400;
+        /// Seconds for a connection to a source's server, TLS included.
+        connect_timeout_s: u64 = 10, within 1..=3_600;
+        /// Seconds from the request to the head of the answer, redirects included.
+        answer_timeout_s: u64 = 60, within 1..=86_400;
+        /// Seconds that a source, or a pushed body, may send nothing.
+        idle_timeout_s: u64 = 60, within 1..=86_400;
+        /// Redirects that are followed for one source.
+        redirects: u64 = 5, within 0..=20;
+        /// The folder of the store (below `store.url`) whose objects datasets may have as sources, such as
+        /// `incoming`; none when not given.
+        prefix: Option<SourcePrefix> = None;
+        /// Seconds by which scheduled refreshes are spread, so that those of one minute do not all start at once; at
+        /// most a tenth of the schedule's interval. A dataset's share of it never changes.
+        schedule_spread_s: u64 = 900, within 0..=3_600;
+    }
+}
+
+/// A folder of the store that is open to sources.
+///
+/// - Its names are separated by `/`; there is at least one, and none is empty, `.` or `..`.
+/// - The folder of the version files is not in it, nor it in that.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SourcePrefix(String);
+
+impl SourcePrefix {
+    /// The folder, without a slash at either end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The folder of the version files, which is never a source.
+pub const VERSIONS_FOLDER: &str = "versions";
+
+impl TryFrom<String> for SourcePrefix {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let folder = text.strip_prefix('/').unwrap_or(&text);
+        let folder = folder.strip_suffix('/').unwrap_or(folder);
+        let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\\', '\0']);
+        if !folder.split('/').all(is_name) {
+            return Err(format!("{text:?} is not a folder below the store's root, such as incoming or data/incoming"));
+        }
+        if folder.split('/').next().is_some_and(|first| first.eq_ignore_ascii_case(VERSIONS_FOLDER)) {
+            return Err(format!(
+                "{text:?}: the folder {VERSIONS_FOLDER} holds the version files and is never a source"
+            ));
+        }
+        Ok(Self(folder.to_owned()))
+    }
+}
+
+impl OptionValue for SourcePrefix {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.0.clone())
     }
 }

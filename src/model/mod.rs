@@ -4,6 +4,7 @@ pub mod dataset;
 pub mod ids;
 pub mod path;
 pub mod request;
+pub mod schedule;
 pub mod secret;
 pub mod slug;
 pub mod source;

@@ -1,10 +1,125 @@
-//! What a source is made of: the format its entities are written in and the compression around it.
+//! What a source is made of: where it is, the format its entities are written in, the compression around it, and what
+//! its publisher said about the state it was in.
 //!
-//! Both are names that users give (`--format`, the `format` key of a dataset) and that records keep, so
-//! they parse and print as one lower-case word each (decisions section 6).
+//! Format and compression are names that users give (`--format`, the `format` key of a dataset) and that records keep,
+//! so they parse and print as one lower-case word each (decisions section 6).
 
 use std::fmt;
 use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+
+/// The URL of a source, told apart by who answers it. Only its form is known to be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceUrl {
+    /// A server, by `http://` or `https://`; the text is not parsed any further.
+    Http(String),
+    /// An object of the configured store.
+    Object(ObjectUrl),
+}
+
+/// The URL of an object of the configured store: `store:///incoming/a.json`, from the root of the store whatever it is,
+/// or `s3://bucket/key` where the store is S3.
+///
+/// - The key has at least one name; none is empty, `.` or `..` or holds a slash, a backslash or a control character,
+///   once percent-decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectUrl {
+    text: String,
+    bucket: Option<String>,
+    key: Vec<String>,
+}
+
+impl ObjectUrl {
+    /// The URL as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The bucket, where the URL names one.
+    pub fn bucket(&self) -> Option<&str> {
+        self.bucket.as_deref()
+    }
+
+    /// The names of the key, decoded: from the bucket's root where there is a bucket, from the store's otherwise.
+    pub fn key(&self) -> &[String] {
+        &self.key
+    }
+}
+
+/// A text that is not the URL of a source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSourceUrl {
+    /// There is no scheme, or one that sources do not have.
+    #[error("{0}; a source is an http, https, s3 or store URL")]
+    Scheme(String),
+    /// The key of an object is not one.
+    #[error("{0}, as in store:///incoming/a.json or s3://bucket/incoming/a.json")]
+    Object(&'static str),
+}
+
+impl FromStr for SourceUrl {
+    type Err = InvalidSourceUrl;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(InvalidSourceUrl::Scheme("it is not a URL".to_owned()));
+        };
+        let object = |bucket: Option<&str>, key: &str| {
+            let (text, bucket) = (text.to_owned(), bucket.map(str::to_owned));
+            Ok(SourceUrl::Object(ObjectUrl { text, bucket, key: object_key(key).map_err(InvalidSourceUrl::Object)? }))
+        };
+        match scheme.trim().to_ascii_lowercase().as_str() {
+            "http" | "https" => Ok(SourceUrl::Http(text.to_owned())),
+            "store" => match rest.strip_prefix("///") {
+                Some(key) => object(None, key),
+                None => Err(InvalidSourceUrl::Object("the URL of an object starts with store:///")),
+            },
+            "s3" => match rest.strip_prefix("//").and_then(|rest| rest.split_once('/')) {
+                Some((bucket, key)) if !bucket.is_empty() => object(Some(bucket), key),
+                _ => Err(InvalidSourceUrl::Object("the URL of an S3 object has a bucket and a key")),
+            },
+            "file" => Err(InvalidSourceUrl::Scheme("local files are for the command line (strata import)".to_owned())),
+            scheme => Err(InvalidSourceUrl::Scheme(format!("there are no sources with the scheme {scheme:?}"))),
+        }
+    }
+}
+
+/// The names of an object's key, decoded.
+fn object_key(key: &str) -> Result<Vec<String>, &'static str> {
+    if key.contains(['?', '#']) {
+        return Err("the URL of an object has no query and no fragment: write ? as %3F and # as %23");
+    }
+    let decode = |name: &str| match percent_decode_str(name).decode_utf8() {
+        Ok(name) if name.is_empty() => Err("the key of an object has no empty names"),
+        Ok(name) if matches!(&*name, "." | "..") => Err("the key of an object has no names . and .."),
+        Ok(name) if name.contains(['/', '\\']) || name.contains(char::is_control) => {
+            Err("the names in an object's key hold no slash, backslash or control character")
+        }
+        Ok(name) => Ok(name.into_owned()),
+        Err(_) => Err("the key of an object is UTF-8"),
+    };
+    key.split('/').map(decode).collect()
+}
+
+/// What a publisher said about the state of a document, to ask next time whether it has changed. Worth something only
+/// for the same URL, decoded in the same way: a dataset whose source, format or records path changes forgets it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Validators {
+    /// The URL that answered, after redirects, without credentials.
+    pub url: String,
+    /// Its `ETag`, with the quotes.
+    pub etag: Option<String>,
+    /// Its `Last-Modified`, as it was written.
+    pub last_modified: Option<String>,
+}
+
+impl Validators {
+    /// Whether there is nothing to ask by.
+    pub fn is_empty(&self) -> bool {
+        self.etag.is_none() && self.last_modified.is_none()
+    }
+}
 
 /// The formats a source can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,5 +213,47 @@ impl Compression {
 impl fmt::Display for Compression {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_of_a_source_says_who_answers_it() {
+        let check = |text: &str, expected: &str| {
+            let found = match text.parse::<SourceUrl>() {
+                Ok(SourceUrl::Http(url)) => format!("http {url}"),
+                Ok(SourceUrl::Object(url)) => format!("{:?} {:?}", url.bucket(), url.key()),
+                Err(error) => format!("! {error}"),
+            };
+            assert!(found.starts_with(expected), "{text}: {found}");
+        };
+        check("https://a.test/x?y#z", "http https://a.test/x?y#z");
+        check("HTTP://a.test", "http HTTP://a.test");
+        check("store:///in/a.json", r#"None ["in", "a.json"]"#);
+        check("s3://bucket/in/a%20b%3F.json", r#"Some("bucket") ["in", "a b?.json"]"#);
+        check("store:///in/100%", r#"None ["in", "100%"]"#);
+        check("", "! it is not a URL");
+        check("/etc/passwd", "! it is not a URL");
+        check("push", "! it is not a URL");
+        check("file:///etc/passwd", "! local files are for the command line");
+        check("ftp://a.test/x", "! there are no sources with the scheme \"ftp\"");
+        check("s3://bucket", "! the URL of an S3 object has a bucket and a key");
+        check("s3:///key", "! the URL of an S3 object has a bucket and a key");
+        check("store://in/a.json", "! the URL of an object starts with store:///");
+        check("store:in/a.json", "! the URL of an object starts with store:///");
+        for key in ["", "/a", "in//a", "in/"] {
+            check(&format!("store:///{key}"), "! the key of an object has no empty names");
+        }
+        for key in ["../a", "in/../versions/a", "in/.", "in/%2e%2E/versions/a", "in/%2E"] {
+            check(&format!("store:///{key}"), "! the key of an object has no names . and ..");
+        }
+        for key in ["in/..%2Fversions", "in/..%5cversions", "in\\a", "in/a%00", "in/a%0ab"] {
+            check(&format!("store:///{key}"), "! the names in an object's key hold no slash");
+        }
+        check("store:///in/a?b", "! the URL of an object has no query");
+        check("store:///in/%ff", "! the key of an object is UTF-8");
     }
 }

@@ -279,6 +279,9 @@ fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option
 fn in_header(error: SourceError) -> SourceError {
     match error {
         SourceError::BadDocument { reason, .. } => SourceError::document(format!("the header line: {reason}")),
+        SourceError::TooLarge { reason, .. } => {
+            SourceError::TooLarge { place: None, reason: format!("the header line: {reason}") }
+        }
         other => other,
     }
 }

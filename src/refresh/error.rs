@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use crate::net::AddressError;
+
 /// Why a source gave no entities. The variants differ by who has to act: the owner of the address, the
 /// publisher of the document, or the operator of this machine.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,26 @@ pub enum SourceError {
         /// Where in the document, when it is in one place.
         place: Option<Place>,
         /// What is wrong there.
+        reason: String,
+    },
+    /// The document, or one item of it, is larger than it may be (413).
+    #[error("{}", describe(.place, .reason))]
+    TooLarge {
+        /// The item, when it is one.
+        place: Option<Place>,
+        /// Which limit was passed.
+        reason: String,
+    },
+    /// The body that was pushed is not the object that it should be, beside its entities (400).
+    #[error("{reason}")]
+    BadBody {
+        /// What is wrong, naming the member.
+        reason: String,
+    },
+    /// The body that was pushed broke off (400, though nobody may be there any more to read it).
+    #[error("the body broke off: {reason}")]
+    Interrupted {
+        /// What happened.
         reason: String,
     },
     /// Reading a local file or writing the temporary copy failed on this machine.
@@ -63,7 +85,14 @@ impl SourceError {
 
     /// One item is longer than `limit_bytes`.
     pub(crate) fn too_large(place: Place, limit_bytes: usize) -> Self {
-        Self::item(place, format!("the entity is larger than limits.entity_bytes ({limit_bytes})"))
+        let reason = format!("the entity is larger than limits.entity_bytes ({limit_bytes})");
+        SourceError::TooLarge { place: Some(place), reason }
+    }
+}
+
+impl From<AddressError> for SourceError {
+    fn from(error: AddressError) -> Self {
+        SourceError::BadAddress { reason: error.to_string() }
     }
 }
 

@@ -1,108 +1,114 @@
 //! Fetches a source over http or https.
 //!
-//! The answer's head is awaited; its body becomes a plain reader for the decoders, which run on a
-//! blocking thread and pull one chunk after the other, so that a slow decoder slows the sender and
-//! nothing piles up. Time is bounded for connecting and for everything together, redirects are bounded,
-//! and an answer that breaks off is an error, never a shorter document.
+//! The answer's head is awaited; its body becomes a plain reader for the decoders. Time is bounded for connecting, for
+//! the head, between two pieces and for everything together, redirects are bounded, and an answer that breaks off is an
+//! error, never a shorter document.
 //!
-//! Whether an address may be contacted at all is asked in one place, `check_hop`, once for the given
-//! URL and once for each redirect.
+//! Whether an address may be contacted is [`crate::net`]'s to say: its client resolves names to permitted addresses
+//! alone, and addresses in URLs are checked here, once for the given URL and once for each redirect.
 
 use std::error::Error;
-use std::io::{self, Read};
-use std::time::Duration;
 
-use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, LAST_MODIFIED,
 };
-use reqwest::{Client, Response, redirect};
-use tokio::runtime::Handle;
+use reqwest::{Client, Response, StatusCode, redirect};
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
+use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
-use super::error::{SourceError, into_io};
+use super::error::SourceError;
 use super::input::SourceInput;
+use super::reader::{Patience, StreamReader};
+use crate::model::source::Validators;
+use crate::net::AddressError;
 
-/// The bounds of one fetch.
-#[derive(Debug, Clone)]
-pub struct FetchLimits {
-    /// For the connection, TLS included.
-    pub connect_timeout: Duration,
-    /// For everything, from the first connection to the body's last byte.
-    pub total_timeout: Duration,
-    /// How many redirects are followed.
-    pub redirects_max: usize,
-}
+/// Longer validators are not kept: they go back with every request, and into the catalog.
+const VALIDATOR_BYTES_MAX: usize = 1024;
 
-impl Default for FetchLimits {
-    fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), total_timeout: Duration::from_secs(3600), redirects_max: 5 }
+/// Asks `url` for its document, or whether it has changed since `known`.
+pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Validators>) -> Result<Opened, SourceError> {
+    let client = client(sources)?;
+    let until = Instant::now().checked_add(sources.limits().total_timeout);
+    let response = ask(sources, &client, url, known, until).await?;
+    let (response, known) = match known {
+        // Whoever said so was not the one who gave the validators: another host, after a redirect has changed.
+        Some(known) if is_unchanged(&response) && public_url(&response) != known.url => {
+            (ask(sources, &client, url, None, until).await?, None)
+        }
+        known => (response, known),
+    };
+    if let Some(known) = known
+        && is_unchanged(&response)
+    {
+        let new = validators(&response);
+        return Ok(Opened::NotModified(Validators {
+            url: new.url,
+            etag: new.etag.or_else(|| known.etag.clone()),
+            last_modified: new.last_modified.or_else(|| known.last_modified.clone()),
+        }));
     }
-}
-
-/// An answer whose body has not been read yet.
-pub struct Fetched {
-    /// The body, with the name, type and length that detection and progress use. It must be read on a
-    /// thread that may block.
-    pub input: SourceInput,
-    /// Where the answer came from, after redirects, without user name, password and fragment: the
-    /// `_source` of entities that have none.
-    pub final_url: String,
-    /// The answer's `ETag`.
-    pub etag: Option<String>,
-    /// The answer's `Last-Modified`.
-    pub last_modified: Option<String>,
-}
-
-/// Asks `url` for its document and waits for the head of the answer.
-///
-/// # Errors
-/// [`SourceError::BadAddress`] for what is not an http or https URL, [`SourceError::Unreachable`] when
-/// no answer with a 2xx status comes in time. The body's reader fails with `Unreachable` too when the
-/// body breaks off.
-pub async fn open_url(url: &str, limits: &FetchLimits) -> Result<Fetched, SourceError> {
-    let url = Url::parse(url).map_err(|error| SourceError::BadAddress { reason: error.to_string() })?;
-    check_hop(&url)?;
-    let redirects_max = limits.redirects_max;
-    let follow = redirect::Policy::custom(move |attempt| {
-        if attempt.previous().len() > redirects_max {
-            return attempt.error(SourceError::Unreachable { reason: format!("more than {redirects_max} redirects") });
-        }
-        match check_hop(attempt.url()) {
-            Ok(()) => attempt.follow(),
-            Err(error) => attempt.error(error),
-        }
-    });
-    let client = Client::builder()
-        .connect_timeout(limits.connect_timeout)
-        .timeout(limits.total_timeout)
-        .redirect(follow)
-        .referer(false)
-        .user_agent(concat!("strata/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(unreachable)?;
-    let response = client
-        .get(url.clone())
-        // A length and progress that mean something; compression is up to the file itself.
-        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
-        .send()
-        .await
-        .map_err(unreachable)?;
     if !response.status().is_success() {
         return Err(SourceError::Unreachable { reason: format!("the server answered {}", response.status()) });
     }
     check_encoding(response.headers())?;
-    Ok(fetched(&url, response))
+    Ok(Opened::Document(fetched(sources, url, response, until)))
 }
 
-/// Refuses an address that must not be contacted. Only the scheme is looked at: which networks may be
-/// reached has to be decided when names are resolved, in the client's resolver.
-fn check_hop(url: &Url) -> Result<(), SourceError> {
-    if matches!(url.scheme(), "http" | "https") {
-        return Ok(());
+/// A client for one fetch.
+fn client(sources: &SourceClient) -> Result<Client, SourceError> {
+    let (outgoing, redirects_max) = (sources.outgoing().clone(), sources.limits().redirects_max);
+    let follow = redirect::Policy::custom(move |attempt| {
+        if attempt.previous().len() > redirects_max {
+            return attempt.error(SourceError::Unreachable { reason: format!("more than {redirects_max} redirects") });
+        }
+        match outgoing.check_literal(attempt.url()) {
+            Ok(()) => attempt.follow(),
+            Err(error) => attempt.error(error),
+        }
+    });
+    sources
+        .outgoing()
+        .client()
+        .connect_timeout(sources.limits().connect_timeout)
+        .redirect(follow)
+        .build()
+        .map_err(unreachable)
+}
+
+/// One request and its redirects, up to the head of the answer.
+async fn ask(
+    sources: &SourceClient,
+    client: &Client,
+    url: &Url,
+    known: Option<&Validators>,
+    until: Option<Instant>,
+) -> Result<Response, SourceError> {
+    sources.outgoing().check_literal(url)?;
+    // A length and progress that mean something; compression is up to the file itself.
+    let mut request = client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let conditions = known.map(|known| [(IF_NONE_MATCH, &known.etag), (IF_MODIFIED_SINCE, &known.last_modified)]);
+    for (name, value) in conditions.into_iter().flatten() {
+        if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
+            request = request.header(name, value);
+        }
     }
-    Err(SourceError::BadAddress { reason: format!("{}: is neither http: nor https:", url.scheme()) })
+    let answer = Instant::now().checked_add(sources.limits().answer_timeout);
+    let sent = request.send();
+    match [answer, until].into_iter().flatten().min() {
+        None => sent.await.map_err(unreachable),
+        Some(until) => match timeout_at(until, sent).await {
+            Ok(answer) => answer.map_err(unreachable),
+            Err(_) => Err(SourceError::Unreachable { reason: "timed out: the server did not answer".to_owned() }),
+        },
+    }
+}
+
+fn is_unchanged(response: &Response) -> bool {
+    response.status() == StatusCode::NOT_MODIFIED
 }
 
 /// Lets those encodings pass that [`super::open`] recognises by their first bytes.
@@ -124,24 +130,38 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), SourceError> {
     Ok(())
 }
 
-fn fetched(asked_url: &Url, response: Response) -> Fetched {
-    let text = |name: HeaderName| {
-        let value = response.headers().get(name)?;
-        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
-    };
-    let (content_type, etag, last_modified) = (text(CONTENT_TYPE), text(ETAG), text(LAST_MODIFIED));
+fn header(response: &Response, name: HeaderName) -> Option<String> {
+    response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// The URL that answered, without what is for the server alone and must not end up in published entities.
+fn public_url(response: &Response) -> String {
+    let mut url = response.url().clone();
+    // Neither call fails for a URL with a host, which http requires.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_fragment(None);
+    url.into()
+}
+
+fn validators(response: &Response) -> Validators {
+    let short = |name| header(response, name).filter(|value| value.len() <= VALIDATOR_BYTES_MAX);
+    Validators { url: public_url(response), etag: short(ETAG), last_modified: short(LAST_MODIFIED) }
+}
+
+fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: Option<Instant>) -> Fetched {
+    let content_type = header(&response, CONTENT_TYPE);
     let total_bytes = response.content_length();
-    let mut final_url = response.url().clone();
-    // What these hold is for the server alone and must not end up in published entities. Neither call
-    // fails for a URL with a host, which http requires.
-    let _ = final_url.set_username("");
-    let _ = final_url.set_password(None);
-    final_url.set_fragment(None);
+    let source_url = public_url(&response);
+    let validators = validators(&response);
     // A redirect often leads to an opaque name; then the one that was asked for says more.
     let name =
-        [&final_url, asked_url].into_iter().filter_map(last_segment).find(|name| detect::by_name(name).is_some());
+        [response.url(), asked_url].into_iter().filter_map(last_segment).find(|name| detect::by_name(name).is_some());
 
-    let mut input = SourceInput::stream(BodyReader { runtime: Handle::current(), response, chunk: Bytes::new() });
+    let patience = Patience { idle: sources.limits().idle_timeout, until };
+    let late = |reason| SourceError::Unreachable { reason };
+    let chunks = response.bytes_stream().map_err(unreachable).boxed();
+    let mut input = SourceInput::stream(StreamReader::new(chunks, patience, late));
     if let Some(name) = name {
         input = input.with_name(name);
     }
@@ -151,7 +171,7 @@ fn fetched(asked_url: &Url, response: Response) -> Fetched {
     if let Some(total_bytes) = total_bytes {
         input = input.with_total_bytes(total_bytes);
     }
-    Fetched { input, final_url: final_url.into(), etag, last_modified }
+    Fetched { input, source_url, validators }
 }
 
 fn last_segment(url: &Url) -> Option<String> {
@@ -160,38 +180,19 @@ fn last_segment(url: &Url) -> Option<String> {
     (!name.is_empty()).then(|| name.into_owned())
 }
 
-/// The body as a blocking reader.
-struct BodyReader {
-    runtime: Handle,
-    response: Response,
-    chunk: Bytes,
-}
-
-impl Read for BodyReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.chunk.is_empty() {
-            match self.runtime.block_on(self.response.chunk()) {
-                Ok(Some(chunk)) => self.chunk = chunk,
-                Ok(None) => return Ok(0),
-                Err(error) => return Err(into_io(unreachable(error))),
-            }
-        }
-        let count = self.chunk.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&self.chunk.split_to(count));
-        Ok(count)
-    }
-}
-
 /// Says what happened by the chain of causes, without the URL, which may hold secrets.
 fn unreachable(error: reqwest::Error) -> SourceError {
+    let is_redirect = error.is_redirect();
     let error = error.without_url();
     let mut causes = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(inner) = cause {
+        if let Some(refused) = inner.downcast_ref::<AddressError>() {
+            let reason = refused.to_string();
+            let reason = if is_redirect { format!("it redirects to another one: {reason}") } else { reason };
+            return SourceError::BadAddress { reason };
+        }
         match inner.downcast_ref::<SourceError>() {
-            Some(SourceError::BadAddress { reason }) => {
-                return SourceError::BadAddress { reason: format!("it redirects to another one: {reason}") };
-            }
             Some(SourceError::Unreachable { reason }) => causes.push(reason.clone()),
             _ => causes.push(inner.to_string()),
         }

@@ -5,8 +5,15 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use tokio::io::AsyncRead;
+use tokio_util::io::ReaderStream;
 
 use super::error::{SourceError, into_io};
+use super::reader::{Patience, StreamReader};
 
 /// How far the reading of a source has come. Clones share the counter; reading it costs one atomic load.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +87,37 @@ impl SourceInput {
         Self { body: Body::Stream(Box::new(reader)), name: None, content_type: None, progress: Progress::default() }
     }
 
+    /// The body of a request, as chunks of any size: polled from the thread that decodes, one chunk at a time, so that
+    /// it is never held as a whole. A body that sends nothing for `idle` is given up.
+    ///
+    /// An error of the stream is [`SourceError::Interrupted`], unless it is a [`SourceError`] itself (a limit of the
+    /// caller's, say), which stays what it is.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn pushed<E>(chunks: impl Stream<Item = Result<Bytes, E>> + Send + 'static, idle: Duration) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let chunks = chunks.map(|chunk| {
+            chunk.map_err(|error| match error.into().downcast::<SourceError>() {
+                Ok(error) => *error,
+                Err(error) => SourceError::Interrupted { reason: error.to_string() },
+            })
+        });
+        let late = |reason| SourceError::Interrupted { reason };
+        Self::stream(StreamReader::new(chunks.boxed(), Patience { idle, until: None }, late))
+    }
+
+    /// [`SourceInput::pushed`] for an asynchronous reader.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn pushed_reader(reader: impl AsyncRead + Send + 'static, idle: Duration) -> Self {
+        const CHUNK_BYTES: usize = 64 * 1024;
+        Self::pushed(ReaderStream::with_capacity(reader, CHUNK_BYTES), idle)
+    }
+
     /// The same input under a file name (or the last segment of a URL's path), from which the format is
     /// detected.
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
@@ -144,7 +182,10 @@ impl<R: Read> Read for CountingReader<R> {
 
 /// The error for a source with more than `limit_bytes`.
 pub(super) fn over_limit(limit_bytes: u64) -> SourceError {
-    SourceError::document(format!("the source is larger than sources.max_bytes ({limit_bytes})"))
+    SourceError::TooLarge {
+        place: None,
+        reason: format!("the source is larger than sources.max_bytes ({limit_bytes})"),
+    }
 }
 
 /// The unread part of a stream as one slice, which a decoder consumes from the front and lets grow until

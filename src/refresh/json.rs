@@ -15,6 +15,7 @@ use crate::model::path::Path;
 
 use super::Decode;
 use super::entity::EntityWriter;
+use super::envelope::{ENTITIES, EnvelopeFields, Value};
 use super::error::{Place, SourceError};
 use super::input::Window;
 
@@ -24,8 +25,19 @@ pub(super) struct JsonDecoder {
     writer: EntityWriter,
     /// The keys that lead to the array, outermost first.
     path: Vec<String>,
+    /// What is wanted from beside the array, when the document is the body of a push.
+    envelope: Option<EnvelopeFields>,
     state: State,
     items: u64,
+}
+
+/// What a key beside or on the path leads to.
+enum Member {
+    /// The value that the path goes on with.
+    OnPath,
+    /// The value of that number in the envelope.
+    Wanted(usize),
+    Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +56,22 @@ impl JsonDecoder {
     /// Reads nothing yet. `records_path` leads to the array; without it the document must be the array.
     pub(super) fn new(window: Window, writer: EntityWriter, records_path: Option<&Path>) -> Self {
         let path = records_path.map(|path| path.keys().to_vec()).unwrap_or_default();
-        Self { window, writer, path, state: State::Start, items: 0 }
+        Self { window, writer, path, envelope: None, state: State::Start, items: 0 }
+    }
+
+    /// Reads nothing yet. The document is the body of a push, and `fields` gets what is wanted from beside its
+    /// entities.
+    pub(super) fn enveloped(window: Window, writer: EntityWriter, fields: EnvelopeFields) -> Self {
+        let path = vec![ENTITIES.to_owned()];
+        Self { window, writer, path, envelope: Some(fields), state: State::Start, items: 0 }
+    }
+
+    /// The document as a whole is bad, or the envelope around its entities.
+    fn bad(&self, reason: String) -> SourceError {
+        match self.envelope {
+            Some(_) => SourceError::BadBody { reason },
+            None => SourceError::document(reason),
+        }
     }
 
     /// Steps to just after the bracket that opens the array.
@@ -69,10 +96,11 @@ impl JsonDecoder {
             return Err(self.missing(level));
         }
         loop {
-            if self.take_key(level)? {
-                return Ok(());
+            match self.take_key(level)? {
+                Member::OnPath => return Ok(()),
+                Member::Wanted(index) => self.take_wanted(index)?,
+                Member::Other => self.skip_value()?,
             }
-            self.skip_value()?;
             match self.peek()? {
                 Some(b',') => self.window.consume(1),
                 Some(b'}') => return Err(self.missing(level)),
@@ -90,11 +118,17 @@ impl JsonDecoder {
                     Some(b'}') => break,
                     found => return Err(self.unexpected(found, "a comma or a closing brace")),
                 }
-                if self.take_key(level)? {
-                    let key = self.path_to(level + 1);
-                    return Err(SourceError::document(format!("the key at the records path {key} comes twice")));
+                match self.take_key(level)? {
+                    Member::OnPath if self.envelope.is_some() => {
+                        return Err(self.bad(format!("the member {ENTITIES} comes twice")));
+                    }
+                    Member::OnPath => {
+                        let key = self.path_to(level + 1);
+                        return Err(self.bad(format!("the key at the records path {key} comes twice")));
+                    }
+                    Member::Wanted(index) => self.take_wanted(index)?,
+                    Member::Other => self.skip_value()?,
                 }
-                self.skip_value()?;
             }
             self.window.consume(1);
         }
@@ -104,8 +138,8 @@ impl JsonDecoder {
         }
     }
 
-    /// Steps over a key and its colon; true when it is the path's key of that level.
-    fn take_key(&mut self, level: usize) -> Result<bool, SourceError> {
+    /// Steps over a key and its colon, and says what it leads to.
+    fn take_key(&mut self, level: usize) -> Result<Member, SourceError> {
         match self.peek()? {
             Some(b'"') => {}
             found => return Err(self.unexpected(found, "a key in quotes")),
@@ -113,15 +147,34 @@ impl JsonDecoder {
         let canonical = self.take_scalar()?;
         let mut cursor = Cursor::new(&canonical);
         cursor.enter();
-        let key = cursor.next_key().and_then(|_| match cursor.next_scalar() {
-            Some(Scalar::String(text)) => Some(text.eq_str(&self.path[level])),
-            _ => None,
-        });
+        let member = match cursor.next_key().and_then(|_| cursor.next_scalar()) {
+            Some(Scalar::String(key)) if key.eq_str(&self.path[level]) => Member::OnPath,
+            Some(Scalar::String(key)) => {
+                let wanted = self.envelope.as_ref().and_then(|fields| fields.wants(|name| key.eq_str(name)));
+                wanted.map_or(Member::Other, Member::Wanted)
+            }
+            _ => Member::Other,
+        };
         match self.peek()? {
             Some(b':') => self.window.consume(1),
             found => return Err(self.unexpected(found, "a colon")),
         }
-        Ok(key == Some(true))
+        Ok(member)
+    }
+
+    /// Steps over a value and gives it to the envelope.
+    fn take_wanted(&mut self, index: usize) -> Result<(), SourceError> {
+        let value = match self.peek()?.and_then(|byte| matches!(byte, b'{' | b'[').then(|| kind_of(byte)).flatten()) {
+            Some(kind) => {
+                self.skip_value()?;
+                Value::Nested(kind)
+            }
+            None => Value::Scalar(self.take_scalar()?),
+        };
+        if let Some(fields) = &self.envelope {
+            fields.set(index, value);
+        }
+        Ok(())
     }
 
     /// Steps over any value.
@@ -132,7 +185,7 @@ impl JsonDecoder {
         let mut scanner = ValueScanner::new();
         loop {
             let unread = self.window.unread();
-            let length = scanner.feed(unread).map_err(|error| SourceError::document(error.to_string()))?;
+            let length = scanner.feed(unread).map_err(|error| self.bad(error.to_string()))?;
             self.window.consume(length.unwrap_or(unread.len()));
             if length.is_some() {
                 return Ok(());
@@ -154,7 +207,7 @@ impl JsonDecoder {
         document::canonicalize(&object, &mut canonical).map_err(|_| {
             let text = String::from_utf8_lossy(&self.window.unread()[..length]);
             let start: String = text.chars().take(40).collect();
-            SourceError::document(format!("not a JSON document: {start:?} beside the array of records"))
+            self.bad(format!("not a JSON document: {start:?} beside the array of records"))
         })?;
         self.window.consume(length);
         Ok(canonical)
@@ -163,7 +216,11 @@ impl JsonDecoder {
     /// The length of the value that the window begins with, reading on until it holds all of it. `item` is its place
     /// if it is one.
     fn value_length(&mut self, item: Option<Place>) -> Result<usize, SourceError> {
-        let bad = |reason: String| SourceError::BadDocument { place: item, reason };
+        let is_enveloped = self.envelope.is_some();
+        let bad = |reason: String| match item {
+            None if is_enveloped => SourceError::BadBody { reason },
+            place => SourceError::BadDocument { place, reason },
+        };
         let limit_bytes = self.writer.limit_bytes();
         let mut scanner = ValueScanner::new();
         let mut scanned_bytes = 0;
@@ -214,6 +271,10 @@ impl JsonDecoder {
         let Some(kind) = kind_of(byte) else {
             return self.unexpected(found, wanted);
         };
+        if self.envelope.is_some() {
+            let what = if level > 0 { ENTITIES } else { "the body" };
+            return self.bad(format!("{what} must be {wanted}; this is {kind}"));
+        }
         if level > 0 {
             let place = self.path_to(level);
             return SourceError::document(format!("at the records path {place} there is {kind}, not {wanted}"));
@@ -228,7 +289,10 @@ impl JsonDecoder {
     }
 
     fn missing(&self, level: usize) -> SourceError {
-        SourceError::document(format!("the document has nothing at the records path {}", self.path_to(level + 1)))
+        match self.envelope {
+            Some(_) => self.bad(format!("the member {ENTITIES} is missing: the array of entities")),
+            None => self.bad(format!("the document has nothing at the records path {}", self.path_to(level + 1))),
+        }
     }
 
     fn unexpected(&self, found: Option<u8>, wanted: &str) -> SourceError {
@@ -241,7 +305,7 @@ impl JsonDecoder {
             0 => String::new(),
             items => format!(" after item {items}"),
         };
-        SourceError::document(format!("not a JSON document: {found}{after} where {wanted} should be"))
+        self.bad(format!("not a JSON document: {found}{after} where {wanted} should be"))
     }
 
     /// The first `length` keys of the path, as they are written.

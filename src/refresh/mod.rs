@@ -2,27 +2,32 @@
 //!
 //! The steps, each a stream over the one before, so that memory is bounded whatever the size:
 //!
-//! 1. [`fetch`] asks a URL and gives its body as a reader; [`SourceInput`] is that or a local file, and
-//!    counts the bytes that pass ([`Progress`]).
+//! 1. [`SourceClient`] checks a URL, asks a server (`fetch`) or the store (`object`) and gives the body as a reader
+//!    (`reader`); [`SourceInput`] is that, a local file or the body of a request, and counts the bytes that pass
+//!    ([`Progress`]).
 //! 2. `compression` looks at the first bytes and unpacks gzip and Zstandard.
 //! 3. `detect` decides on the format.
 //! 4. One decoder per format finds the items, each at most `entity_limit_bytes` long: `json`, `jsonl`,
 //!    `delimited` (CSV and TSV), `parquet` (which needs a file, so a stream is copied to a temporary
-//!    one).
+//!    one). [`open_push`] takes a JSON body that holds more than the entities (`envelope`).
 //! 5. `entity` makes each item canonical and gives it the `_source` that it lacks.
 //!
 //! The decoders are synchronous and run on a thread that may block. Rules: decisions sections 1 and 6.
 
+mod client;
 mod compression;
 mod delimited;
 mod detect;
 mod entity;
+mod envelope;
 mod error;
-pub mod fetch;
+mod fetch;
 mod input;
 mod json;
 mod jsonl;
+mod object;
 mod parquet;
+mod reader;
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -31,6 +36,8 @@ use std::path::PathBuf;
 use crate::model::path::Path;
 use crate::model::source::{Compression, SourceFormat};
 
+pub use self::client::{FetchLimits, Fetched, ObjectSources, Opened, SourceClient};
+pub use self::envelope::EnvelopeFields;
 pub use self::error::{Place, SourceError};
 pub use self::input::{Progress, SourceInput};
 
@@ -55,7 +62,7 @@ pub struct DecodeOptions {
     /// Where in a json document the array of records is, when it is not the document itself. Each key
     /// leads into an object.
     pub records_path: Option<Path>,
-    /// The http or https URL that entities without `_source` get as their last key; none for local files
+    /// The URL ([`Fetched::source_url`]) that entities without `_source` get as their last key; none for local files
     /// and pushes.
     pub fetched_from: Option<String>,
     /// The most bytes that one entity may have (`limits.entity_bytes`).
@@ -100,6 +107,32 @@ pub struct Detected {
 /// [`SourceError::BadDocument`] when the format stays unknown or the document cannot be opened as such;
 /// whatever reading gives.
 pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Decode>, Detected), SourceError> {
+    open_as(input, options, None)
+}
+
+/// Starts decoding a pushed JSON body: an object whose member `entities` is the array, with the members `fields` before
+/// or after it; others are passed over. The format and the records path of `options` do not count. Blocks while it
+/// reads.
+///
+/// # Errors
+/// Whatever reading gives. The decoder gives [`SourceError::BadBody`] when the body is not such an object, and
+/// [`SourceError::BadDocument`] with its place for an item that is no entity.
+pub fn open_push(
+    input: SourceInput,
+    options: &DecodeOptions,
+    fields: &[&'static str],
+) -> Result<(Box<dyn Decode>, EnvelopeFields), SourceError> {
+    let fields = EnvelopeFields::new(fields);
+    let options = DecodeOptions { format: Some(SourceFormat::Json), records_path: None, ..options.clone() };
+    let (decoder, _) = open_as(input, &options, Some(fields.clone()))?;
+    Ok((decoder, fields))
+}
+
+fn open_as(
+    input: SourceInput,
+    options: &DecodeOptions,
+    envelope: Option<EnvelopeFields>,
+) -> Result<(Box<dyn Decode>, Detected), SourceError> {
     let SourceInput { body, name, content_type, progress } = input;
     let limit_bytes = options.source_limit_bytes;
     let (stream, file): (Box<dyn Read + Send>, Option<File>) = match body {
@@ -109,7 +142,10 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
     let counted = CountingReader::new(stream, Some(progress.clone()), limit_bytes);
     let (unpacked, compression) = compression::decompress(Box::new(counted), options.window_bytes)?;
     let mut window = Window::new(Box::new(CountingReader::new(unpacked, None, limit_bytes)), options.window_bytes);
-    prepare(&mut window, options.entity_limit_bytes)?;
+    skip_mark(&mut window)?;
+    if options.format.is_none() {
+        read_for_detection(&mut window, options.entity_limit_bytes)?;
+    }
     let format = detect::detect(&detect::Evidence {
         asked: options.format,
         name: name.as_deref(),
@@ -120,7 +156,10 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
 
     let writer = EntityWriter::new(options.entity_limit_bytes, options.fetched_from.as_deref());
     let decoder: Box<dyn Decode> = match format {
-        SourceFormat::Json => Box::new(json::JsonDecoder::new(window, writer, options.records_path.as_ref())),
+        SourceFormat::Json => match envelope {
+            Some(fields) => Box::new(json::JsonDecoder::enveloped(window, writer, fields)),
+            None => Box::new(json::JsonDecoder::new(window, writer, options.records_path.as_ref())),
+        },
         SourceFormat::Jsonl => Box::new(jsonl::JsonlDecoder::new(window, writer)),
         SourceFormat::Csv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b',')?),
         SourceFormat::Tsv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b'\t')?),
@@ -138,14 +177,21 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
     Ok((decoder, Detected { format, compression }))
 }
 
-/// Skips a byte order mark and reads as much as detection looks at: the first line and one character
-/// after it, unless the first byte decides or the line is longer than an entity may be.
-fn prepare(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
-    // As many bytes as the longest mark below has.
-    while window.unread().len() < 4 && window.fill()? {}
-    if window.unread().starts_with(b"\xef\xbb\xbf") {
-        window.consume(3);
+/// Skips a byte order mark.
+fn skip_mark(window: &mut Window) -> Result<(), SourceError> {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    while window.unread().len() < MARK.len() && window.fill()? {}
+    if window.unread().starts_with(MARK) {
+        window.consume(MARK.len());
     }
+    Ok(())
+}
+
+/// Reads as much as detection looks at: the first line and one character after it, unless the first byte decides or the
+/// line is longer than an entity may be.
+fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<(), SourceError> {
+    // As many bytes as the longest magic number has.
+    while window.unread().len() < 4 && window.fill()? {}
     while !window.has_ended() && window.unread().len() <= entity_limit_bytes {
         let content = window.unread().trim_ascii_start();
         if content.starts_with(b"[") || content.starts_with(b"PAR1") {

@@ -4,7 +4,7 @@
 //! the file durable, create the dataset if it is new and publish the version in one transaction. A failure at
 //! any step leaves no version, no dataset and no file behind.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -15,6 +15,7 @@ use object_store::path::Path as ObjectPath;
 
 use super::App;
 use crate::catalog::{CatalogError, VersionContent};
+use crate::config::VERSIONS_FOLDER;
 use crate::model::dataset::{
     DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
 };
@@ -24,8 +25,7 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 use crate::model::user::{Plan, User};
 use crate::model::version::{NewFile, Version, VersionNumber};
-use crate::refresh::fetch::{self, FetchLimits};
-use crate::refresh::{self, DecodeOptions, Progress, SourceError, SourceInput};
+use crate::refresh::{self, DecodeOptions, Opened, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::spool::{Spool, Spooled};
 use crate::storage::writer::{self, WriteOptions, Written};
@@ -33,7 +33,7 @@ use crate::storage::writer::{self, WriteOptions, Written};
 /// What to import, and for whom.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
-    /// A path of a local file, or an http or https URL.
+    /// A path of a local file, or the URL of a source: http, https, s3 or store.
     pub source: String,
     /// The dataset's name. The owner's dataset of that name is refreshed; otherwise one is created.
     pub name: String,
@@ -194,7 +194,7 @@ impl App {
             spool_directory: self.temporary_directory().to_owned(),
             ..DecodeOptions::default()
         };
-        let path = ObjectPath::from(format!("versions/{}.parquet", hex::encode(rand::random::<[u8; 16]>())));
+        let path = ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; 16]>())));
         self.catalog().reserve_file(path.as_ref(), attempt, RESERVED).await?;
         let store = self.store().clone();
         let directory = self.temporary_directory().to_owned();
@@ -213,15 +213,15 @@ impl App {
     }
 
     async fn open_source(&self, source: &str) -> Result<(SourceInput, Option<String>), ImportError> {
-        if !is_url(source) {
-            return Ok((SourceInput::open_file(Path::new(source))?, None));
+        if let Some(path) = local_path(source) {
+            return Ok((SourceInput::open_file(&path)?, None));
         }
-        let limits = FetchLimits {
-            total_timeout: Duration::from_secs(self.config().sources.timeout_s),
-            ..FetchLimits::default()
-        };
-        let fetched = fetch::open_url(source, &limits).await?;
-        Ok((fetched.input, Some(fetched.final_url)))
+        match self.source_client().open(source, None).await? {
+            Opened::Document(fetched) => Ok((fetched.input, Some(fetched.source_url))),
+            Opened::NotModified(_) => Err(ImportError::Source(SourceError::Unreachable {
+                reason: "it says that it has not changed, which it was not asked".to_owned(),
+            })),
+        }
     }
 
     async fn publish_new(
@@ -313,9 +313,18 @@ fn decode(
     Ok(spool.finish()?)
 }
 
+/// The local file that a source is: a path, or a `file:` URL, which no dataset may have as its source.
+fn local_path(source: &str) -> Option<PathBuf> {
+    let from_url = url::Url::parse(source).ok().filter(|url| url.scheme() == "file");
+    match from_url.and_then(|url| url.to_file_path().ok()) {
+        None => (!is_url(source)).then(|| PathBuf::from(source)),
+        path => path,
+    }
+}
+
 fn is_url(source: &str) -> bool {
     let scheme = source.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    matches!(scheme.as_deref(), Some("http" | "https"))
+    matches!(scheme.as_deref(), Some("http" | "https" | "s3" | "store"))
 }
 
 fn new_file(path: &ObjectPath, written: &Written) -> NewFile {

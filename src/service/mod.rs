@@ -12,6 +12,7 @@
 //! | `exports` | Parquet exports, made once and served in parts |
 //! | `import` | a source to a new version of a dataset |
 //! | `scratch` | the directory of temporary files |
+//! | `outgoing` | what leaves the service, within the configuration |
 //! | `accounts` | users and their tokens |
 //! | `demo` | the fixtures, loaded for a demo owner |
 
@@ -23,6 +24,7 @@ mod exports;
 mod identity;
 mod import;
 mod lookups;
+mod outgoing;
 mod rate;
 mod rate_memory;
 mod read;

@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 9] = [
     // Matching two versions runs on the query engine.
     &["diff"],
     &["query", "encode", "refresh", "webhook", "catalog"],
-    &["storage"],
+    &["storage", "net"],
     &["document"],
     &["config", "metrics"],
     &["model"],

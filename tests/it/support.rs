@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use strata::config::Config;
 use strata::model::user::Plan;
+use strata::net::{AddressPolicy, Outgoing};
+use strata::refresh::{FetchLimits, SourceClient};
 use strata::service::{
     App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, MemoryRateLimiter, RateCapacity,
     RateLimits, SystemClock,
@@ -30,6 +32,16 @@ pub fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// The way out of a service whose operator opened the loopback network.
+pub fn loopback() -> Outgoing {
+    Outgoing::new(AddressPolicy::new(["127.0.0.0/8".parse().expect("a network")]))
+}
+
+/// Fetches sources from loopback, too; there is no store.
+pub fn loopback_client(limits: FetchLimits) -> SourceClient {
+    SourceClient::new(loopback(), limits, None)
 }
 
 /// A service of its own, with an owner.

@@ -1,0 +1,275 @@
+//! Which addresses are public, and which others the operator opened.
+//!
+//! After the IANA registries of special-purpose IPv4 and IPv6 addresses. For IPv6 it is the other way round than for
+//! IPv4: only what is allocated as global unicast (2000::/3) can be public. An address that carries an IPv4 address to
+//! which somebody on the way hands the packet over is judged by that one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// Decides which addresses outgoing requests may reach: public ones, and the operator's networks. Clones share the
+/// list.
+#[derive(Clone, Debug, Default)]
+pub struct AddressPolicy {
+    allowed: Arc<[IpNet]>,
+}
+
+/// An address that is not public, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedAddress {
+    /// What kind of address it is, with its article.
+    pub kind: &'static str,
+}
+
+impl AddressPolicy {
+    /// A policy that opens these networks besides the public ones.
+    pub fn new(allowed: impl IntoIterator<Item = IpNet>) -> Self {
+        Self { allowed: allowed.into_iter().collect() }
+    }
+
+    /// Whether `address` may be contacted.
+    ///
+    /// # Errors
+    /// [`RefusedAddress`] says what it is instead of public.
+    pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
+        // ::ffff:a.b.c.d is a way to write a.b.c.d: the same packets leave.
+        let address = address.to_canonical();
+        if self.allowed.iter().any(|network| network.contains(&address)) {
+            return Ok(());
+        }
+        match address {
+            IpAddr::V4(address) => check_v4(address),
+            IpAddr::V6(address) => match carried(address) {
+                Some(carried) => carried.into_iter().try_for_each(|inner| self.check(IpAddr::V4(inner))),
+                None => check_v6(address),
+            },
+        }
+    }
+}
+
+/// Addresses at which clouds answer machines with their credentials, in whatever network they are.
+const METADATA: &str = "a cloud's metadata service";
+
+const METADATA_V4: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(169, 254, 169, 254),
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+    // Public by its number, yet answered by the machine's host.
+    Ipv4Addr::new(168, 63, 129, 16),
+];
+
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
+
+const SPECIAL_V4: [(Ipv4Net, &str); 16] = [
+    (v4(0, 0, 0, 0, 8), "an address of this network (unspecified)"),
+    (v4(10, 0, 0, 0, 8), "a private address"),
+    (v4(100, 64, 0, 0, 10), "a private address behind a carrier's NAT"),
+    (v4(127, 0, 0, 0, 8), "a loopback address"),
+    (v4(169, 254, 0, 0, 16), "a link-local address"),
+    (v4(172, 16, 0, 0, 12), "a private address"),
+    (v4(192, 0, 0, 0, 24), "an address for protocols"),
+    (v4(192, 0, 2, 0, 24), "an address for documentation"),
+    (v4(192, 88, 99, 0, 24), "an address of 6to4 relays"),
+    (v4(192, 168, 0, 0, 16), "a private address"),
+    (v4(198, 18, 0, 0, 15), "an address for benchmarks"),
+    (v4(198, 51, 100, 0, 24), "an address for documentation"),
+    (v4(203, 0, 113, 0, 24), "an address for documentation"),
+    (v4(224, 0, 0, 0, 4), "a multicast address"),
+    (v4(255, 255, 255, 255, 32), "the broadcast address"),
+    (v4(240, 0, 0, 0, 4), "a reserved address"),
+];
+
+/// The first that contains an address counts.
+const SPECIAL_V6: [(Ipv6Net, &str); 16] = [
+    (v6(0, 0, 0, 128, 0), "the unspecified address"),
+    (v6(0, 0, 0, 128, 1), "a loopback address"),
+    (v6(0, 0, 0, 96, 0), "an IPv4-compatible address"),
+    // Where in it the IPv4 address stands is up to the network that uses it.
+    (v6(0x64, 0xff9b, 1, 48, 0), "an address of a local translator to IPv4"),
+    (v6(0x100, 0, 0, 64, 0), "an address that discards"),
+    (v6(0x2001, 2, 0, 48, 0), "an address for benchmarks"),
+    (v6(0x2001, 0x10, 0, 28, 0), "an ORCHID, no address"),
+    (v6(0x2001, 0x20, 0, 28, 0), "an ORCHID, no address"),
+    (v6(0x2001, 0, 0, 23, 0), "an address for protocols"),
+    (v6(0x2001, 0xdb8, 0, 32, 0), "an address for documentation"),
+    (v6(0x3fff, 0, 0, 20, 0), "an address for documentation"),
+    (v6(0x5f00, 0, 0, 16, 0), "a segment identifier, no address"),
+    (v6(0xfc00, 0, 0, 7, 0), "a private (unique local) address"),
+    (v6(0xfe80, 0, 0, 10, 0), "a link-local address"),
+    (v6(0xfec0, 0, 0, 10, 0), "a site-local address"),
+    (v6(0xff00, 0, 0, 8, 0), "a multicast address"),
+];
+
+const GLOBAL_UNICAST: Ipv6Net = v6(0x2000, 0, 0, 3, 0);
+const NAT64: Ipv6Net = v6(0x64, 0xff9b, 0, 96, 0);
+const SIX_TO_FOUR: Ipv6Net = v6(0x2002, 0, 0, 16, 0);
+const TEREDO: Ipv6Net = v6(0x2001, 0, 0, 32, 0);
+
+const fn v4(a: u8, b: u8, c: u8, d: u8, prefix_len: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix_len)
+}
+
+/// The network of that length whose address has these first three groups and this last one.
+const fn v6(first: u16, second: u16, third: u16, prefix_len: u8, last: u16) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(first, second, third, 0, 0, 0, 0, last), prefix_len)
+}
+
+fn check_v4(address: Ipv4Addr) -> Result<(), RefusedAddress> {
+    if METADATA_V4.contains(&address) {
+        return Err(RefusedAddress { kind: METADATA });
+    }
+    let special = SPECIAL_V4.iter().find(|(network, _)| network.contains(&address));
+    special.map_or(Ok(()), |(_, kind)| Err(RefusedAddress { kind }))
+}
+
+fn check_v6(address: Ipv6Addr) -> Result<(), RefusedAddress> {
+    if address == METADATA_V6 {
+        return Err(RefusedAddress { kind: METADATA });
+    }
+    match SPECIAL_V6.iter().find(|(network, _)| network.contains(&address)) {
+        Some((_, kind)) => Err(RefusedAddress { kind }),
+        None if GLOBAL_UNICAST.contains(&address) => Ok(()),
+        None => Err(RefusedAddress { kind: "a reserved address" }),
+    }
+}
+
+/// The IPv4 addresses to which a packet for `address` may be handed: the translated one (NAT64, RFC 6052), the router
+/// (6to4, RFC 3056), or the server and the client behind it (Teredo, RFC 4380, which inverts the client's bits).
+fn carried(address: Ipv6Addr) -> Option<Vec<Ipv4Addr>> {
+    let bits = address.to_bits();
+    let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
+    if NAT64.contains(&address) {
+        Some(vec![at(0)])
+    } else if SIX_TO_FOUR.contains(&address) {
+        Some(vec![at(80)])
+    } else if TEREDO.contains(&address) {
+        Some(vec![at(64), Ipv4Addr::from_bits(!at(0).to_bits())])
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(policy: &AddressPolicy, address: &str) -> Result<(), &'static str> {
+        policy.check(address.parse().unwrap()).map_err(|refused| refused.kind)
+    }
+
+    #[test]
+    fn every_kind_of_address_is_told() {
+        let policy = AddressPolicy::default();
+        let public = "";
+        for (address, kind) in [
+            ("1.1.1.1", public),
+            ("9.255.255.255", public),
+            ("11.0.0.0", public),
+            ("100.63.255.255", public),
+            ("100.128.0.0", public),
+            ("126.255.255.255", public),
+            ("128.0.0.0", public),
+            ("172.15.255.255", public),
+            ("172.32.0.0", public),
+            ("192.0.1.1", public),
+            ("192.167.255.255", public),
+            ("198.17.255.255", public),
+            ("198.20.0.0", public),
+            ("223.255.255.255", public),
+            ("0.0.0.0", "unspecified"),
+            ("0.1.2.3", "unspecified"),
+            ("10.0.0.0", "private"),
+            ("10.255.255.255", "private"),
+            ("100.64.0.0", "carrier"),
+            ("100.127.255.255", "carrier"),
+            ("100.100.100.200", "metadata"),
+            ("127.0.0.1", "loopback"),
+            ("127.255.255.255", "loopback"),
+            ("168.63.129.16", "metadata"),
+            ("169.254.169.254", "metadata"),
+            ("169.254.0.1", "link-local"),
+            ("172.16.0.0", "private"),
+            ("172.31.255.255", "private"),
+            ("192.0.0.1", "protocols"),
+            ("192.0.0.192", "metadata"),
+            ("192.0.2.1", "documentation"),
+            ("192.88.99.1", "6to4"),
+            ("192.168.0.1", "private"),
+            ("198.18.0.0", "benchmarks"),
+            ("198.19.255.255", "benchmarks"),
+            ("198.51.100.7", "documentation"),
+            ("203.0.113.7", "documentation"),
+            ("224.0.0.1", "multicast"),
+            ("239.255.255.255", "multicast"),
+            ("240.0.0.1", "reserved"),
+            ("255.255.255.254", "reserved"),
+            ("255.255.255.255", "broadcast"),
+            ("2606:4700:4700::1111", public),
+            ("2000::1", public),
+            ("2a00:1450::1", public),
+            ("3ffe::1", public),
+            ("2001:200::1", public),
+            ("::", "unspecified"),
+            ("::1", "loopback"),
+            ("::2", "IPv4-compatible"),
+            ("::8.8.8.8", "IPv4-compatible"),
+            ("::127.0.0.1", "IPv4-compatible"),
+            ("::ffff:8.8.8.8", public),
+            ("::ffff:127.0.0.1", "loopback"),
+            ("::ffff:a9fe:a9fe", "metadata"),
+            ("::ffff:0:127.0.0.1", "reserved"),
+            ("64:ff9b::8.8.8.8", public),
+            ("64:ff9b::10.0.0.1", "private"),
+            ("64:ff9b::169.254.169.254", "metadata"),
+            ("64:ff9b:1::8.8.8.8", "local translator"),
+            ("64:ff9b:0:1::1", "reserved"),
+            ("100::1", "discards"),
+            ("2001:0:808:808::f7f7:f7f7", public),
+            // The client is 127.0.0.1, then the server is.
+            ("2001:0:808:808::80ff:fffe", "loopback"),
+            ("2001:0:7f00:1::f7f7:f7f7", "loopback"),
+            ("2001:1::1", "protocols"),
+            ("2001:2::1", "benchmarks"),
+            ("2001:10::1", "ORCHID"),
+            ("2001:2f:ffff::1", "ORCHID"),
+            ("2001:1ff::1", "protocols"),
+            ("2001:db8::1", "documentation"),
+            ("2002:808:808::1", public),
+            ("2002:7f00:1::1", "loopback"),
+            ("2002:c0a8:101::1", "private"),
+            ("2002:a9fe:a9fe::1", "metadata"),
+            ("3fff::1", "documentation"),
+            ("3fff:fff::1", "documentation"),
+            ("4000::1", "reserved"),
+            ("5f00::1", "segment"),
+            ("8000::1", "reserved"),
+            ("fc00::1", "private"),
+            ("fd12:3456::1", "private"),
+            ("fd00:ec2::254", "metadata"),
+            ("fe80::1", "link-local"),
+            ("febf::1", "link-local"),
+            ("fec0::1", "site-local"),
+            ("ff02::1", "multicast"),
+        ] {
+            match check(&policy, address) {
+                Ok(()) => assert_eq!(kind, public, "{address} passed"),
+                Err(found) => assert!(kind != public && found.contains(kind), "{address}: {found}, not {kind}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_operator_opens_networks() {
+        let networks = ["127.0.0.0/8", "fd00::/8", "169.254.169.254/32"];
+        let policy = AddressPolicy::new(networks.map(|network| network.parse().unwrap()));
+        let opened = ["127.0.0.1", "::ffff:127.1.2.3", "64:ff9b::127.0.0.1", "2002:7f00:1::", "fd00::1", "8.8.8.8"];
+        for address in opened.into_iter().chain(["169.254.169.254"]) {
+            assert_eq!(check(&policy, address), Ok(()), "{address}");
+        }
+        for address in ["10.0.0.1", "::1", "fc00::1", "64:ff9b::10.0.0.1", "169.254.169.253"] {
+            assert!(check(&policy, address).is_err(), "{address}");
+        }
+    }
+}

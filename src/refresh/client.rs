@@ -1,0 +1,147 @@
+//! Where sources come from: one client that checks the URL of a source and opens it, whoever answers it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ObjectStore;
+use object_store::path::Path as ObjectPath;
+
+use super::error::SourceError;
+use super::input::SourceInput;
+use super::{fetch, object};
+use crate::config;
+use crate::model::source::{ObjectUrl, SourceUrl, Validators};
+use crate::net::{Outgoing, parse_http_url};
+
+/// The bounds of one fetch.
+#[derive(Debug, Clone)]
+pub struct FetchLimits {
+    /// For the connection, TLS included (`sources.connect_timeout_s`).
+    pub connect_timeout: Duration,
+    /// From the request to the head of the answer, redirects included (`sources.answer_timeout_s`).
+    pub answer_timeout: Duration,
+    /// Between two pieces of the answer (`sources.idle_timeout_s`).
+    pub idle_timeout: Duration,
+    /// For everything, from the first connection to the body's last byte (`sources.timeout_s`).
+    pub total_timeout: Duration,
+    /// How many redirects are followed (`sources.redirects`).
+    pub redirects_max: usize,
+}
+
+impl From<&config::Sources> for FetchLimits {
+    fn from(sources: &config::Sources) -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(sources.connect_timeout_s),
+            answer_timeout: Duration::from_secs(sources.answer_timeout_s),
+            idle_timeout: Duration::from_secs(sources.idle_timeout_s),
+            total_timeout: Duration::from_secs(sources.timeout_s),
+            redirects_max: usize::try_from(sources.redirects).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl Default for FetchLimits {
+    fn default() -> Self {
+        Self::from(&config::Sources::default())
+    }
+}
+
+/// The objects that may be sources.
+#[derive(Debug, Clone)]
+pub struct ObjectSources {
+    /// The configured store.
+    pub store: Arc<dyn ObjectStore>,
+    /// Its URL, as in `store.url`.
+    pub store_url: String,
+    /// The folder that is open to sources (`sources.prefix`).
+    pub prefix: Option<String>,
+}
+
+/// What a source answered.
+pub enum Opened {
+    /// Its document.
+    Document(Fetched),
+    /// That the document is the one it was when these validators were given, with what replaces them.
+    NotModified(Validators),
+}
+
+/// An answer whose body has not been read yet.
+pub struct Fetched {
+    /// The body, with the name, type and length that detection and progress use. It must be read on a thread that may
+    /// block.
+    pub input: SourceInput,
+    /// Where the answer came from, after redirects, without user name, password and fragment: the `_source` of entities
+    /// that have none.
+    pub source_url: String,
+    /// What to ask by next time; only to be kept if this document becomes a version.
+    pub validators: Validators,
+}
+
+/// Checks and opens sources. Clones share the store.
+#[derive(Debug, Clone)]
+pub struct SourceClient {
+    outgoing: Outgoing,
+    limits: FetchLimits,
+    objects: Option<ObjectSources>,
+}
+
+/// A source whose URL may be asked.
+enum Target {
+    Http(url::Url),
+    Object(ObjectUrl, ObjectPath, Arc<dyn ObjectStore>),
+}
+
+impl SourceClient {
+    /// A client for what `outgoing` reaches and for the objects of the store, if any.
+    pub fn new(outgoing: Outgoing, limits: FetchLimits, objects: Option<ObjectSources>) -> Self {
+        Self { outgoing, limits, objects }
+    }
+
+    pub(super) fn outgoing(&self) -> &Outgoing {
+        &self.outgoing
+    }
+
+    pub(super) fn limits(&self) -> &FetchLimits {
+        &self.limits
+    }
+
+    /// Whether a URL may be the source of a dataset (400 if not). Looks the name of a server up, and asks nobody for
+    /// the document.
+    ///
+    /// # Errors
+    /// [`SourceError::BadAddress`].
+    pub async fn check(&self, url: &str) -> Result<(), SourceError> {
+        match self.target(url)? {
+            Target::Http(url) => Ok(self.outgoing.check(&url).await?),
+            Target::Object(..) => Ok(()),
+        }
+    }
+
+    /// Asks for the document at `url` and waits for the head of the answer. With `known`, asks whether it has changed;
+    /// they are left out of account when they are not from the URL that answers.
+    ///
+    /// # Errors
+    /// [`SourceError::BadAddress`] for a URL, or a redirect's, that must not be asked, [`SourceError::Unreachable`]
+    /// when no document comes in time. The body's reader fails with `Unreachable` too when the body breaks off.
+    pub async fn open(&self, url: &str, known: Option<&Validators>) -> Result<Opened, SourceError> {
+        let known = known.filter(|known| !known.is_empty());
+        match self.target(url)? {
+            Target::Http(url) => fetch::open(self, &url, known).await,
+            Target::Object(url, path, store) => object::open(self, &*store, &url, &path, known).await,
+        }
+    }
+
+    fn target(&self, url: &str) -> Result<Target, SourceError> {
+        let bad = |reason: String| SourceError::BadAddress { reason };
+        match url.parse().map_err(|error: crate::model::source::InvalidSourceUrl| bad(error.to_string()))? {
+            SourceUrl::Http(url) => Ok(Target::Http(parse_http_url(&url)?)),
+            SourceUrl::Object(url) => {
+                let Some(objects) = &self.objects else {
+                    return Err(bad("there is no store".to_owned()));
+                };
+                let path = object::locate(&url, &objects.store_url, objects.prefix.as_deref())?;
+                Ok(Target::Object(url, path, objects.store.clone()))
+            }
+        }
+    }
+}

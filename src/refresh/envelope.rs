@@ -1,0 +1,125 @@
+//! A pushed JSON body: an object that holds the entities and, beside them, what is to be done with them, such as
+//! `{"dataset_id":7,"entities":[…]}`. The members come in any order, and the entities pass without being held.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::document::{Cursor, Scalar};
+
+use super::error::SourceError;
+
+/// The name of the member that holds the entities.
+pub(super) const ENTITIES: &str = "entities";
+
+/// The members beside the entities that the caller wants. Clones share them.
+///
+/// A member is known once the decoder has passed it: the ones before the entities with the first entity (or the end),
+/// all of them at the end. One that comes twice has its last value.
+#[derive(Debug, Clone)]
+pub struct EnvelopeFields {
+    values: Arc<Mutex<Members>>,
+}
+
+/// The members that are wanted, and what has come of them.
+type Members = Vec<(&'static str, Option<Value>)>;
+
+/// The value of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A scalar as the value of the one member of a canonical object.
+    Scalar(Vec<u8>),
+    /// An object or an array, with its article.
+    Nested(&'static str),
+}
+
+impl EnvelopeFields {
+    pub(super) fn new(names: &[&'static str]) -> Self {
+        Self { values: Arc::new(Mutex::new(names.iter().map(|name| (*name, None)).collect())) }
+    }
+
+    pub(super) fn wants(&self, key: impl Fn(&str) -> bool) -> Option<usize> {
+        self.with(|values| values.iter().position(|(name, _)| key(name)))
+    }
+
+    pub(super) fn set(&self, index: usize, value: Value) {
+        self.with(|values| values[index].1 = Some(value));
+    }
+
+    /// A member that is a whole number, 0 or more; none when it has not come or is null.
+    ///
+    /// # Errors
+    /// [`SourceError::BadBody`] names the member and what it is instead.
+    pub fn integer(&self, name: &str) -> Result<Option<u64>, SourceError> {
+        let wrong = |found: &str| bad(name, "a whole number, 0 or more", found);
+        self.scalar(name, "a whole number, 0 or more", |scalar| match scalar {
+            Scalar::Number(number) => {
+                let is_digits = number.bytes().all(|byte| byte.is_ascii_digit());
+                let number = number.chars().take(40).collect::<String>();
+                number.parse().ok().filter(|_| is_digits).map(Some).ok_or_else(|| wrong(&number))
+            }
+            other => Err(wrong(kind(other))),
+        })
+    }
+
+    /// A member that is a text; none when it has not come or is null.
+    ///
+    /// # Errors
+    /// [`SourceError::BadBody`] names the member and what it is instead.
+    pub fn text(&self, name: &str) -> Result<Option<String>, SourceError> {
+        self.scalar(name, "a text", |scalar| match scalar {
+            Scalar::String(text) => Ok(Some(text.unescape().into_owned())),
+            other => Err(bad(name, "a text", kind(other))),
+        })
+    }
+
+    /// A member that is a boolean; none when it has not come or is null.
+    ///
+    /// # Errors
+    /// [`SourceError::BadBody`] names the member and what it is instead.
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>, SourceError> {
+        self.scalar(name, "true or false", |scalar| match scalar {
+            Scalar::Bool(value) => Ok(Some(*value)),
+            other => Err(bad(name, "true or false", kind(other))),
+        })
+    }
+
+    fn scalar<T>(
+        &self,
+        name: &str,
+        wanted: &str,
+        read: impl Fn(&Scalar<'_>) -> Result<Option<T>, SourceError>,
+    ) -> Result<Option<T>, SourceError> {
+        let value = self.with(|values| {
+            let member = values.iter().find(|(known, _)| *known == name);
+            member.and_then(|(_, value)| value.clone())
+        });
+        match value {
+            None => Ok(None),
+            Some(Value::Nested(found)) => Err(bad(name, wanted, found)),
+            Some(Value::Scalar(object)) => {
+                let mut cursor = Cursor::new(&object);
+                cursor.enter();
+                match cursor.next_key().and_then(|_| cursor.next_scalar()) {
+                    None | Some(Scalar::Null) => Ok(None),
+                    Some(scalar) => read(&scalar),
+                }
+            }
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Members) -> T) -> T {
+        act(&mut self.values.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn bad(name: &str, wanted: &str, found: &str) -> SourceError {
+    SourceError::BadBody { reason: format!("{name} must be {wanted}; this is {found}") }
+}
+
+fn kind(scalar: &Scalar<'_>) -> &'static str {
+    match scalar {
+        Scalar::Null => "null",
+        Scalar::Bool(_) => "a boolean",
+        Scalar::Number(_) => "a number",
+        Scalar::String(_) => "a string",
+    }
+}

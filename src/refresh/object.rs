@@ -1,0 +1,152 @@
+//! Reads a source that is an object of the configured store.
+//!
+//! The store also holds the version files of every dataset, so an object is a source only in the folder that the
+//! operator opened (`sources.prefix`), and never in the folder of the version files. Whoever can write into that folder
+//! decides what datasets may read: a link that points out of it, in a store that is a directory, is followed.
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as ObjectPath;
+use object_store::{GetOptions, ObjectStore};
+use tokio::time::{Instant, timeout};
+
+use super::client::{Fetched, Opened, SourceClient};
+use super::error::SourceError;
+use super::input::SourceInput;
+use super::reader::{Patience, StreamReader};
+use crate::config::VERSIONS_FOLDER;
+use crate::model::source::{ObjectUrl, Validators};
+
+/// Where in the store the object of a URL is, if sources may read it.
+///
+/// # Errors
+/// [`SourceError::BadAddress`] for every other object; nothing tells whether it exists.
+pub(super) fn locate(url: &ObjectUrl, store_url: &str, prefix: Option<&str>) -> Result<ObjectPath, SourceError> {
+    let bad = |reason: String| SourceError::BadAddress { reason };
+    let Some(prefix) = prefix else {
+        return Err(bad(
+            "no object of the store is open to sources; the operator names a folder in sources.prefix".into()
+        ));
+    };
+    let mut names = url.key();
+    if let Some(bucket) = url.bucket() {
+        let root = s3_root(store_url).filter(|root| root.first() == Some(&bucket));
+        let below = root.and_then(|root| strip(names, &root[1..]));
+        names = below.ok_or_else(|| bad("the object is not in the configured store".to_owned()))?;
+    }
+    let folder: Vec<&str> = prefix.split('/').collect();
+    let is_versions = names.first().is_some_and(|first| first.eq_ignore_ascii_case(VERSIONS_FOLDER));
+    if is_versions || strip(names, &folder).is_none_or(<[String]>::is_empty) {
+        return Err(bad(format!(
+            "only objects in the folder {prefix} of the store are open to sources (sources.prefix)"
+        )));
+    }
+    ObjectPath::parse(names.join("/")).map_err(|error| bad(error.to_string()))
+}
+
+/// The bucket and the names of the prefix of a store that is S3.
+fn s3_root(store_url: &str) -> Option<Vec<&str>> {
+    let rest = store_url.strip_prefix("s3://")?;
+    Some(rest.split('/').filter(|name| !name.is_empty()).collect())
+}
+
+/// What follows `start` in `names`.
+fn strip<'a>(names: &'a [String], start: &[&str]) -> Option<&'a [String]> {
+    let (first, rest) = names.split_at_checked(start.len())?;
+    (first == start).then_some(rest)
+}
+
+/// Asks the store for the object of `url` at `path`.
+pub(super) async fn open(
+    client: &SourceClient,
+    store: &dyn ObjectStore,
+    url: &ObjectUrl,
+    path: &ObjectPath,
+    known: Option<&Validators>,
+) -> Result<Opened, SourceError> {
+    let limits = client.limits();
+    let until = Instant::now().checked_add(limits.total_timeout);
+    let known = known.filter(|known| known.url == url.as_str());
+    let options = GetOptions { if_none_match: known.and_then(|known| known.etag.clone()), ..GetOptions::default() };
+    let answer = timeout(limits.answer_timeout, store.get_opts(path, options)).await;
+    let found = match answer {
+        Err(_) => return Err(unreachable("the store did not answer in time")),
+        Ok(Err(object_store::Error::NotModified { .. })) => {
+            return match known {
+                Some(known) => Ok(Opened::NotModified(known.clone())),
+                None => Err(unreachable("the store has not said what changed")),
+            };
+        }
+        Ok(Err(object_store::Error::NotFound { .. })) => return Err(unreachable("the store has no such object")),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the store did not give the object of a source");
+            return Err(unreachable("the store did not give the object"));
+        }
+        Ok(Ok(found)) => found,
+    };
+    let validators = Validators { url: url.as_str().to_owned(), etag: found.meta.e_tag.clone(), last_modified: None };
+    let total_bytes = found.meta.size;
+    let chunks = found.into_stream().map_err(|error| {
+        tracing::warn!(%error, "the object of a source broke off");
+        unreachable("the store broke off")
+    });
+    let patience = Patience { idle: limits.idle_timeout, until };
+    let late = |reason| SourceError::Unreachable { reason };
+    let mut input =
+        SourceInput::stream(StreamReader::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
+    if let Some(name) = url.key().last() {
+        input = input.with_name(name);
+    }
+    Ok(Opened::Document(Fetched { input, source_url: url.as_str().to_owned(), validators }))
+}
+
+/// The store's own words may name its address and paths, which are the operator's.
+fn unreachable(reason: &str) -> SourceError {
+    SourceError::Unreachable { reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::source::SourceUrl;
+
+    #[track_caller]
+    fn check(url: &str, store_url: &str, prefix: Option<&str>, expected: &str) {
+        let SourceUrl::Object(parsed) = url.parse().unwrap() else { panic!("{url} is no object") };
+        let found = match locate(&parsed, store_url, prefix) {
+            Ok(path) => path.to_string(),
+            Err(error) => format!("! {error}"),
+        };
+        let fits = if expected.starts_with('!') { found.contains(&expected[2..]) } else { found == expected };
+        assert!(fits, "{url} in {store_url} below {prefix:?}: {found}");
+    }
+
+    #[test]
+    fn only_objects_below_the_prefix_are_found() {
+        let (data, bucket) = ("./strata-data/store", "s3://bucket/root/");
+        let closed = "! no object of the store is open to sources";
+        let outside = "! only objects in the folder a of the store are open to sources (sources.prefix)";
+        let elsewhere = "! the object is not in the configured store";
+        check("store:///a/x.json", data, None, closed);
+        check("s3://bucket/root/a/x.json", bucket, None, closed);
+        check("store:///a/x.json", data, Some("a"), "a/x.json");
+        check("store:///a/b/x.json", data, Some("a/b"), "a/b/x.json");
+        check("store:///a/b%20c/x.json", data, Some("a/b c"), "a/b c/x.json");
+        check("store:///a/versions/x.json", data, Some("a"), "a/versions/x.json");
+        check("store:///ab/x.json", data, Some("a"), outside);
+        check("store:///a", data, Some("a"), outside);
+        check("store:///x.json", data, Some("a"), outside);
+        check("store:///A/x.json", data, Some("a"), outside);
+        check("store:///versions/x.parquet", data, Some("a"), outside);
+        // Even if the configuration let such a prefix pass.
+        check("store:///versions/x.parquet", data, Some("versions"), "! only objects in the folder versions");
+        check("store:///VERSIONS/x.parquet", data, Some("VERSIONS"), "! only objects in the folder VERSIONS");
+        check("s3://bucket/root/a/x.json", bucket, Some("a"), "a/x.json");
+        check("store:///a/x.json", bucket, Some("a"), "a/x.json");
+        check("s3://bucket/root/versions/x.parquet", bucket, Some("a"), outside);
+        check("s3://bucket/rooted/a/x.json", bucket, Some("a"), elsewhere);
+        check("s3://bucket/a/x.json", bucket, Some("a"), elsewhere);
+        check("s3://other/root/a/x.json", bucket, Some("a"), elsewhere);
+        check("s3://bucket/a/x.json", "s3://bucket", Some("a"), "a/x.json");
+        check("s3://bucket/a/x.json", data, Some("a"), elsewhere);
+    }
+}

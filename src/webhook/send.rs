@@ -1,0 +1,102 @@
+//! Sends one POST, once.
+
+use std::error::Error;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, Response};
+use tokio::time::{Instant, timeout_at};
+
+use super::payload::RefreshEvent;
+use super::signature::{SIGNATURE_HEADER, sign};
+use crate::model::secret::Secret;
+use crate::net::{AddressError, Outgoing, parse_http_url};
+
+/// How much of an answer's body is read, so that a receiver that writes a short one is not cut off.
+const ANSWER_BYTES_MAX: usize = 16 * 1024;
+
+/// Sends POSTs to receivers. Clones share one client.
+#[derive(Clone, Debug)]
+pub struct WebhookSender {
+    outgoing: Outgoing,
+    client: Client,
+    timeout: Duration,
+}
+
+impl WebhookSender {
+    /// A sender whose POSTs take at most `timeout` each, look-up and connection included.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up on this machine.
+    pub fn try_new(outgoing: Outgoing, timeout: Duration) -> Result<Self, reqwest::Error> {
+        let client = outgoing.client().build()?;
+        Ok(Self { outgoing, client, timeout })
+    }
+
+    /// Whether a URL may be registered for a webhook (400 if not). Looks its name up.
+    ///
+    /// # Errors
+    /// [`AddressError`] says what is wrong.
+    pub async fn check(&self, url: &str) -> Result<(), AddressError> {
+        self.outgoing.check(&parse_http_url(url)?).await
+    }
+
+    /// Sends the event: exactly one POST, signed if there is a secret, no redirect followed and nothing sent again.
+    /// Gives the status of the answer (a redirect's, too), or none when no HTTP answer came in time, for whatever
+    /// reason; that is logged.
+    pub async fn send(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Option<u16> {
+        let deadline = Instant::now() + self.timeout;
+        let dataset_id = event.dataset_id.get();
+        match timeout_at(deadline, self.post(url, secret, event)).await {
+            Ok(Ok(response)) => {
+                let status = response.status().as_u16();
+                // The status is what counts, however the body ends.
+                let _ = timeout_at(deadline, drain(response)).await;
+                Some(status)
+            }
+            Ok(Err(reason)) => {
+                tracing::info!(dataset_id, reason, "no answer from the webhook's receiver");
+                None
+            }
+            Err(_) => {
+                tracing::info!(dataset_id, reason = "timed out", "no answer from the webhook's receiver");
+                None
+            }
+        }
+    }
+
+    async fn post(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Result<Response, String> {
+        let url = parse_http_url(url).map_err(|error| error.to_string())?;
+        self.outgoing.check_literal(&url).map_err(|error| error.to_string())?;
+        let body = event.to_json().map_err(|error| error.to_string())?;
+        let mut request = self.client.post(url).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(secret) = secret {
+            let signature = sign(secret, &body).map_err(|error| error.to_string())?;
+            request = request.header(SIGNATURE_HEADER, signature);
+        }
+        request.body(body).send().await.map_err(|error| causes(&error.without_url()))
+    }
+}
+
+/// Reads the answer's body up to a bound.
+async fn drain(mut response: Response) {
+    let mut read_bytes = 0;
+    while read_bytes < ANSWER_BYTES_MAX {
+        match response.chunk().await {
+            Ok(Some(chunk)) => read_bytes += chunk.len(),
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+/// An error and what caused it, on one line.
+fn causes(error: &dyn Error) -> String {
+    let mut texts = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        texts.push(inner.to_string());
+        cause = inner.source();
+    }
+    texts.dedup();
+    texts.join(": ")
+}
