@@ -18,13 +18,14 @@
 //! | [`storage`] | version files: layout, writer, reader, cache |
 //! | [`document`] | one entity as JSON text: pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |
+//! | [`metrics`] | what the service measures about itself |
 //! | [`model`] | plain types that all share |
 //!
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, never its own or a higher one:
 //! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `catalog`} > `storage` > `document` >
-//! `config` > `model`. A test reads the sources and checks it.
+//! {`config`, `metrics`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
@@ -37,6 +38,7 @@
 //! | a migration | the same-named file in both folders of `sql/` |
 //! | an error status | an arm of the one match in `http/error.rs` |
 //! | a configuration option | one documented field in a file of `config/` |
+//! | a metric | one documented field in `metrics/mod.rs` |
 
 pub mod catalog;
 pub mod cli;
@@ -44,6 +46,7 @@ pub mod config;
 pub mod document;
 pub mod encode;
 pub mod http;
+pub mod metrics;
 pub mod model;
 pub mod query;
 pub mod refresh;

@@ -7,13 +7,15 @@
 //! | `lookups` | what the catalog said of a read's target, kept for less than a second |
 //! | `rate`, `rate_memory` | how many requests a client may make |
 //! | `identity` | what an answer is the answer to |
-//! | `body` | the selected entities to the bytes of an answer |
+//! | `body`, `stream` | the selected entities to the bytes of an answer |
+//! | `admission` | who may work when there is more to do than the machine can |
 //! | `import` | a source to a new version of a dataset |
 //! | `scratch` | the directory of temporary files |
 //! | `accounts` | users and their tokens |
 //! | `demo` | the fixtures, loaded for a demo owner |
 
 mod accounts;
+mod admission;
 mod app;
 mod body;
 mod demo;
@@ -24,8 +26,10 @@ mod rate;
 mod rate_memory;
 mod read;
 mod scratch;
+mod stream;
 
 pub use accounts::{AccountError, AddedUser};
+pub use admission::Load;
 pub use app::{App, NotReady, OpenError};
 pub use demo::{DemoDataset, DemoError};
 pub use identity::Identity;
