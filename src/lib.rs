@@ -20,13 +20,14 @@
 //! | [`net`] | outgoing requests: which addresses they may reach |
 //! | [`document`] | one entity as JSON text: pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |
+//! | [`metrics`] | what the service measures about itself |
 //! | [`model`] | plain types that all share |
 //!
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, never its own or a higher one:
 //! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `webhook`, `catalog`} > {`storage`, `net`} >
-//! `document` > `config` > `model`. A test reads the sources and checks it.
+//! `document` > {`config`, `metrics`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
@@ -39,6 +40,7 @@
 //! | a migration | the same-named file in both folders of `sql/` |
 //! | an error status | an arm of the one match in `http/error.rs` |
 //! | a configuration option | one documented field in a file of `config/` |
+//! | a metric | one documented field in `metrics/mod.rs` |
 
 pub mod catalog;
 pub mod cli;
@@ -46,6 +48,7 @@ pub mod config;
 pub mod document;
 pub mod encode;
 pub mod http;
+pub mod metrics;
 pub mod model;
 pub mod net;
 pub mod query;

@@ -13,6 +13,9 @@ section! {
         /// modules add them as `info,strata::query=debug`. When not given, `info` for `serve` and `warn` for the
         /// other commands.
         level: Option<LogFilter> = None;
+        /// Milliseconds after which a request is logged once more, with its query string and the plan of its query; 0
+        /// is never. Query strings are the callers' data: no other line holds them.
+        slow_request_ms: u64 = 0;
     }
 }
 

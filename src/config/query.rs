@@ -13,5 +13,19 @@ section! {
         spill_bytes: u64 = 100 << 30;
         /// Seconds a request may take until its answer begins.
         timeout_s: u64 = 30, within 1..=86_400;
+        /// Work above which a query is heavy, in bytes: those of documents that it has to read, a quarter of them where
+        /// the search text is enough, and 16 for each entity and each filter, sort or dedup that a stored column answers.
+        heavy_bytes: u64 = 16 << 20, within 1..=1 << 50;
+        /// Heavy queries that run at the same time; 0 is one per thread.
+        heavy_queries: u64 = 0, within 0..=10_000;
+        /// Heavy queries that may wait for their turn, and likewise requests for streamed answers; more are refused.
+        heavy_queue: u64 = 64, within 0..=100_000;
+        /// Seconds that one of them may wait.
+        heavy_wait_s: u64 = 10, within 1..=3_600;
+        /// Streamed answers, of more than about 1 MiB, that are sent at the same time.
+        streams: u64 = 1_024, within 1..=100_000;
+        /// Bytes of answers that may be encoded ahead of their readers, all answers together. Beyond, each streamed
+        /// answer is encoded about 64 KiB at a time.
+        stream_bytes: u64 = 64 << 20, within 1 << 20..=1 << 40;
     }
 }

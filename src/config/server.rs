@@ -21,6 +21,22 @@ section! {
         /// Addresses and networks (`10.0.0.0/8`, `2001:db8::/32`) of the proxies whose `X-Forwarded-For` or `Forwarded`
         /// is believed.
         trusted_proxies: TrustedProxies = TrustedProxies::default();
+        /// Connections served at the same time. Another one waits until one ends; the one that has been idle longest is
+        /// then closed for it.
+        connections: u64 = 4_096, within 1..=1_000_000;
+        /// Bytes of the head of a request.
+        header_bytes: u64 = 128 << 10, within 8_192..=16 << 20;
+        /// Requests at the same time on one HTTP/2 connection.
+        concurrent_streams: u64 = 128, within 1..=10_000;
+        /// Seconds between questions to an HTTP/2 client whether it is still there, and that it may take to answer.
+        keep_alive_s: u64 = 30, within 1..=3_600;
+        /// Seconds in which a client must take all bytes that are ready for it, or 16 KiB of them.
+        write_stall_s: u64 = 60, within 1..=3_600;
+        /// Seconds that a client may take to receive an answer, from its head to its last byte; then it is cut.
+        answer_timeout_s: u64 = 3_600, within 1..=604_800;
+        /// Seconds after SIGTERM or SIGINT in which requests are still accepted while `/readyz` answers 503, so that a
+        /// load balancer can take notice.
+        drain_notice_s: u64 = 0, within 0..=3_600;
     }
 }
 

@@ -1,53 +1,122 @@
 //! One structured log line per request, written when its body has ended, with a request id that every other line of
-//! the request carries and that the caller gets as `X-Request-Id`.
+//! the request carries, that the caller gets as `X-Request-Id`, and that the text of an answer of status 5xx names. The
+//! request's metrics are counted at the same time.
 //!
-//! The query string is left out of the line: it is the caller's data. So is every header.
+//! The query string is left out of the line: it is the caller's data. So is every header, and the token in the path of a
+//! ping. A request that took longer than `log.slow_request_ms` has a second line, with the query string and the plan.
 
 use std::{
     net::SocketAddr,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
+use ::metrics::SharedString;
 use axum::{
     body::{Body, Bytes},
-    extract::{ConnectInfo, Request},
-    http::{HeaderName, HeaderValue, Method},
+    extract::{ConnectInfo, MatchedPath, Request, State},
+    http::{
+        HeaderName, HeaderValue, Method,
+        header::{CONTENT_LENGTH, CONTENT_TYPE},
+    },
     middleware::Next,
     response::Response,
 };
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
-use super::text::quoted;
+use super::{
+    error::ServerFailure,
+    text::{quoted, quoted_up_to},
+};
+use crate::{
+    metrics::{metrics, notes::Notes},
+    model::request::Format,
+};
 
 /// Names one request, for the caller and for the log.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Most characters of a query string and of a plan that are logged.
+const SLOW_CHARACTERS: usize = 4_000;
+
+/// What comes before the token in the path of a ping.
+const PING: &str = "/ping/";
+
+/// After how long a request is logged as slow; `None` is never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SlowAfter(pub Option<Duration>);
 
 /// The layer.
-pub(super) async fn record(request: Request, next: Next) -> Response {
+pub(super) async fn record(State(slow_after): State<SlowAfter>, request: Request, next: Next) -> Response {
     let request_id = format!("{:016x}", rand::random::<u64>());
     let span = tracing::info_span!("request", id = request_id);
+    let notes = Arc::new(Notes::default());
     let mut line = Line {
         started: Instant::now(),
         span: span.clone(),
         method: request.method().clone(),
-        path: quoted(request.uri().path()).to_string(),
+        path: shown_path(request.uri().path()),
+        route: route(&request),
+        format: "none",
         peer: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0),
         status: None,
         bytes: 0,
         whole: false,
+        slow: slow_after.0.map(|after| Slow {
+            after,
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            notes: notes.clone(),
+        }),
     };
 
-    let mut response = next.run(request).instrument(span).await;
+    let mut response = notes.scope(next.run(request)).instrument(span).await;
 
+    metrics().answer_start_seconds.of([line.route.clone()]).record(line.started.elapsed());
     line.status = Some(response.status().as_u16());
+    line.format = format(&response);
+    if let Some(ServerFailure(text)) = response.extensions_mut().remove() {
+        response.headers_mut().remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(format!("{text} Request id: {request_id}."));
+    }
     // Hexadecimal digits are always a valid value.
     if let Ok(value) = HeaderValue::from_str(&request_id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    // Nothing is ever asked of a body that has no bytes or whose bytes are not wanted.
+    line.whole = http_body::Body::is_end_stream(response.body()) || line.method == Method::HEAD;
     response.map(|body| Body::new(LoggedBody { body, line }))
+}
+
+/// The path as it is logged. The token of a ping is as good as a password.
+fn shown_path(path: &str) -> String {
+    match path.strip_prefix(PING) {
+        Some(_) => quoted("/ping/***").to_string(),
+        None => quoted(path).to_string(),
+    }
+}
+
+/// The pattern that the path matched: one of the router's, never the path itself.
+fn route(request: &Request) -> SharedString {
+    match request.extensions().get::<MatchedPath>() {
+        Some(path) => SharedString::from_shared(Arc::from(path.as_str())),
+        None => SharedString::const_str("none"),
+    }
+}
+
+/// The format of a body, by its type.
+fn format(response: &Response) -> &'static str {
+    let Some(content_type) = response.headers().get(CONTENT_TYPE) else { return "none" };
+    let content_type = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
+    let format = Format::ALL.into_iter().find(|format| format.content_type() == content_type);
+    match (format, content_type) {
+        (Some(format), _) => format.name(),
+        (None, "text/plain") => "text",
+        (None, "text/html") => "html",
+        (None, _) => "other",
+    }
 }
 
 /// What is known of a request so far. Written to the log when dropped, which is when the body has been sent, when it
@@ -57,17 +126,29 @@ struct Line {
     span: Span,
     method: Method,
     path: String,
+    route: SharedString,
+    format: &'static str,
     peer: Option<SocketAddr>,
     /// `None` until the handler has answered.
     status: Option<u16>,
     bytes: u64,
     /// Whether the body was handed over to its end.
     whole: bool,
+    slow: Option<Slow>,
+}
+
+/// What is logged of a request that was slow.
+struct Slow {
+    after: Duration,
+    query: String,
+    notes: Arc<Notes>,
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
         let _entered = self.span.enter();
+        let took = self.started.elapsed();
+        let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         tracing::info!(
             target: "strata::access",
             method = %self.method,
@@ -75,10 +156,37 @@ impl Drop for Line {
             status = self.status,
             bytes = self.bytes,
             whole = self.whole,
-            duration_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            duration_us,
             peer = self.peer.map(tracing::field::display),
             "request"
         );
+        if let Some(slow) = self.slow.as_ref().filter(|slow| took >= slow.after) {
+            tracing::warn!(
+                target: "strata::slow",
+                path = %self.path,
+                query = %quoted_up_to(&slow.query, SLOW_CHARACTERS),
+                plan = slow.notes.plan().map(|plan| quoted_up_to(&plan, SLOW_CHARACTERS).to_string()),
+                duration_us,
+                "slow request"
+            );
+        }
+        self.count(took);
+    }
+}
+
+impl Line {
+    fn count(&self, took: Duration) {
+        let metrics = metrics();
+        let status = match self.status {
+            Some(status) => SharedString::from_owned(status.to_string()),
+            None => SharedString::const_str("none"),
+        };
+        metrics.requests.of([self.route.clone(), status, self.format.into()]).increment(1);
+        metrics.answer_seconds.of([self.route.clone()]).record(took);
+        metrics.sent_bytes.of([self.route.clone()]).increment(self.bytes);
+        if self.status.is_some() && !self.whole {
+            metrics.cut_bodies.increment(1);
+        }
     }
 }
 
@@ -116,5 +224,23 @@ impl http_body::Body for LoggedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_of_a_ping_is_not_logged() {
+        for (path, shown) in [
+            ("/ping/t0ken", "\"/ping/***\""),
+            ("/ping/t0ken/", "\"/ping/***\""),
+            ("/ping//t0ken", "\"/ping/***\""),
+            ("/ping", "\"/ping\""),
+            ("/api/1/x/v1", "\"/api/1/x/v1\""),
+        ] {
+            assert_eq!(shown_path(path), shown);
+        }
     }
 }

@@ -130,11 +130,19 @@ impl HttpError {
     }
 }
 
+/// Marks an answer of status 5xx and holds its text, to which the layer that knows the request's id adds it.
+#[derive(Clone, Debug)]
+pub(super) struct ServerFailure(pub String);
+
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         self.log_cause();
         let (status, text) = self.public();
+        let failure = status.is_server_error().then(|| ServerFailure(text.clone()));
         let mut response = (status, text).into_response();
+        if let Some(failure) = failure {
+            response.extensions_mut().insert(failure);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         // The text may quote the request: no browser may take it for anything but text.
@@ -194,6 +202,12 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             "The query needed more memory than the service has for it now. Try again later, or ask for less.".into(),
         ),
+        ReadError::Busy { retry_after_s } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "The service has as many heavy requests as it can take. Try again in {retry_after_s} s, or ask for less."
+            ),
+        ),
         ReadError::Unreadable(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "The dataset cannot be read from storage. The failure was logged.".into(),
@@ -213,7 +227,7 @@ pub(super) fn log_read_error(error: &ReadError) {
         | ReadError::VersionNotFound(_)
         | ReadError::AltNotFound(_)
         | ReadError::TooManyColumns { .. } => {}
-        ReadError::Timeout { .. } | ReadError::OutOfMemory => {
+        ReadError::Timeout { .. } | ReadError::OutOfMemory | ReadError::Busy { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
         }
         ReadError::Unreadable(_) => tracing::error!(cause = %Causes(error), "a dataset cannot be read"),

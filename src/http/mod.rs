@@ -3,19 +3,20 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `router` | every route, in one table, and the layers around them |
-//! | `server`, `timed_stream` | connections: accepting, limits, graceful shutdown |
+//! | `server`, `activity`, `timed_stream` | connections: accepting, limits, graceful shutdown |
 //! | `read` | the read endpoint |
 //! | `content_encoding`, `range` | which coding of a body, and which part of it |
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
 //! | `client`, `rate` | whose request it is, and where it stands with its requests |
 //! | `caching`, `cors` | what caches may keep of an answer, and which origins may read it |
-//! | `health` | `/healthz` and `/readyz` |
+//! | `health`, `metrics` | `/healthz`, `/readyz` and `/metrics` |
 //! | `openapi/` | `/openapi.json`: the service described for tools |
 //! | `error` | every error answer: its status and its text |
 //! | `access_log`, `panics` | the layers around every handler |
 //! | `text` | input made fit to be shown |
 
 mod access_log;
+mod activity;
 mod auth;
 mod caching;
 mod client;
@@ -23,6 +24,7 @@ pub mod content_encoding;
 mod cors;
 pub mod error;
 mod health;
+mod metrics;
 pub mod openapi;
 mod panics;
 pub mod params;

@@ -41,6 +41,7 @@ use super::{
     rate,
 };
 use crate::{
+    metrics,
     model::{
         request::{Format, ReadRequest},
         version::VersionNumber,
@@ -160,6 +161,9 @@ async fn counted_look_up(
 
 async fn count(app: &App, client: Client, bucket: Bucket, told: &mut Told) -> Result<(), HttpError> {
     told.standing = app.rate_limiter().count(client, bucket).await;
+    if let Some(standing) = &told.standing {
+        metrics::limiter_decision(bucket == Bucket::Private, standing.verdict == Verdict::Within);
+    }
     match told.standing.map(|standing| standing.verdict) {
         Some(Verdict::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),
         Some(Verdict::Within) | None => Ok(()),

@@ -1,16 +1,24 @@
 //! Every route of the service, in one table, and the layers around them.
 
+use std::time::Duration;
+
 use axum::{
     Router,
-    middleware::from_fn,
+    middleware::{from_fn, from_fn_with_state},
     routing::{any, get},
 };
 
-use super::{access_log, error::HttpError, health, openapi, panics, read};
+use super::{
+    access_log::{self, SlowAfter},
+    error::HttpError,
+    health, metrics, openapi, panics, read,
+};
 use crate::service::App;
 
 /// The whole service as one tower service.
 pub fn router(app: App) -> Router {
+    let slow_request_ms = app.config().log.slow_request_ms;
+    let slow_after = (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms));
     let routes = Router::new()
         // Everything under /api/ goes to one handler with its own path parser, which can say what is wrong with a path.
         .route("/api", any(read::read))
@@ -19,15 +27,20 @@ pub fn router(app: App) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi))
+        .route("/metrics", get(metrics::metrics))
         .with_state(app);
-    around(routes)
+    layered(routes, SlowAfter(slow_after))
 }
 
 /// What every route shares: answers for paths and methods that no route takes, and the layers, the last one outermost.
 pub fn around(routes: Router) -> Router {
+    layered(routes, SlowAfter::default())
+}
+
+fn layered(routes: Router, slow_after: SlowAfter) -> Router {
     routes
         .fallback(async || HttpError::NoSuchPath)
         .method_not_allowed_fallback(async || HttpError::MethodNotAllowed { allowed: None })
         .layer(from_fn(panics::answer))
-        .layer(from_fn(access_log::record))
+        .layer(from_fn_with_state(slow_after, access_log::record))
 }

@@ -1,8 +1,11 @@
 //! Connections: accepts them, speaks HTTP/1.1 and HTTP/2 (without TLS) on each, bounds what a peer may take, and ends
 //! gracefully.
 //!
-//! 1. Accept while there are fewer than the allowed connections; the rest wait in the kernel's queue.
-//! 2. Serve each in a task of its own, under the limits of the HTTP implementation and of `timed_stream`.
+//! 1. Accept. With as many connections as are allowed, the one accepted waits, and the rest in the kernel's queue: for
+//!    one to end, or for the one that has been idle longest to be closed (`super::activity`), so that idle ones keep
+//!    nobody out.
+//! 2. Serve each in a task of its own, under the limits of the HTTP implementation and of `timed_stream`. A body that
+//!    takes longer than allowed fails; where that cannot help, because its peer takes nothing, the connection is cut.
 //! 3. At shutdown, stop accepting, let requests in flight finish, and after the drain limit cut what is left.
 
 use std::{
@@ -10,7 +13,8 @@ use std::{
     future::Future,
     io,
     net::SocketAddr,
-    pin::pin,
+    pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,20 +24,27 @@ use axum::{
     body::Body,
     extract::{ConnectInfo, Request},
     response::Response,
-    routing::future::RouteFuture,
 };
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto::Builder, graceful::GracefulShutdown},
+    server::conn::auto::{Builder, Connection},
     service::TowerToHyperService,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::{JoinError, JoinSet},
 };
 use tower::Service;
 
-use super::{error::Causes, router::router, timed_stream::TimedStream};
+use super::{
+    access_log::REQUEST_ID,
+    activity::{Activity, Connections, TimedBody},
+    error::Causes,
+    router::router,
+    timed_stream::TimedStream,
+};
+use crate::metrics::{self, metrics};
 use crate::{config, service::App};
 
 /// What one connection may take, and how many there may be.
@@ -44,8 +55,10 @@ pub struct ServerLimits {
     /// Time from the start of a connection, or the end of an answer, to the last byte of the next request's head. So it
     /// is also how long an HTTP/1.1 connection may idle.
     pub header_read_timeout: Duration,
-    /// How long a peer may take none of the bytes that are ready for it.
+    /// How long a peer may take too few of the bytes that are ready for it.
     pub write_stall: Duration,
+    /// How long an answer may take from its head to its last byte.
+    pub answer: Duration,
     /// Bytes of a request's head: request line and headers.
     pub header_bytes: u32,
     /// Requests at the same time on one HTTP/2 connection.
@@ -58,13 +71,16 @@ pub struct ServerLimits {
 
 impl From<&config::Server> for ServerLimits {
     fn from(server: &config::Server) -> Self {
+        // Both are small by their ranges.
+        let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         ServerLimits {
-            connections: 4096,
+            connections: usize::try_from(server.connections).unwrap_or(usize::MAX),
             header_read_timeout: Duration::from_secs(server.header_timeout_s),
-            write_stall: Duration::from_secs(60),
-            header_bytes: 128 * 1024,
-            concurrent_streams: 128,
-            keep_alive: Duration::from_secs(30),
+            write_stall: Duration::from_secs(server.write_stall_s),
+            answer: Duration::from_secs(server.answer_timeout_s),
+            header_bytes: number(server.header_bytes),
+            concurrent_streams: number(server.concurrent_streams),
+            keep_alive: Duration::from_secs(server.keep_alive_s),
             drain: Duration::from_secs(server.drain_s),
         }
     }
@@ -78,12 +94,38 @@ pub enum ServeError {
     Accept(#[source] io::Error),
 }
 
+/// How often what histograms collect is counted.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// How long a connection must have been idle to be closed for another: a request may be on its way.
+const IDLE_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// How long a connection that was asked to close may take before the next one is asked, too.
+const RELEASE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Serves the application on the listener until `shutdown` completes and the requests in flight have ended.
 ///
-/// Limits are those of the application's configuration.
+/// Limits are those of the application's configuration. After `shutdown` it is not ready, but still answers, for
+/// `server.drain_notice_s`.
 pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
     let limits = ServerLimits::from(&app.config().server);
-    serve_router(router(app), listener, limits, shutdown).await
+    let notice = Duration::from_secs(app.config().server.drain_notice_s);
+    let draining = app.clone();
+    let shutdown = async move {
+        shutdown.await;
+        draining.begin_draining();
+        tokio::time::sleep(notice).await;
+    };
+    let upkeep = async {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            metrics::run_upkeep();
+        }
+    };
+    tokio::select! {
+        outcome = serve_router(router(app), listener, limits, shutdown) => outcome,
+        never = upkeep => never,
+    }
 }
 
 /// As [`serve`], with any router.
@@ -94,46 +136,115 @@ pub async fn serve_router(
     shutdown: impl Future,
 ) -> Result<(), ServeError> {
     let protocol = protocol(&limits);
-    let graceful = GracefulShutdown::new();
+    let (begin_drain, drain) = watch::channel(());
+    let open = Connections::default();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
 
-    let outcome = loop {
+    let outcome = 'accepting: loop {
         while let Some(ended) = connections.try_join_next() {
             log_panic(ended);
         }
         let accepted = tokio::select! {
             biased;
             _ = &mut shutdown => break Ok(()),
-            Some(ended) = connections.join_next(), if connections.len() >= limits.connections => {
-                log_panic(ended);
-                continue;
-            }
-            accepted = accept(&listener), if connections.len() < limits.connections => accepted,
+            accepted = accept(&listener) => accepted,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => break Err(error),
         };
-        let service = TowerToHyperService::new(ConnectionService { router: router.clone(), peer });
-        let stream = TokioIo::new(TimedStream::new(stream, limits.header_read_timeout, limits.write_stall));
-        let connection = protocol.serve_connection(stream, service).into_owned();
-        let connection = graceful.watch(connection);
-        connections.spawn(async move {
-            if let Err(error) = connection.await {
-                // The peer's doing, or a body that failed, whose cause is logged where it arose.
-                tracing::debug!(%peer, cause = %Causes(&*error), "a connection ended early");
+        while connections.len() >= limits.connections {
+            tokio::select! {
+                biased;
+                _ = &mut shutdown => break 'accepting Ok(()),
+                Some(ended) = connections.join_next() => log_panic(ended),
+                () = open.release_idle(IDLE_AT_LEAST) => {
+                    metrics().released_connections.increment(1);
+                    if let Ok(Some(ended)) = tokio::time::timeout(RELEASE_PAUSE, connections.join_next()).await {
+                        log_panic(ended);
+                    }
+                }
             }
-        });
+        }
+        metrics().accepted_connections.increment(1);
+        let activity = open.add();
+        let service = ConnectionService { router: router.clone(), peer, answer: limits.answer, activity };
+        let activity = service.activity.clone();
+        let stream = TokioIo::new(TimedStream::new(stream, limits.header_read_timeout, limits.write_stall));
+        let connection = protocol.serve_connection(stream, TowerToHyperService::new(service)).into_owned();
+        // Bodies fail first, which harms nobody else on the connection.
+        let overdue = limits.answer + limits.write_stall;
+        connections.spawn(watched(connection, peer, activity, overdue, drain.clone()));
     };
 
     // Refuse new connections at once, rather than leave them in a queue that nobody serves.
     drop(listener);
-    if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
+    let _ = begin_drain.send(());
+    let drained = async {
+        while let Some(ended) = connections.join_next().await {
+            log_panic(ended);
+        }
+    };
+    if tokio::time::timeout(limits.drain, drained).await.is_err() {
         tracing::warn!(connections = connections.len(), "cut connections that did not end within the drain limit");
     }
     connections.shutdown().await;
     outcome
+}
+
+/// Counts as an open connection until dropped, when its task is cancelled, too.
+struct Open;
+
+impl Open {
+    fn new() -> Open {
+        metrics().connections.increment(1.0);
+        Open
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        metrics().connections.decrement(1.0);
+    }
+}
+
+type Served = Connection<'static, TokioIo<TimedStream>, TowerToHyperService<ConnectionService>, TokioExecutor>;
+
+/// Serves a connection to its end, or until an answer is overdue. When the server drains, or the connection has been idle
+/// for long and another one waits, it ends after the requests in flight.
+async fn watched(
+    connection: Served,
+    peer: SocketAddr,
+    activity: Arc<Activity>,
+    overdue: Duration,
+    mut drain: watch::Receiver<()>,
+) {
+    let _open = Open::new();
+    let mut connection = pin!(connection);
+    let mut leaving = false;
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    // The peer's doing, or a body that failed, whose cause is logged where it arose.
+                    tracing::debug!(%peer, cause = %Causes(&*error), "a connection ended early");
+                }
+                return;
+            }
+            _ = drain.changed(), if !leaving => leaving = true,
+            () = activity.released(), if !leaving => leaving = true,
+            () = activity.overdue(overdue) => {
+                metrics().overdue_connections.increment(1);
+                tracing::warn!(%peer, "cut a connection with an answer that took too long");
+                return;
+            }
+        }
+        if leaving {
+            connection.as_mut().graceful_shutdown();
+        }
+    }
 }
 
 /// A handler's panic is answered; one that reaches the connection came from a body, and has cut it.
@@ -195,11 +306,14 @@ async fn accept(listener: &TcpListener) -> Result<(TcpStream, SocketAddr), Serve
     }
 }
 
-/// The router, as seen from one connection: requests carry its peer's address as `ConnectInfo`.
+/// The router, as seen from one connection: requests carry its peer's address as `ConnectInfo`, and their answers are
+/// timed.
 #[derive(Clone)]
 struct ConnectionService {
     router: Router,
     peer: SocketAddr,
+    answer: Duration,
+    activity: Arc<Activity>,
 }
 
 impl<B> Service<axum::http::Request<B>> for ConnectionService
@@ -209,7 +323,7 @@ where
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         // A router is always ready.
@@ -217,8 +331,14 @@ where
     }
 
     fn call(&mut self, request: axum::http::Request<B>) -> Self::Future {
+        let in_flight = self.activity.begin();
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(self.peer));
-        self.router.call(request)
+        let (answering, limit) = (self.router.call(request), self.answer);
+        Box::pin(async move {
+            let response = answering.await?;
+            let id = response.headers().get(REQUEST_ID).cloned();
+            Ok(response.map(|body| Body::new(TimedBody::new(body, limit, id, in_flight))))
+        })
     }
 }

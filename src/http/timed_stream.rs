@@ -3,7 +3,8 @@
 //! - The first bytes must come in time. The implementation tells HTTP/2 from HTTP/1.1 by them and waits without a limit,
 //!   so a deadline runs while what was read could still become HTTP/2's preface. Then the version's own limits hold.
 //! - A peer must take what is written. One that stops reading in the middle of a body would hold the body, and the
-//!   query behind it, for ever. Any progress starts the time anew.
+//!   query behind it, for ever. The time starts anew when the peer has taken all there was, or enough of it: a byte now
+//!   and then is not enough.
 
 use std::{
     future::Future,
@@ -22,23 +23,28 @@ use tokio::{
 /// What an HTTP/2 client sends first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Bytes that a peer must take within the time for writing, unless there are fewer.
+const WRITE_FLOOR_BYTES: usize = 16 << 10;
+
 /// See the module. A missed deadline is an error of the kind `TimedOut`, which ends the connection.
-pub(super) struct TimedStream {
-    stream: TcpStream,
+pub(super) struct TimedStream<S = TcpStream> {
+    stream: S,
     /// Until when the first bytes must come; `None` once they have told the version.
     first_bytes: Option<Pin<Box<Sleep>>>,
     /// Bytes read so far, all of them equal to the preface's.
     matched: usize,
     write_stall: Duration,
-    /// Until when a pending write must make progress; `None` when no write is pending.
+    /// Until when enough must be written; `None` when the peer has taken all that was offered.
     writing: Option<Pin<Box<Sleep>>>,
+    /// Bytes written since that time began.
+    written: usize,
 }
 
-impl TimedStream {
+impl<S> TimedStream<S> {
     /// Starts the deadline for the first bytes.
-    pub(super) fn new(stream: TcpStream, first_bytes: Duration, write_stall: Duration) -> Self {
+    pub(super) fn new(stream: S, first_bytes: Duration, write_stall: Duration) -> Self {
         let first_bytes = Some(Box::pin(sleep(first_bytes)));
-        TimedStream { stream, first_bytes, matched: 0, write_stall, writing: None }
+        TimedStream { stream, first_bytes, matched: 0, write_stall, writing: None, written: 0 }
     }
 
     /// Takes note of bytes read while the version is unknown.
@@ -52,19 +58,33 @@ impl TimedStream {
         }
     }
 
-    /// The outcome of an attempt to write, or the error that its time is over.
-    fn timed<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.writing = None;
-            return written;
+    /// The outcome of an attempt to write `offered` bytes, or the error that the time for it is over.
+    fn timed(
+        &mut self,
+        context: &mut Context<'_>,
+        offered: usize,
+        outcome: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match outcome {
+            Poll::Ready(Ok(written)) => {
+                self.written = self.written.saturating_add(written);
+                if written == offered || self.written >= WRITE_FLOOR_BYTES {
+                    self.writing = None;
+                    self.written = 0;
+                }
+                Poll::Ready(Ok(written))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                let write_stall = self.write_stall;
+                let deadline = self.writing.get_or_insert_with(|| Box::pin(sleep(write_stall)));
+                deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+            }
         }
-        let write_stall = self.write_stall;
-        let deadline = self.writing.get_or_insert_with(|| Box::pin(sleep(write_stall)));
-        deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for TimedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -84,10 +104,10 @@ impl AsyncRead for TimedStream {
     }
 }
 
-impl AsyncWrite for TimedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.timed(context, written)
+        let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.timed(context, bytes.len(), outcome)
     }
 
     fn poll_write_vectored(
@@ -95,8 +115,8 @@ impl AsyncWrite for TimedStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.timed(context, written)
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.timed(context, slices.iter().map(|slice| slice.len()).sum(), outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -109,5 +129,51 @@ impl AsyncWrite for TimedStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    const STALL: Duration = Duration::from_millis(100);
+
+    /// A stream between two, of which the other side holds back what is written past 1,024 bytes.
+    fn stream() -> (TimedStream<DuplexStream>, DuplexStream) {
+        let (ours, theirs) = duplex(1_024);
+        (TimedStream::new(ours, STALL, STALL), theirs)
+    }
+
+    #[tokio::test]
+    async fn a_byte_now_and_then_is_not_enough() {
+        let (mut ours, mut theirs) = stream();
+        let reading = async {
+            loop {
+                if theirs.read_u8().await.is_err() {
+                    return;
+                }
+                sleep(STALL / 10).await;
+            }
+        };
+        let written = tokio::select! {
+            written = ours.write_all(&[0; 1 << 20]) => written,
+            () = reading => panic!("nobody closes"),
+        };
+        assert_eq!(written.expect_err("too slow").kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_everything_may_take_pauses_between_answers() {
+        let (mut ours, mut theirs) = stream();
+        for _ in 0..3 {
+            // More than is held back, so that the time begins each time; then a pause.
+            let mut taken = vec![0; 2_000];
+            let (written, read) = tokio::join!(ours.write_all(&[0; 2_000]), theirs.read_exact(&mut taken));
+            written.expect("taken");
+            read.expect("given");
+            sleep(STALL * 2).await;
+        }
     }
 }

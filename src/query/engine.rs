@@ -1,16 +1,17 @@
 //! The query engine: one DataFusion session for all queries, with the rules that their plans need, a memory
 //! pool, and threads of its own.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use datafusion::error::Result as EngineResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::optimizer::OptimizerRule;
@@ -19,17 +20,20 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::push_down_limit::PushDownLimit;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use super::compact::CompactBeforeSort;
 use super::selection::Selection;
 use super::table::VersionTable;
 use super::window::WindowIntoScan;
 use super::{QueryError, pipeline};
+use crate::metrics::metrics;
+use crate::metrics::notes::{self, Notes};
 use crate::model::request::ReadRequest;
 use crate::storage::reader::VersionReader;
 
@@ -145,9 +149,25 @@ impl Engine {
         self.shared.timeout
     }
 
+    /// What all queries together hold now, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.shared.context.memory_pool().reserved()
+    }
+
+    /// Takes memory for something that is no query, until the reservation is dropped.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] when queries hold too much of it.
+    pub fn reserve(&self, name: &'static str, size_bytes: usize) -> Result<MemoryReservation, QueryError> {
+        let reservation = MemoryConsumer::new(name).register(self.shared.context.memory_pool());
+        reservation.try_grow(size_bytes)?;
+        Ok(reservation)
+    }
+
     /// Runs work on the engine's threads, so that it does not keep connections waiting. Dropping the handle
-    /// stops the work at its next point of waiting.
+    /// stops the work at its next point of waiting. What it logs names the request at hand.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
+        let work = work.in_current_span();
         AbortOnDropHandle::new(match self.shared.runtime.handle() {
             Some(handle) => handle.spawn(work),
             None => tokio::spawn(work),
@@ -162,15 +182,28 @@ impl Engine {
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
         let engine = self.clone();
         let limit = self.shared.timeout;
-        let work = async move { tokio::time::timeout(limit, engine.run(reader, &request)).await };
-        match self.spawn(work).await? {
+        let notes = notes::current();
+        let mut measured = Measured::start();
+        let work = async move { tokio::time::timeout(limit, engine.run(reader, &request, notes)).await };
+        let outcome = match self.spawn(work).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
-        }
+        };
+        measured.end(&outcome);
+        outcome
     }
 
-    async fn run(&self, reader: VersionReader, request: &ReadRequest) -> Result<Outcome, QueryError> {
+    async fn run(
+        &self,
+        reader: VersionReader,
+        request: &ReadRequest,
+        notes: Option<Arc<Notes>>,
+    ) -> Result<Outcome, QueryError> {
         let plan = self.physical_plan(reader, request).await?;
+        if let Some(notes) = notes {
+            notes.set_plan(OneLine(plan.clone()));
+        }
+        let _spilled = Spilled(plan.clone());
         let mut batches = execute_stream(plan, self.shared.context.clone())?;
         if request.count {
             let mut count = 0;
@@ -195,6 +228,59 @@ impl Engine {
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let plan = pipeline::plan(VersionTable::new(reader, self.shared.threads), request)?;
         self.shared.state.create_physical_plan(&plan).await
+    }
+}
+
+/// Counts a query when it ends, or is cancelled.
+struct Measured {
+    started: Instant,
+    outcome: &'static str,
+}
+
+impl Measured {
+    fn start() -> Measured {
+        Measured { started: Instant::now(), outcome: "cancelled" }
+    }
+
+    fn end(&mut self, outcome: &Result<Outcome, QueryError>) {
+        self.outcome = match outcome {
+            Ok(_) => "settled",
+            Err(QueryError::Timeout { .. }) => "timeout",
+            Err(QueryError::OutOfMemory(_)) => "memory",
+            Err(QueryError::Storage(_) | QueryError::Engine(_) | QueryError::Task(_)) => "failed",
+        };
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        metrics().queries.of([self.outcome.into()]).increment(1);
+        metrics().query_seconds.record(self.started.elapsed());
+    }
+}
+
+/// Counts what the operators of a plan have spilled, when its execution ends in whatever way.
+struct Spilled(Arc<dyn ExecutionPlan>);
+
+impl Drop for Spilled {
+    fn drop(&mut self) {
+        fn bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
+            let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or_default();
+            own + plan.children().into_iter().map(bytes).sum::<usize>()
+        }
+        metrics().spilled_bytes.increment(bytes(&self.0) as u64);
+    }
+}
+
+/// Displays a plan on one line, each operator before its input.
+struct OneLine(Arc<dyn ExecutionPlan>);
+
+impl fmt::Display for OneLine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = displayable(&*self.0).indent(false).to_string();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        formatter.write_str(lines.next().unwrap_or_default())?;
+        lines.try_for_each(|line| write!(formatter, " <- {line}"))
     }
 }
 

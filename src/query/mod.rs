@@ -12,6 +12,7 @@
 pub mod access;
 pub mod columns;
 mod compact;
+pub mod cost;
 pub mod documents;
 pub mod engine;
 mod error;

@@ -36,6 +36,7 @@ use super::kernels::{self, Elements};
 use super::predicate::{Compare, Comparison, Keywords, Predicate};
 use super::rows::{First, Rows};
 use super::table::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
+use crate::metrics::metrics;
 use crate::model::request::KeywordsMode;
 use crate::storage::StorageError;
 use crate::storage::layout::{Kind, LeafColumn};
@@ -165,9 +166,12 @@ impl VersionScan {
         let mut selected = Rows::Range(rows);
         for (access, predicate) in self.predicates.iter() {
             if !access::may_match(&self.reader, row_group, predicate, *access).await? {
+                metrics().pruned_rows.increment(selected.len() as u64);
+                metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
                 return Ok(Rows::Range(0..0));
             }
         }
+        metrics().scanned_rows.increment(selected.len() as u64);
         let mut unverified: Vec<&Predicate> = Vec::new();
         for (access, predicate) in self.predicates.iter() {
             if selected.is_empty() {

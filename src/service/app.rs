@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::admission::{Admission, Load};
 use super::exports::Exports;
 use super::lookups::Lookups;
 use super::rate::{RateLimiter, RateLimits, SystemClock};
@@ -12,6 +14,7 @@ use super::responses::Responses;
 use super::scratch::Scratch;
 use crate::catalog::{Catalog, CatalogError};
 use crate::config::Config;
+use crate::metrics::metrics;
 use crate::query::{Engine, EngineOptions, QueryError};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
@@ -34,6 +37,8 @@ struct Parts {
     scratch: Scratch,
     lookups: Lookups,
     rate_limiter: Arc<dyn RateLimiter>,
+    admission: Admission,
+    draining: AtomicBool,
 }
 
 /// The service cannot be opened.
@@ -67,6 +72,9 @@ pub enum NotReady {
     /// The store does not answer.
     #[error("the store does not answer")]
     Store(#[from] StorageError),
+    /// The service is about to stop.
+    #[error("the service is about to stop")]
+    Draining,
 }
 
 impl App {
@@ -112,8 +120,22 @@ impl App {
         let exports = directory.join("exports");
         let exports = Exports::open(&exports, config.cache.export_bytes)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
+        let (admission, draining) = (Admission::new(&config.query, engine.threads()), AtomicBool::new(false));
         let (config, lookups) = (config.clone(), Lookups::new());
-        let parts = Parts { config, catalog, store, cache, responses, exports, engine, scratch, lookups, rate_limiter };
+        let parts = Parts {
+            config,
+            catalog,
+            store,
+            cache,
+            responses,
+            exports,
+            engine,
+            scratch,
+            lookups,
+            rate_limiter,
+            admission,
+            draining,
+        };
         Ok(App { parts: Arc::new(parts) })
     }
 
@@ -127,6 +149,9 @@ impl App {
     /// # Errors
     /// [`NotReady`] names the part that does not.
     pub async fn ready(&self) -> Result<(), NotReady> {
+        if self.parts.draining.load(Ordering::Relaxed) {
+            return Err(NotReady::Draining);
+        }
         self.catalog().ping().await?;
         self.store().check().await?;
         Ok(())
@@ -145,6 +170,32 @@ impl App {
 
     pub(super) fn lookups(&self) -> &Lookups {
         &self.parts.lookups
+    }
+
+    /// From now on the service is not ready: it is about to stop. Requests are still answered.
+    pub fn begin_draining(&self) {
+        self.parts.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// How loaded the service is.
+    pub fn load(&self) -> Load {
+        self.admission().load()
+    }
+
+    /// Brings the metrics that show a state, not a count, up to date.
+    pub fn update_metrics(&self) {
+        let (metrics, load) = (metrics(), self.load());
+        metrics.heavy_running.set(load.heavy_running as f64);
+        metrics.heavy_waiting.set(load.heavy_waiting as f64);
+        metrics.streams.set(load.streams as f64);
+        metrics.buffered_bytes.set(load.buffered_bytes as f64);
+        metrics.query_memory_bytes.set(self.engine().memory_bytes() as f64);
+        metrics.query_memory_limit_bytes.set(self.config().query.memory_bytes as f64);
+        metrics.cache_bytes.set(self.cache().memory_bytes() as f64);
+    }
+
+    pub(super) fn admission(&self) -> &Admission {
+        &self.parts.admission
     }
 
     pub(super) fn catalog(&self) -> &Catalog {

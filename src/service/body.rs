@@ -2,7 +2,8 @@
 //!
 //! The selection is cut into units. Each is fetched, reshaped and encoded by itself on the engine's threads, a few at
 //! once; their bytes are given in order. So memory is a few units, whatever the size of the answer, and a slow
-//! reader stops the work. An answer of one unit is whole; others are streamed.
+//! reader stops the work. An answer of one unit is whole; others are streamed, at the pace of their readers
+//! ([`super::stream`]) and admitted by [`super::admission`].
 //!
 //! A table needs its columns first: one pass over the same units finds them.
 
@@ -13,8 +14,11 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 
 use super::App;
+use super::admission::Turn;
 use super::read::{AnswerBody, ReadError};
+use super::stream::Paced;
 use crate::encode::{self, BatchBuilder, Columns, ColumnsBuilder, Encode, EncodeError, ParquetStream};
+use crate::metrics::metrics;
 use crate::model::request::ReadRequest;
 use crate::query::documents::{self, SelectedDocuments, Unit};
 use crate::query::reshape::{Reshape, ReshapeScratch};
@@ -22,7 +26,7 @@ use crate::query::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
 use crate::storage::reader::VersionReader;
 
-/// The body of an answer that holds the selected entities.
+/// The body of an answer that holds the selected entities. The turn of a heavy query ends when its columns are known.
 ///
 /// # Errors
 /// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
@@ -31,15 +35,18 @@ pub(super) async fn body(
     reader: VersionReader,
     selection: Selection,
     request: &ReadRequest,
+    turn: Option<Turn>,
 ) -> Result<AnswerBody, ReadError> {
     let engine = app.engine();
     let documents = SelectedDocuments::of(engine, reader, selection);
     let documents = within_time(engine, async { Ok(documents.await?) }).await?;
     let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
     let columns = if request.format.is_table() { table_columns(app, &source).await? } else { Arc::default() };
+    // What is left waits for its reader, and must not keep other queries waiting.
+    drop(turn);
     match encode::text_encoder(request, Some(columns.clone())) {
-        Some(encoder) => text(engine, source, encoder.into()).await,
-        None => parquet(engine, source, columns),
+        Some(encoder) => text(app, source, encoder.into()).await,
+        None => parquet(app, source, columns).await,
     }
 }
 
@@ -63,6 +70,12 @@ struct Source {
 }
 
 impl Source {
+    /// Bytes of a document on average.
+    fn mean_bytes(&self) -> u64 {
+        let layout = self.documents.reader().layout();
+        layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
+    }
+
     /// Calls `each` with every entity of a unit, reshaped.
     async fn for_each(&self, unit: &Unit, mut each: impl FnMut(&[u8]) + Send) -> Result<(), ReadError> {
         let mut scratch = ReshapeScratch::default();
@@ -127,11 +140,12 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
 }
 
 /// An answer in a text format.
-async fn text(engine: &Engine, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Result<AnswerBody, ReadError> {
+async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Result<AnswerBody, ReadError> {
+    let (engine, admission) = (app.engine(), app.admission());
     let mut units = source.documents.units();
     let first = units.next();
-    let second = units.next();
-    let Some(second) = second else {
+    if let (None, Some(room)) = (units.next(), admission.whole(source.mean_bytes() * source.documents.len())) {
+        metrics().sent_rows.increment(source.documents.len());
         let work = async move {
             let mut body = Vec::new();
             let empty = first.is_none();
@@ -140,14 +154,16 @@ async fn text(engine: &Engine, source: Arc<Source>, encoder: Arc<dyn Encode>) ->
                 encode(&source, &*encoder, &unit, &mut body).await?;
             }
             encoder.end(empty, &mut body);
-            Ok::<Bytes, ReadError>(body.into())
+            Ok::<_, ReadError>(body)
         };
-        return Ok(AnswerBody::Whole(engine.spawn(work).await.map_err(QueryError::from)??));
-    };
+        let body = engine.spawn(work).await.map_err(QueryError::from)??;
+        return Ok(AnswerBody::Whole(admission.held(body, room)));
+    }
     let mut end = Vec::new();
     encoder.end(false, &mut end);
-    let units = first.into_iter().chain([second]).chain(units);
-    let parts = in_order(engine, units, move |unit| {
+    let place = admission.stream().await?;
+    let (selected, mean_bytes) = (source.documents.len(), source.mean_bytes());
+    let encode = move |unit: Unit| {
         let (source, encoder) = (source.clone(), encoder.clone());
         async move {
             let mut bytes = Vec::new();
@@ -156,9 +172,11 @@ async fn text(engine: &Engine, source: Arc<Source>, encoder: Arc<dyn Encode>) ->
                 encoder.begin(false, &mut bytes);
             }
             encode(&source, &*encoder, &unit, &mut bytes).await?;
-            Ok(Bytes::from(bytes))
+            Ok(bytes)
         }
-    });
+    };
+    let (engine, admission) = (engine.clone(), admission.clone());
+    let parts = Paced { engine, admission, place, selected, mean_bytes, encode }.into_stream();
     let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
     Ok(AnswerBody::Stream(parts.chain(end).boxed()))
 }
@@ -175,8 +193,17 @@ async fn encode(source: &Source, encoder: &dyn Encode, unit: &Unit, out: &mut Ve
 /// Chunks of a Parquet body that may wait for the reader.
 const PARQUET_CHUNKS: usize = 2;
 
+/// What a Parquet body takes from the memory of queries: a row group in the making and the chunks that wait, and for each
+/// column what its writer holds.
+const PARQUET_BYTES: usize = 48 << 20;
+const PARQUET_COLUMN_BYTES: usize = 20 << 10;
+
 /// An answer in Parquet: batches are built several at once, and written by one task in order.
-fn parquet(engine: &Engine, source: Arc<Source>, columns: Arc<Columns>) -> Result<AnswerBody, ReadError> {
+async fn parquet(app: &App, source: Arc<Source>, columns: Arc<Columns>) -> Result<AnswerBody, ReadError> {
+    let engine = app.engine();
+    let size_bytes = PARQUET_BYTES + columns.len() * PARQUET_COLUMN_BYTES;
+    let turns = (app.admission().stream().await?, app.admission().parquet(size_bytes as u64).await?);
+    let held = (turns, engine.reserve("parquet body", size_bytes)?);
     let failed = |error: EncodeError| ReadError::Unreadable(Arc::new(error));
     let mut writer = ParquetStream::try_new(&columns).map_err(failed)?;
     let units = source.documents.units();
@@ -189,7 +216,10 @@ fn parquet(engine: &Engine, source: Arc<Source>, columns: Arc<Columns>) -> Resul
         }
     });
     let body = sent_by_task(engine, PARQUET_CHUNKS, async move |chunks| {
+        // Its turns and its memory live as long as the task, and the task no longer than the stream.
+        let _held = held;
         while let Some(batch) = batches.try_next().await? {
+            metrics().sent_rows.increment(batch.num_rows() as u64);
             let bytes = writer.write(&batch).map_err(failed)?;
             // The reader is gone: so is the reason to write.
             if !bytes.is_empty() && chunks.send(bytes).await.is_err() {

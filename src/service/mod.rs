@@ -7,7 +7,8 @@
 //! | `lookups` | what the catalog said of a read's target, kept for less than a second |
 //! | `rate`, `rate_memory` | how many requests a client may make |
 //! | `identity` | what an answer is the answer to |
-//! | `body` | the selected entities to the bytes of an answer |
+//! | `body`, `stream` | the selected entities to the bytes of an answer |
+//! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
 //! | `exports` | Parquet exports, made once and served in parts |
 //! | `import` | a source to a new version of a dataset |
@@ -17,6 +18,7 @@
 //! | `demo` | the fixtures, loaded for a demo owner |
 
 mod accounts;
+mod admission;
 mod app;
 mod body;
 mod demo;
@@ -30,8 +32,10 @@ mod rate_memory;
 mod read;
 mod responses;
 mod scratch;
+mod stream;
 
 pub use accounts::{AccountError, AddedUser};
+pub use admission::Load;
 pub use app::{App, NotReady, OpenError};
 pub use demo::{DemoDataset, DemoError};
 pub use exports::Export;

@@ -17,8 +17,8 @@ use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
-use crate::query::QueryError;
 use crate::query::engine::Outcome;
+use crate::query::{QueryError, cost};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
@@ -96,6 +96,12 @@ pub enum ReadError {
     /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
+    /// Too many others are at work, and too many wait.
+    #[error("the service is busy")]
+    Busy {
+        /// Seconds after which it is worth another try.
+        retry_after_s: u64,
+    },
     /// A table of the answer would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
     TooManyColumns {
@@ -216,6 +222,8 @@ impl App {
     ) -> Result<Answer, ReadError> {
         let path = ObjectPath::from(admitted.file.path.as_str());
         let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, self.cache()).await?;
+        let heavy = cost::work_bytes(reader.layout(), &request) > self.config().query.heavy_bytes;
+        let turn = if heavy { Some(self.admission().heavy().await?) } else { None };
         match self.engine().select(reader.clone(), request.clone()).await? {
             Outcome::Count(count) => {
                 let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, request.pretty);
@@ -225,7 +233,7 @@ impl App {
             }
             Outcome::Selection(selection) => {
                 let total = selection.len();
-                let body = body::body(self, reader, selection, &request).await?;
+                let body = body::body(self, reader, selection, &request, turn).await?;
                 let content_type = request.format.content_type();
                 Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
             }

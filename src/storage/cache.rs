@@ -1,12 +1,13 @@
 //! One cache for all decoded parts of version files, bounded in bytes.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use moka::future::Cache;
 
 use super::StorageError;
 use super::parts::Part;
+use crate::metrics::metrics;
 
 /// Which part of which file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +43,41 @@ pub enum PartKey {
     },
 }
 
+/// Hits and misses of one kind of part.
+struct Lookups {
+    hits: ::metrics::Counter,
+    misses: ::metrics::Counter,
+}
+
+/// Found once, for a look-up in the cache is quicker than one of a counter.
+static LOOKUPS: LazyLock<[Lookups; 4]> = LazyLock::new(|| {
+    ["footers", "documents", "columns", "blooms"].map(|cache| {
+        let counter = |outcome: &'static str| metrics().cache_lookups.of([cache.into(), outcome.into()]);
+        Lookups { hits: counter("hit"), misses: counter("miss") }
+    })
+});
+
+impl PartKey {
+    fn lookups(&self) -> &'static Lookups {
+        let [footers, documents, columns, blooms] = &*LOOKUPS;
+        match self {
+            PartKey::Footer(_) => footers,
+            PartKey::Documents { .. } => documents,
+            PartKey::Column { .. } => columns,
+            PartKey::Bloom { .. } => blooms,
+        }
+    }
+}
+
+/// Counts a part that was found or loaded.
+fn count(part: &Part) {
+    match part {
+        // Others are neither rows nor large, and the size of a footer is dear to find.
+        Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
+        Part::Footer(_) | Part::Bloom(_) => {}
+    }
+}
+
 /// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full.
 #[derive(Clone)]
 pub struct PartCache {
@@ -60,11 +96,16 @@ impl PartCache {
 
     /// A part that is there already.
     pub async fn get(&self, key: &PartKey) -> Option<Part> {
-        self.parts.get(key).await
+        let part = self.parts.get(key).await?;
+        key.lookups().hits.increment(1);
+        count(&part);
+        Some(part)
     }
 
-    /// Keeps a part.
+    /// Keeps a part that was not there.
     pub async fn insert(&self, key: PartKey, part: Part) {
+        key.lookups().misses.increment(1);
+        count(&part);
         self.parts.insert(key, part).await;
     }
 
@@ -77,10 +118,13 @@ impl PartCache {
         key: PartKey,
         load: impl Future<Output = Result<Part, StorageError>>,
     ) -> Result<Part, StorageError> {
-        if let Some(part) = self.parts.get(&key).await {
+        if let Some(part) = self.get(&key).await {
             return Ok(part);
         }
-        self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)
+        key.lookups().misses.increment(1);
+        let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
+        count(&part);
+        Ok(part)
     }
 
     /// Most bytes that are held.

@@ -25,6 +25,7 @@ use super::cache::{PartCache, PartKey};
 use super::layout::{DOCUMENT, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
 use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
 use super::store::Store;
+use crate::metrics::metrics;
 
 /// Most bytes of documents that one request fetches ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
@@ -129,6 +130,11 @@ impl VersionReader {
     /// The row group that holds a position, which must be below [`VersionReader::entity_count`].
     pub fn row_group_of(&self, position: u64) -> usize {
         self.footer.row_groups.partition_point(|row_group| row_group.first <= position) - 1
+    }
+
+    /// Bytes of a row group as stored.
+    pub fn stored_bytes(&self, row_group: usize) -> u64 {
+        u64::try_from(self.footer.metadata.metadata().row_group(row_group).compressed_size()).unwrap_or_default()
     }
 
     fn pages(&self, row_group: usize) -> &[PageLocation] {
@@ -322,6 +328,8 @@ impl VersionReader {
     }
 
     async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+        metrics().store_requests.increment(1);
+        metrics().store_bytes.increment(range.end - range.start);
         Ok(self.store.get_range(&self.path, range).await?)
     }
 }
@@ -355,6 +363,8 @@ struct ObjectFetch {
 
 impl MetadataFetch for ObjectFetch {
     fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<bytes::Bytes>> {
+        metrics().store_requests.increment(1);
+        metrics().store_bytes.increment(range.end - range.start);
         async move { Ok(self.store.get_range(&self.path, range).await?) }.boxed()
     }
 }

@@ -1,0 +1,144 @@
+//! A minimal HTTP/1.1 client over one connection that stays open.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// A connection.
+pub struct Client {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    /// What of the buffer was received and is not used up.
+    unread: std::ops::Range<usize>,
+}
+
+/// The head of an answer.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The status.
+    pub status: u16,
+    /// The `ETag`.
+    pub etag: Option<String>,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+impl Client {
+    /// Connects. Panics when the server cannot be reached.
+    pub async fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).await.expect("the server listens");
+        Client::of(stream)
+    }
+
+    /// As [`Client::connect`], with a receive buffer of so many bytes.
+    pub async fn connect_buffering(address: SocketAddr, bytes: u32) -> Client {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(bytes).expect("a size");
+        Client::of(socket.connect(address).await.expect("the server listens"))
+    }
+
+    fn of(stream: TcpStream) -> Client {
+        stream.set_nodelay(true).expect("a TCP connection");
+        Client { stream, buffer: vec![0; 64 << 10], unread: 0..0 }
+    }
+
+    /// Asks for `target`, and reads the head of the answer.
+    pub async fn ask(&mut self, target: &str, if_none_match: Option<&str>) -> io::Result<Head> {
+        let condition = if_none_match.map_or(String::new(), |etag| format!("If-None-Match: {etag}\r\n"));
+        let request = format!("GET {target} HTTP/1.1\r\nHost: soak\r\n{condition}\r\n");
+        self.stream.write_all(request.as_bytes()).await?;
+        let mut head = String::new();
+        loop {
+            let line = self.line().await?;
+            if line.is_empty() {
+                break;
+            }
+            head.push_str(&line);
+            head.push('\n');
+        }
+        let value = |name: &str| {
+            head.lines().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+            })
+        };
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("no head: {head:?}"));
+        Ok(Head {
+            status: status.ok_or_else(wrong)?,
+            etag: value("etag"),
+            length: value("content-length").and_then(|length| length.parse().ok()),
+            chunked: value("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")),
+        })
+    }
+
+    /// Reads the body to its proper end; how many bytes it had.
+    pub async fn body(&mut self, head: &Head) -> io::Result<u64> {
+        if head.status == 304 {
+            return Ok(0);
+        }
+        if !head.chunked {
+            let length = head.length.ok_or_else(|| io::Error::other("a body without a length"))?;
+            self.skip(length).await?;
+            return Ok(length);
+        }
+        let mut bytes = 0;
+        loop {
+            let line = self.line().await?;
+            let size = u64::from_str_radix(&line, 16).map_err(|_| io::Error::other(format!("no size: {line:?}")))?;
+            self.skip(size).await?;
+            if !self.line().await?.is_empty() {
+                return Err(io::Error::other("a chunk without an end"));
+            }
+            bytes += size;
+            if size == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Reads some of what comes, whatever it is; 0 at the end.
+    pub async fn some(&mut self, bytes: usize) -> io::Result<usize> {
+        let most = bytes.min(self.buffer.len());
+        self.stream.read(&mut self.buffer[..most]).await
+    }
+
+    async fn line(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        loop {
+            let unread = &self.buffer[self.unread.clone()];
+            match memchr::memchr(b'\n', unread) {
+                Some(end) => {
+                    line.extend_from_slice(&unread[..end]);
+                    self.unread.start += end + 1;
+                    if line.last() == Some(&b'\r') {
+                        line.pop();
+                    }
+                    return String::from_utf8(line).map_err(io::Error::other);
+                }
+                None => line.extend_from_slice(unread),
+            }
+            self.fill().await?;
+        }
+    }
+
+    async fn skip(&mut self, mut bytes: u64) -> io::Result<()> {
+        while bytes > 0 {
+            if self.unread.is_empty() {
+                self.fill().await?;
+            }
+            let here = bytes.min(self.unread.len() as u64);
+            self.unread.start += here as usize;
+            bytes -= here;
+        }
+        Ok(())
+    }
+
+    async fn fill(&mut self) -> io::Result<()> {
+        let read = self.stream.read(&mut self.buffer).await?;
+        self.unread = 0..read;
+        if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+}

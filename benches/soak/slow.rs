@@ -1,0 +1,114 @@
+//! Ordinary reads beside many connections that do nothing, and many that take a large export slowly.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::Arguments;
+use crate::client::Client;
+use crate::server::Server;
+use crate::statistics::{Memory, Statistics};
+use crate::traffic::{Choice, Mix, Outcome};
+
+/// Connections that read ordinarily.
+const ORDINARY: u64 = 4;
+
+/// What a slow reader takes at once, and how often.
+const SIP_BYTES: usize = 4 << 10;
+const SIP_PAUSE: Duration = Duration::from_millis(250);
+
+/// The receive buffer of a slow reader.
+const BUFFER_BYTES: u32 = 16 << 10;
+
+/// Runs all of it; how many errors there were, dropped slow and idle connections among them.
+pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
+    eprintln!("warming up");
+    let mix = Mix::learn(server).await.ordinary();
+    let before = ordinary(server, &mix, arguments.seconds.min(10)).await;
+    print_part("alone", before, server);
+
+    eprintln!("{} idle connections, {} slow readers", arguments.idle, arguments.readers);
+    let mut idle = Vec::new();
+    for _ in 0..arguments.idle {
+        let mut client = Client::connect(server.address).await;
+        let head = client.ask(&format!("{}?limit=1", server.measurements), None).await.expect("an answer");
+        client.body(&head).await.expect("a whole answer");
+        idle.push(client);
+    }
+    let target = format!("{}?format=json", server.catalogue);
+    let mut readers = JoinSet::new();
+    for _ in 0..arguments.readers {
+        let mut client = Client::connect_buffering(server.address, BUFFER_BYTES).await;
+        let head = client.ask(&target, None).await.expect("an answer");
+        assert_eq!(head.status, 200, "an export is refused");
+        readers.spawn(async move {
+            while client.some(SIP_BYTES).await.is_ok_and(|read| read > 0) {
+                tokio::time::sleep(SIP_PAUSE).await;
+            }
+        });
+    }
+    let begun = Instant::now();
+    let mut memory = Memory::default();
+    let duration = Duration::from_secs(arguments.seconds);
+    let watch = async {
+        while begun.elapsed() < duration {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            memory.add(begun.elapsed(), server.resident_bytes());
+        }
+    };
+    let (beside, ()) = tokio::join!(ordinary(server, &mix, arguments.seconds), watch);
+    let errors = print_part("beside them", beside, server);
+    print!("{}", memory.report());
+
+    let mut lost = 0;
+    while readers.try_join_next().is_some() {
+        lost += 1;
+    }
+    let mut gone = 0;
+    for client in &mut idle {
+        if client.ask("/healthz", None).await.is_err() {
+            gone += 1;
+        }
+    }
+    println!("slow readers that lost their export: {lost}; idle connections that were closed: {gone}");
+    drop(readers);
+    drop(idle);
+    let after = ordinary(server, &mix, arguments.seconds.min(10)).await;
+    errors + print_part("after them", after, server) + lost + gone
+}
+
+fn print_part(title: &str, mut statistics: Statistics, server: &Server) -> u64 {
+    let resident =
+        server.resident_bytes().map_or("unknown".to_owned(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6));
+    println!("{title} (resident memory {resident}):\n{}", statistics.table());
+    statistics.errors()
+}
+
+/// Ordinary reads on a few connections for a while.
+async fn ordinary(server: &Server, mix: &Mix, seconds: u64) -> Statistics {
+    let mut tasks = JoinSet::new();
+    let begun = Instant::now();
+    for number in 0..ORDINARY {
+        let (mix, address) = (mix.clone(), server.address);
+        tasks.spawn(async move {
+            let mut statistics = Statistics::default();
+            let mut client = Client::connect(address).await;
+            let mut choice = Choice::new(number);
+            while begun.elapsed() < Duration::from_secs(seconds) {
+                let request = mix.choose(&mut choice);
+                let started = Instant::now();
+                let outcome = mix.make(&mut client, request, &mut choice).await;
+                statistics.add(request.kind, started.elapsed(), &outcome);
+                if let Outcome::Failed(_) = outcome {
+                    client = Client::connect(address).await;
+                }
+            }
+            statistics
+        });
+    }
+    let mut all = Statistics::default();
+    while let Some(statistics) = tasks.join_next().await {
+        all.merge(statistics.expect("no panic"));
+    }
+    all
+}

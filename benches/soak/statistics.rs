@@ -1,0 +1,123 @@
+//! Latencies by kind, errors, and memory over time.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::traffic::Outcome;
+
+/// Errors whose text is kept.
+const SHOWN_ERRORS: usize = 10;
+
+/// What happened, by kind.
+#[derive(Default)]
+pub struct Statistics {
+    kinds: BTreeMap<&'static str, Kind>,
+    failures: Vec<String>,
+}
+
+#[derive(Default)]
+struct Kind {
+    durations: Vec<Duration>,
+    bytes: u64,
+    errors: u64,
+}
+
+impl Statistics {
+    /// Adds a request.
+    pub fn add(&mut self, kind: &'static str, duration: Duration, outcome: &Outcome) {
+        let entry = self.kinds.entry(kind).or_default();
+        match outcome {
+            Outcome::Answered { bytes } => {
+                entry.durations.push(duration);
+                entry.bytes += bytes;
+            }
+            Outcome::Cancelled => entry.durations.push(duration),
+            Outcome::Failed(why) => {
+                entry.errors += 1;
+                if self.failures.len() < SHOWN_ERRORS {
+                    self.failures.push(why.clone());
+                }
+            }
+        }
+    }
+
+    /// Adds those of another connection.
+    pub fn merge(&mut self, other: Statistics) {
+        for (name, kind) in other.kinds {
+            let entry = self.kinds.entry(name).or_default();
+            entry.durations.extend(kind.durations);
+            entry.bytes += kind.bytes;
+            entry.errors += kind.errors;
+        }
+        self.failures.extend(other.failures);
+        self.failures.truncate(SHOWN_ERRORS);
+    }
+
+    /// How many requests did not end as they should.
+    pub fn errors(&self) -> u64 {
+        self.kinds.values().map(|kind| kind.errors).sum()
+    }
+
+    /// A line for each kind, and the first errors.
+    pub fn table(&mut self) -> String {
+        let mut text = format!(
+            "{:<16}{:>10}{:>12}{:>12}{:>12}{:>12}{:>8}\n",
+            "kind", "count", "median ms", "p99 ms", "max ms", "MB", "errors"
+        );
+        for (name, kind) in &mut self.kinds {
+            kind.durations.sort_unstable();
+            let count = kind.durations.len();
+            let at = |place: usize| kind.durations.get(place).map_or(0.0, |duration| duration.as_secs_f64() * 1e3);
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{name:<16}{count:>10}{:>12.3}{:>12.3}{:>12.3}{:>12.1}{:>8}",
+                at(count / 2),
+                at((count * 99).div_ceil(100).saturating_sub(1)),
+                at(count.saturating_sub(1)),
+                kind.bytes as f64 / 1e6,
+                kind.errors
+            );
+        }
+        let _ = writeln!(text, "errors: {}", self.errors());
+        for failure in &self.failures {
+            let _ = writeln!(text, "  {failure}");
+        }
+        text
+    }
+}
+
+/// Until when memory may still grow.
+const SETTLING: Duration = Duration::from_secs(20);
+
+/// The resident memory of the server over time.
+#[derive(Default)]
+pub struct Memory(Vec<(Duration, u64)>);
+
+impl Memory {
+    /// Adds a measurement; none where the system does not tell.
+    pub fn add(&mut self, at: Duration, bytes: Option<u64>) {
+        self.0.extend(bytes.map(|bytes| (at, bytes)));
+    }
+
+    /// About a dozen measurements, and the growth after the first 20 s: the mean of the last tenth against the one then.
+    pub fn report(&self) -> String {
+        let mut text = "resident memory of the server:\n".to_owned();
+        let step = (self.0.len() / 12).max(1);
+        for (at, bytes) in self.0.iter().step_by(step) {
+            let _ = writeln!(text, "  {:>5} s {:>8.1} MB", at.as_secs(), *bytes as f64 / 1e6);
+        }
+        let settled = self.0.iter().find(|(at, _)| *at >= SETTLING);
+        let last = &self.0[self.0.len() - (self.0.len() / 10).max(1).min(self.0.len())..];
+        match (settled, last) {
+            (Some((_, then)), [_, ..]) => {
+                let now = last.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() / last.len() as f64;
+                let growth = (now / *then as f64 - 1.0) * 100.0;
+                let _ = writeln!(text, "growth after the first 20 s: {growth:+.1} %");
+            }
+            _ => text.push_str("growth: not known before 20 s\n"),
+        }
+        text
+    }
+}

@@ -1,0 +1,186 @@
+//! The mix of requests.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::client::Client;
+use crate::server::Server;
+
+/// A request of the mix.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What it is counted as.
+    pub kind: &'static str,
+    target: String,
+    /// How often it is chosen, among all.
+    weight: u64,
+    how: How,
+    /// Bytes of its body, the first time.
+    bytes: u64,
+    etag: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// To the end of the body, which is as long as the first time.
+    Whole,
+    /// As `Whole`, but of a body of other bytes each time.
+    Random,
+    /// With the `ETag` of the first answer.
+    Conditional,
+    /// Left in the middle of the body.
+    Cancelled,
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// As it should.
+    Answered {
+        /// Bytes of its body.
+        bytes: u64,
+    },
+    /// As it should: the client left.
+    Cancelled,
+    /// Otherwise.
+    Failed(String),
+}
+
+/// The mix, with what each request was answered the first time.
+#[derive(Clone)]
+pub struct Mix {
+    requests: Arc<Vec<Request>>,
+    total: u64,
+}
+
+impl Mix {
+    /// Makes every request once. Panics when one is not answered.
+    pub async fn learn(server: &Server) -> Mix {
+        let mut requests = requests(server);
+        let mut client = Client::connect(server.address).await;
+        for request in &mut requests {
+            let head = client.ask(&request.target, None).await.expect("an answer");
+            assert_eq!(head.status, 200, "{}", request.target);
+            request.bytes = client.body(&head).await.expect("a whole answer");
+            request.etag = head.etag;
+        }
+        if requests.iter().any(|request| request.how == How::Conditional && request.etag.is_none()) {
+            println!("no 304s: the server sends no ETag");
+            requests.retain(|request| request.how != How::Conditional);
+        }
+        let total = requests.iter().map(|request| request.weight).sum();
+        Mix { requests: requests.into(), total }
+    }
+
+    /// The mix without anything long.
+    pub fn ordinary(&self) -> Mix {
+        let ordinary = |request: &&Request| request.how != How::Cancelled && !request.kind.starts_with("export");
+        let requests: Vec<Request> = self.requests.iter().filter(ordinary).cloned().collect();
+        let total = requests.iter().map(|request| request.weight).sum();
+        Mix { requests: requests.into(), total }
+    }
+
+    /// The next request.
+    pub fn choose(&self, choice: &mut Choice) -> &Request {
+        let mut left = choice.below(self.total);
+        for request in self.requests.iter() {
+            if left < request.weight {
+                return request;
+            }
+            left -= request.weight;
+        }
+        &self.requests[0]
+    }
+
+    /// Makes a request, and checks the answer.
+    pub async fn make(&self, client: &mut Client, request: &Request, choice: &mut Choice) -> Outcome {
+        match make(client, request, choice).await {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Failed(format!("{}: {error}", request.target)),
+        }
+    }
+}
+
+async fn make(client: &mut Client, request: &Request, choice: &mut Choice) -> io::Result<Outcome> {
+    let etag = request.etag.as_deref().filter(|_| request.how == How::Conditional);
+    let head = client.ask(&request.target, etag).await?;
+    let expected = if request.how == How::Conditional { 304 } else { 200 };
+    if head.status != expected {
+        return Ok(Outcome::Failed(format!("{}: status {}", request.target, head.status)));
+    }
+    if request.how == How::Cancelled {
+        let mut left = choice.below(request.bytes);
+        while left > 0 {
+            match client.some(64 << 10).await? {
+                0 => return Ok(Outcome::Failed(format!("{}: it ended by itself", request.target))),
+                read => left = left.saturating_sub(read as u64),
+            }
+        }
+        return Ok(Outcome::Cancelled);
+    }
+    let bytes = client.body(&head).await?;
+    if request.how == How::Whole && bytes != request.bytes {
+        return Ok(Outcome::Failed(format!("{}: {bytes} bytes, not {}", request.target, request.bytes)));
+    }
+    Ok(Outcome::Answered { bytes })
+}
+
+fn requests(server: &Server) -> Vec<Request> {
+    let (catalogue, measurements) = (&server.catalogue, &server.measurements);
+    let request = |kind, weight, path: &str, query: &str, how| Request {
+        kind,
+        target: format!("{path}?{query}"),
+        weight,
+        how,
+        bytes: 0,
+        etag: None,
+    };
+    let mut requests = vec![
+        request("page", 120, catalogue, "limit=100", How::Whole),
+        request("page", 60, measurements, "limit=100&pretty=false", How::Whole),
+        request("page", 20, measurements, "sample=20&format=jsonl", How::Random),
+        request("filter", 40, catalogue, "filter=colour:teal&limit=20", How::Whole),
+        request("filter", 60, measurements, "filter=station:station+17&limit=50", How::Whole),
+        request("filter", 30, measurements, "filter_contains=station:38&limit=50&offset=20", How::Whole),
+        request("filter", 10, measurements, "filter=value:17.5&count=true", How::Whole),
+        request("keywords", 30, catalogue, "keywords=lamp&limit=20", How::Whole),
+        request("keywords", 10, catalogue, "keywords=oak,tent&keywords_mode=and&count=true", How::Whole),
+        request("sort", 20, measurements, "sort=value:desc&limit=20", How::Whole),
+        request("dedup", 5, measurements, "dedup=true&dedup_key=station&limit=20&keep_field=station", How::Whole),
+        request("count", 60, catalogue, "count=true", How::Whole),
+        request("304", 100, catalogue, "limit=100", How::Conditional),
+        request("304", 20, measurements, "format=jsonl", How::Conditional),
+        request("cancelled", 6, catalogue, "format=json", How::Cancelled),
+        request("cancelled", 3, measurements, "format=csv", How::Cancelled),
+        request("export json", 2, catalogue, "format=json&pretty=false", How::Whole),
+        request("export jsonl", 4, measurements, "format=jsonl", How::Whole),
+        request("export csv", 3, measurements, "format=csv", How::Whole),
+        request("export xml", 2, measurements, "format=xml", How::Whole),
+        request("export parquet", 2, measurements, "format=parquet", How::Whole),
+        request("export csv", 2, catalogue, "format=csv&limit=2000&keep_field=id,name", How::Whole),
+    ];
+    for number in 1..40 {
+        let query = format!("offset={}&limit=25", number * 97);
+        requests.push(request("page", 3, catalogue, &query, How::Whole));
+    }
+    requests
+}
+
+/// Choices that are the same on every run: splitmix64.
+pub struct Choice(u64);
+
+impl Choice {
+    /// The choices of one connection.
+    pub fn new(connection: u64) -> Choice {
+        Choice(connection.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// A number below `end`, or 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)).checked_rem(end).unwrap_or_default()
+    }
+}

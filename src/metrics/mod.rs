@@ -1,0 +1,287 @@
+//! What the service measures about itself, for Prometheus.
+//!
+//! Every metric is a documented field of [`Metrics`]: its name, its labels and what it says stand there alone, and the
+//! README's table and the `# HELP` lines follow from it ([`markdown_table`]). There is one recorder per process, shared
+//! by all services in it; nothing listens, `http` serves what [`render`] gives.
+//!
+//! Label values come from fixed sets (routes, statuses, formats, …), never from a request: no caller can make new series,
+//! and none names a dataset.
+//!
+//! [`notes`] carries what is found out about one request to its log line.
+
+pub mod notes;
+
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+/// One metric, as documentation knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What Prometheus takes it for.
+    pub kind: MetricKind,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it says, and its unit.
+    pub about: &'static str,
+}
+
+/// What Prometheus takes a metric for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts durations by how long they were.
+    Histogram,
+}
+
+impl MetricKind {
+    fn name(self) -> &'static str {
+        match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        }
+    }
+}
+
+/// A handle, or a family of them, that a field of [`Metrics`] may be.
+trait Registered {
+    const KIND: MetricKind;
+
+    fn register(metric: &Metric) -> Self;
+}
+
+/// A counter for each combination of label values.
+pub struct Counters {
+    name: &'static str,
+    labels: &'static [&'static str],
+}
+
+impl Counters {
+    /// The counter of these label values, in the order of the labels. Costs a look-up: some hundred nanoseconds.
+    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> Counter {
+        RECORDER.register_counter(&key(self.name, self.labels, values), &METADATA)
+    }
+}
+
+/// A histogram for each combination of label values.
+pub struct Histograms {
+    name: &'static str,
+    labels: &'static [&'static str],
+}
+
+impl Histograms {
+    /// As [`Counters::of`].
+    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> Histogram {
+        RECORDER.register_histogram(&key(self.name, self.labels, values), &METADATA)
+    }
+}
+
+fn key<const N: usize>(name: &'static str, labels: &'static [&'static str], values: [SharedString; N]) -> Key {
+    let labels: Vec<Label> = labels.iter().zip(values).map(|(name, value)| Label::new(*name, value)).collect();
+    Key::from_parts(name, labels)
+}
+
+impl Registered for Counter {
+    const KIND: MetricKind = MetricKind::Counter;
+
+    fn register(metric: &Metric) -> Self {
+        RECORDER.register_counter(&Key::from_static_name(metric.name), &METADATA)
+    }
+}
+
+impl Registered for Gauge {
+    const KIND: MetricKind = MetricKind::Gauge;
+
+    fn register(metric: &Metric) -> Self {
+        RECORDER.register_gauge(&Key::from_static_name(metric.name), &METADATA)
+    }
+}
+
+impl Registered for Histogram {
+    const KIND: MetricKind = MetricKind::Histogram;
+
+    fn register(metric: &Metric) -> Self {
+        RECORDER.register_histogram(&Key::from_static_name(metric.name), &METADATA)
+    }
+}
+
+impl Registered for Counters {
+    const KIND: MetricKind = MetricKind::Counter;
+
+    fn register(metric: &Metric) -> Self {
+        Counters { name: metric.name, labels: metric.labels }
+    }
+}
+
+impl Registered for Histograms {
+    const KIND: MetricKind = MetricKind::Histogram;
+
+    fn register(metric: &Metric) -> Self {
+        Histograms { name: metric.name, labels: metric.labels }
+    }
+}
+
+/// Makes [`Metrics`] and its list from documented fields.
+macro_rules! registry {
+    ($( $(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $([$($label:literal),+])?; )+) => {
+        /// Every metric of the service.
+        pub struct Metrics {
+            $( $(#[doc = $doc])+ pub $field: $type, )+
+        }
+
+        /// The metrics in the order of the documentation.
+        static ALL: &[Metric] = &[$( Metric {
+            name: $name,
+            kind: <$type as Registered>::KIND,
+            labels: &[$($($label),+)?],
+            about: concat!($($doc),+),
+        }, )+];
+
+        impl Metrics {
+            fn register() -> Metrics {
+                for metric in ALL {
+                    let (name, about) = (KeyName::from_const_str(metric.name), metric.about.trim());
+                    match metric.kind {
+                        MetricKind::Counter => RECORDER.describe_counter(name, None, about.into()),
+                        MetricKind::Gauge => RECORDER.describe_gauge(name, None, about.into()),
+                        MetricKind::Histogram => RECORDER.describe_histogram(name, None, about.into()),
+                    }
+                }
+                let mut metrics = ALL.iter();
+                // One element for each field, in the same order.
+                Metrics { $( $field: registered(metrics.next()), )+ }
+            }
+        }
+    };
+}
+
+fn registered<T: Registered>(metric: Option<&'static Metric>) -> T {
+    const NONE: Metric = Metric { name: "", kind: MetricKind::Gauge, labels: &[], about: "" };
+    T::register(metric.unwrap_or(&NONE))
+}
+
+registry! {
+    /// Requests whose answer has ended, whole or cut. `route` is the pattern of the path, `none` for paths without one;
+    /// `status` is `none` where the client left before the answer began; `format` is that of the body.
+    requests: Counters = "strata_http_requests_total" ["route", "status", "format"];
+    /// Seconds from the end of a request's head to the head of its answer.
+    answer_start_seconds: Histograms = "strata_http_answer_start_seconds" ["route"];
+    /// Seconds from the end of a request's head to the end of its answer's body, read by the client.
+    answer_seconds: Histograms = "strata_http_answer_seconds" ["route"];
+    /// Bytes of bodies given to connections.
+    sent_bytes: Counters = "strata_http_sent_bytes_total" ["route"];
+    /// Bodies that ended before they were whole: the client left or was too slow, or the rest could not be had.
+    cut_bodies: Counter = "strata_http_cut_bodies_total";
+    /// Connections that are open.
+    connections: Gauge = "strata_connections";
+    /// Connections accepted.
+    accepted_connections: Counter = "strata_connections_accepted_total";
+    /// Idle connections that were closed because there were `server.connections` and another one waited.
+    released_connections: Counter = "strata_connections_released_total";
+    /// Connections that were cut because an answer on them took longer than `server.answer_timeout_s`.
+    overdue_connections: Counter = "strata_connections_overdue_total";
+    /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
+    limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket", "decision"];
+    /// Heavy queries that settle their selection or find their columns.
+    heavy_running: Gauge = "strata_heavy_queries_running";
+    /// Heavy queries that wait for their turn.
+    heavy_waiting: Gauge = "strata_heavy_queries_waiting";
+    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.streams` (`stream`) and the memory of
+    /// Parquet exports (`parquet`); `outcome` is `entered`, `full` (the queue was) or `late` (it waited too long).
+    gates: Counters = "strata_gate_total" ["gate", "outcome"];
+    /// Streamed bodies that are being sent.
+    streams: Gauge = "strata_streams";
+    /// Bytes of bodies that are encoded and not yet taken by their clients' connections.
+    buffered_bytes: Gauge = "strata_stream_buffered_bytes";
+    /// Queries that ended; `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
+    queries: Counters = "strata_queries_total" ["outcome"];
+    /// Seconds that settling a selection took, its wait for a turn not counted.
+    query_seconds: Histogram = "strata_query_seconds";
+    /// Bytes that running queries hold, as accounted to the memory pool.
+    query_memory_bytes: Gauge = "strata_query_memory_bytes";
+    /// Bytes that queries may hold: `query.memory_bytes`.
+    query_memory_limit_bytes: Gauge = "strata_query_memory_limit_bytes";
+    /// Bytes that sorts and dedups have written to disk.
+    spilled_bytes: Counter = "strata_query_spilled_bytes_total";
+    /// Entities in row groups whose predicates were evaluated, or that were given without any.
+    scanned_rows: Counter = "strata_scanned_rows_total";
+    /// Entities in row groups that statistics and bloom filters left out.
+    pruned_rows: Counter = "strata_pruned_rows_total";
+    /// Entities encoded into bodies.
+    sent_rows: Counter = "strata_sent_rows_total";
+    /// Bytes of decoded columns and pages that queries and answers used, from the cache or not.
+    scanned_bytes: Counter = "strata_scanned_bytes_total";
+    /// Bytes, as stored, of the row groups that were left out.
+    pruned_bytes: Counter = "strata_pruned_bytes_total";
+    /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns` or `blooms`, `outcome` is `hit` or `miss`.
+    cache_lookups: Counters = "strata_cache_lookups_total" ["cache", "outcome"];
+    /// Bytes of decoded parts that the cache holds.
+    cache_bytes: Gauge = "strata_cache_bytes";
+    /// Ranges of version files that were fetched from the store.
+    store_requests: Counter = "strata_store_requests_total";
+    /// Bytes that they had.
+    store_bytes: Counter = "strata_store_bytes_total";
+}
+
+/// Seconds: from a page out of the cache to an export over a slow line.
+const BUCKETS: [f64; 16] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 600.0];
+
+static METADATA: Metadata<'static> = Metadata::new("strata", Level::INFO, None);
+
+static RECORDER: LazyLock<PrometheusRecorder> = LazyLock::new(|| {
+    // Refused only without any bucket.
+    let builder = PrometheusBuilder::new().set_buckets(&BUCKETS);
+    builder.unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder()
+});
+
+static HANDLE: LazyLock<PrometheusHandle> = LazyLock::new(|| RECORDER.handle());
+
+static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::register);
+
+/// The metrics of this process.
+pub fn metrics() -> &'static Metrics {
+    &METRICS
+}
+
+/// Every metric, in the order of the documentation.
+pub fn all() -> &'static [Metric] {
+    ALL
+}
+
+/// What Prometheus reads: the text format, version 0.0.4.
+pub fn render() -> String {
+    LazyLock::force(&METRICS);
+    HANDLE.render()
+}
+
+/// Counts what histograms have collected, which is otherwise kept until the next [`render`]. To be called now and then.
+pub fn run_upkeep() {
+    HANDLE.run_upkeep();
+}
+
+/// A decision of a rate limit, in the bucket for private datasets or in that for public ones.
+pub fn limiter_decision(private: bool, allowed: bool) {
+    let bucket = if private { "private" } else { "public" };
+    let decision = if allowed { "allowed" } else { "refused" };
+    metrics().limiter_decisions.of([bucket.into(), decision.into()]).increment(1);
+}
+
+/// Every metric as a row of one Markdown table: name, kind, labels, meaning.
+pub fn markdown_table() -> String {
+    let mut table = "| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n".to_owned();
+    for metric in ALL {
+        let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        // Writing to a string cannot fail.
+        let _ = writeln!(table, "| `{}` | {} | {labels} | {} |", metric.name, metric.kind.name(), metric.about.trim());
+    }
+    table
+}

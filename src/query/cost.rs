@@ -1,0 +1,72 @@
+//! How much work a read is, told from the request and the layout before anything runs, so that heavy ones can wait for
+//! their turn while light ones pass.
+//!
+//! The measure is bytes, and assumes the worst: that every predicate looks at every entity.
+//!
+//! | Work | Bytes |
+//! |---|---|
+//! | an entity in a stored column: a filter or a sort by a leaf, a dedup by the stored hash, a sample | 16 |
+//! | the search text: keywords, a filter on a path without a leaf | a quarter of the documents |
+//! | documents: what only they can answer | the documents |
+//! | the columns of a table; the order of a sorted answer | the documents of at most `limit` entities |
+//!
+//! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
+
+use super::access::{self, Access};
+use super::predicate::{Compare, Comparison, Keywords, Predicate};
+use super::reshape::Reshape;
+use crate::model::request::ReadRequest;
+use crate::storage::layout::Layout;
+
+/// Bytes that one value of a stored column counts.
+const VALUE_BYTES: u64 = 16;
+
+/// The documents of a version are this many times the work of its search text.
+const SEARCH_DIVISOR: u64 = 4;
+
+/// The work of a request before its answer begins, in bytes.
+pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
+    let (column, documents) = (VALUE_BYTES.saturating_mul(layout.entity_count), layout.document_bytes);
+    let mut work = 0_u64;
+    let mut add = |bytes: u64| work = work.saturating_add(bytes);
+    for predicate in predicates(request) {
+        match access::choose(layout, &predicate) {
+            Access::Leaf(_) => add(column),
+            // What it finds is verified in documents: hardly ever most of them.
+            Access::Search | Access::SearchThenDocuments => add(documents / SEARCH_DIVISOR),
+            Access::Documents => add(documents),
+        }
+    }
+    if let (Some(sort), false) = (&request.sort, request.count) {
+        let leaf = layout.leaf(std::slice::from_ref(&sort.field));
+        add(if leaf.is_some_and(|leaf| !layout.leaves[leaf].fans_out) { column } else { documents });
+    }
+    if request.dedup {
+        let hashed = request.dedup_key.is_empty() && Reshape::of(request).changes_source_alone();
+        add(if hashed { column } else { documents });
+    }
+    if request.sample.is_some() && !request.count {
+        add(column);
+    }
+    if (request.format.is_table() || request.sort.is_some()) && !request.count {
+        let most = [request.limit, request.sample].into_iter().flatten().fold(layout.entity_count, u64::min);
+        let mean = documents.checked_div(layout.entity_count).unwrap_or_default();
+        add(most.saturating_mul(mean));
+    }
+    work
+}
+
+fn predicates(request: &ReadRequest) -> impl Iterator<Item = Predicate> {
+    let compare = |comparison| {
+        move |condition: &crate::model::request::PathValue| {
+            let compare = Compare::new(comparison, condition.path.clone(), &condition.value, request.denull);
+            Predicate::Compare(Box::new(compare))
+        }
+    };
+    let keywords = (!request.keywords.is_empty()).then(|| {
+        let words = request.keywords.clone();
+        Predicate::Keywords(Keywords::new(words, request.keywords_mode, Reshape::of(request)))
+    });
+    let filters = request.filters.iter().map(compare(Comparison::Equal));
+    filters.chain(request.filters_contain.iter().map(compare(Comparison::Contains))).chain(keywords)
+}

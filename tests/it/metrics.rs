@@ -1,0 +1,118 @@
+//! What the service measures: the registry, the README's table, and what `/metrics` shows.
+
+use std::path::Path;
+
+use strata::metrics::{self, MetricKind};
+
+use crate::support::TestService;
+
+/// The value of a series of a rendering, as `name` or `name{label="value",…}`.
+fn value(rendering: &str, series: &str) -> Option<f64> {
+    let line = rendering.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
+    line.rsplit(' ').next().and_then(|number| number.parse().ok())
+}
+
+#[test]
+fn the_readme_has_the_table_of_metrics() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(path).expect("README.md");
+    let (begin, end) = ("<!-- metrics:begin -->\n", "<!-- metrics:end -->");
+    let table = readme.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map(|(table, _)| table.trim());
+    let expected = metrics::markdown_table();
+    assert_eq!(table, Some(expected.trim()), "README.md, between {} and {end}, should be:\n\n{expected}", begin.trim());
+}
+
+#[test]
+fn metrics_are_named_by_the_rules_of_prometheus_and_once() {
+    let mut names = std::collections::BTreeSet::new();
+    for metric in metrics::all() {
+        let name = metric.name;
+        assert!(names.insert(name), "{name} is there twice");
+        assert!(name.starts_with("strata_") && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
+        assert_eq!(name.ends_with("_total"), metric.kind == MetricKind::Counter, "{name}");
+        assert_eq!(name.ends_with("_seconds"), metric.kind == MetricKind::Histogram, "{name}");
+        assert!(metric.about.trim().ends_with('.'), "{name}: {:?}", metric.about);
+    }
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_route_status_and_format_and_datasets_are_not_named() {
+    let service = TestService::start().await;
+    let secret = service.try_import("Very Hidden Name", true, b"{\"a\":1}\n{\"a\":2}\n").await.expect("imported");
+    service.import("Open Name", "{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n").await;
+    // Formats that no other test of this binary asks for with these statuses do not exist; so only differences count.
+    let series = "strata_http_requests_total{route=\"/api/{*path}\",status=\"200\",format=\"xml\"}";
+    let before = value(&metrics::render(), series).unwrap_or_default();
+    for _ in 0..3 {
+        assert_eq!(service.get("/api/2/open-name/v1/?format=xml").await.status, 200);
+    }
+    assert_eq!(service.get("/api/1/very-hidden-name/v1/").await.status, 401);
+    assert_eq!(service.get("/api/1/very-hidden-name/v1/?filter=a:needle").await.status, 401);
+    let key = format!("Bearer {}", secret.private_key.as_ref().expect("a key").expose());
+    assert_eq!(service.send("GET", "/api/1/very-hidden-name/v1/?filter=a:needle", Some(&key)).await.status, 200);
+    assert_eq!(service.get("/no/such/very-hidden-name").await.status, 404);
+
+    let answer = service.get("/metrics").await;
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/plain; version=0.0.4")));
+    let text = answer.text();
+    assert!(value(text, series).unwrap_or_default() >= before + 3.0, "{text}");
+    assert!(
+        value(text, "strata_http_requests_total{route=\"none\",status=\"404\",format=\"text\"}").is_some(),
+        "{text}"
+    );
+    assert!(!text.contains("hidden") && !text.contains("open-name") && !text.contains("needle"), "{text}");
+    for metric in metrics::all().iter().filter(|metric| metric.labels.is_empty()) {
+        let name = metric.name;
+        assert!(text.contains(&format!("# HELP {name} ")), "{name} has no text");
+        assert!(text.contains(&format!("\n# TYPE {name} ")), "{name} has no type");
+    }
+    for name in ["strata_http_answer_seconds", "strata_http_answer_start_seconds"] {
+        assert!(text.contains(&format!("{name}_bucket{{route=\"/api/{{*path}}\",le=\"0.001\"}}")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn reads_are_measured_down_to_the_cache_and_the_store() {
+    let service = TestService::start().await;
+    // Long enough that the short fields have leaves.
+    let about = "the quick brown fox jumps over the lazy dog ".repeat(5);
+    let line = |number| format!("{{\"t\":\"word{number}\",\"about\":\"{about}{number}\"}}\n");
+    service.import("Numbers", &(0..5_000).map(line).collect::<String>()).await;
+    let names = [
+        "strata_scanned_rows_total",
+        "strata_sent_rows_total",
+        "strata_scanned_bytes_total",
+        "strata_store_requests_total",
+        "strata_store_bytes_total",
+        "strata_cache_lookups_total{cache=\"footers\",outcome=\"miss\"}",
+        "strata_cache_lookups_total{cache=\"footers\",outcome=\"hit\"}",
+        "strata_cache_lookups_total{cache=\"documents\",outcome=\"miss\"}",
+        "strata_queries_total{outcome=\"settled\"}",
+        "strata_http_sent_bytes_total{route=\"/api/{*path}\"}",
+    ];
+    let all = |text: &str| names.map(|name| value(text, name).unwrap_or_default());
+    let before = all(&metrics::render());
+    service.get("/api/1/numbers/v1/?keywords=word4999&keep_field=t&pretty=false").await.is("[{\"t\":\"word4999\"}]");
+    assert_eq!(service.get("/api/1/numbers/v1/?limit=10").await.status, 200);
+    let after = all(service.get("/metrics").await.text());
+    let least = [5_010.0, 11.0, 1_000.0, 3.0, 1_000.0, 1.0, 1.0, 1.0, 2.0, 100.0];
+    for (((name, before), after), least) in names.iter().zip(before).zip(after).zip(least) {
+        assert!(after - before >= least, "{name} grew by {} only", after - before);
+    }
+    // Values that no row group holds are found out from bloom filters, but for one now and then.
+    let pruned = |text: &str| value(text, "strata_pruned_rows_total").unwrap_or_default();
+    let before = pruned(&metrics::render());
+    for word in ["nowhere", "nobody", "nothing", "never", "none"] {
+        let answer = service.get(&format!("/api/1/numbers/v1/?filter=t:{word}&count=true&pretty=false")).await;
+        assert!(answer.text().starts_with("{\"count\":0,"), "{}", answer.text());
+    }
+    assert!(pruned(&metrics::render()) >= before + 5_000.0);
+}
+
+#[test]
+fn limiter_decisions_are_counted_by_bucket() {
+    let series = "strata_limiter_decisions_total{bucket=\"private\",decision=\"refused\"}";
+    let before = value(&metrics::render(), series).unwrap_or_default();
+    metrics::limiter_decision(true, false);
+    assert!(value(&metrics::render(), series).unwrap_or_default() >= before + 1.0);
+}

@@ -1,0 +1,557 @@
+//! The server under traffic: streams that are left, slow or many; limits on connections and heavy queries; shutdown in
+//! the middle of an export; what the log says.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::get;
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use strata::config::Config;
+use strata::http::router::around;
+use strata::http::server::{ServerLimits, serve, serve_router};
+use strata::service::{App, Load};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::support::TestService;
+
+const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
+const PAGE: &str = "/api/1/large/v1/?limit=3&pretty=false";
+const ENTITIES: usize = 24_000;
+
+/// A dataset whose export is larger than what sockets buffer: some 15 MB.
+fn large() -> String {
+    let filler = "the quick brown fox jumps over the lazy dog ".repeat(13);
+    (0..ENTITIES).map(|number| format!("{{\"n\":{number},\"text\":\"{filler}{number}\"}}\n")).collect()
+}
+
+/// A service with that dataset, listening.
+struct Listening {
+    service: TestService,
+    address: SocketAddr,
+    _shutdown: oneshot::Sender<()>,
+}
+
+impl Listening {
+    async fn start(change: impl FnOnce(&mut Config)) -> Listening {
+        let service = TestService::configured(change).await;
+        service.import("Large", &large()).await;
+        let (address, shutdown) = listen(service.app.clone()).await;
+        Listening { service, address, _shutdown: shutdown }
+    }
+
+    fn load(&self) -> Load {
+        self.service.app.load()
+    }
+
+    /// An export of which nothing but the head is read, over a connection that buffers little.
+    async fn slow_export(&self) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4_096).expect("a size");
+        let mut connection = socket.connect(self.address).await.expect("a connection");
+        connection.write_all(request(EXPORT).as_bytes()).await.expect("sent");
+        let head = head(&mut connection).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        connection
+    }
+}
+
+async fn listen(app: App) -> (SocketAddr, oneshot::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let (shutdown, is_shutdown) = oneshot::channel::<()>();
+    tokio::spawn(async move { serve(app, listener, is_shutdown).await.expect("no failure") });
+    (address, shutdown)
+}
+
+fn request(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+}
+
+async fn head(connection: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\n") {
+        read.push(connection.read_u8().await.expect("more"));
+    }
+    String::from_utf8(read).expect("text")
+}
+
+/// Awaits a condition that must come.
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+// ---- streams ----
+
+#[tokio::test]
+async fn a_client_that_leaves_stops_the_work_and_gives_everything_back() {
+    let listening = Listening::start(|_| {}).await;
+    let mut connections = Vec::new();
+    for _ in 0..3 {
+        connections.push(listening.slow_export().await);
+    }
+    assert_eq!(listening.load().streams, 3);
+    until(|| listening.load().buffered_bytes > 0).await;
+    drop(connections);
+    until(|| listening.load() == Load::default()).await;
+    // Nothing is left that could move on.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(listening.load(), Load::default());
+    }
+}
+
+#[tokio::test]
+async fn many_slow_readers_hold_little_and_keep_neither_pages_nor_exports_waiting() {
+    const READERS: usize = 30;
+    const BUDGET: u64 = 1 << 20;
+
+    let listening = Listening::start(|config| config.query.stream_bytes = BUDGET).await;
+    let expected = listening.service.get(EXPORT).await;
+    let page = listening.service.get(PAGE).await;
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        readers.push(listening.slow_export().await);
+    }
+    // All have stopped: nothing is encoded any more.
+    until(|| listening.load().units == 0 && listening.load().streams == READERS).await;
+    // The budget, and for each reader what its connection takes (up to 128 KiB, then no more units) and a unit ahead of
+    // that; small units are 64 KiB of documents each.
+    let most = BUDGET + READERS as u64 * 3 * (72 << 10);
+    for _ in 0..10 {
+        let answer = listening.service.get(PAGE).await;
+        assert_eq!((answer.status, &answer.body), (200, &page.body));
+        let load = listening.load();
+        assert!(load.buffered_bytes <= most && load.ahead_bytes <= BUDGET, "{load:?}");
+    }
+    let answer = listening.service.get(EXPORT).await;
+    assert_eq!((answer.status, answer.whole), (200, true));
+    assert!(answer.body == expected.body, "the export differs beside slow readers");
+
+    // And those that were slow get all of it, too.
+    let mut reader = readers.pop().expect("a reader");
+    let mut body = Vec::new();
+    reader.read_to_end(&mut body).await.expect("the rest");
+    assert!(dechunked(&body) == expected.body);
+}
+
+/// The bytes of a body in chunks, which must end as it should.
+fn dechunked(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let end = memchr::memmem::find(rest, b"\r\n").expect("a size");
+        let size = std::str::from_utf8(&rest[..end]).expect("a size");
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        body.extend_from_slice(&rest[end + 2..end + 2 + size]);
+        rest = &rest[end + 2 + size + 2..];
+        if size == 0 {
+            assert!(rest.is_empty());
+            return body;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_too_long_is_cut() {
+    let routes = Router::new().route(
+        "/",
+        get(async || {
+            let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"first"))]);
+            Body::from_stream(first.chain(stream::pending()))
+        }),
+    );
+    let limits = ServerLimits { answer: Duration::from_millis(50), ..limits() };
+    let address = start(routes, limits).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(request("/").as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("the server ends it");
+    assert!(answer.ends_with("\r\n\r\n5\r\nfirst\r\n"), "without a final chunk: {answer}");
+}
+
+#[tokio::test]
+async fn an_http2_client_that_opens_no_window_is_cut_too() {
+    let (held, is_dropped) = oneshot::channel::<()>();
+    let held = Arc::new(Mutex::new(Some(held)));
+    let routes = Router::new().route(
+        "/",
+        get(async move || {
+            let held = held.lock().expect("not poisoned").take();
+            Body::from_stream(stream::repeat_with(move || {
+                let _held = &held;
+                Ok::<_, std::io::Error>(Bytes::from_static(b"x"))
+            }))
+        }),
+    );
+    let short = Duration::from_millis(50);
+    let address = start(routes, ServerLimits { answer: short, write_stall: short, ..limits() }).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("sent");
+    // SETTINGS with an initial window of 0, then HEADERS on stream 1: GET, http, /.
+    connection.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]).await.expect("sent");
+    connection.write_all(&[0, 0, 3, 1, 0x5, 0, 0, 0, 1, 0x82, 0x86, 0x84]).await.expect("sent");
+    assert!(is_dropped.await.is_err(), "the body is dropped");
+    drop(connection);
+}
+
+// ---- connections ----
+
+fn limits() -> ServerLimits {
+    ServerLimits::from(&strata::config::Server::default())
+}
+
+async fn start(routes: Router, limits: ServerLimits) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>()));
+    address
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_and_busy_ones_stay() {
+    let (started, was_started) = oneshot::channel();
+    let (finish, finishes) = oneshot::channel::<()>();
+    let once = Arc::new(Mutex::new(Some((started, finishes))));
+    let routes = Router::new().route("/whole", get(async || "whole")).route(
+        "/slow",
+        get(async move || {
+            let channels = once.lock().expect("not poisoned").take();
+            if let Some((started, finishes)) = channels {
+                let _ = started.send(());
+                let _ = finishes.await;
+            }
+            "finished"
+        }),
+    );
+    let address = start(routes, ServerLimits { connections: 3, ..limits() }).await;
+    let mut busy = TcpStream::connect(address).await.expect("a connection");
+    busy.write_all(request("/slow").as_bytes()).await.expect("sent");
+    was_started.await.expect("the handler runs");
+    // One that has had its answer, and one that has sent nothing at all.
+    let mut idle = TcpStream::connect(address).await.expect("a connection");
+    idle.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    head(&mut idle).await;
+    let silent = TcpStream::connect(address).await.expect("a connection");
+
+    // More of them than were idle, all at once.
+    let newcomers = (0..4).map(|_| async {
+        let mut connection = TcpStream::connect(address).await.expect("a connection");
+        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        head(&mut connection).await;
+        connection
+    });
+    let served = join_all(newcomers).await;
+    assert_eq!(served.len(), 4);
+    finish.send(()).expect("the handler waits");
+    let mut answer = String::new();
+    busy.read_to_string(&mut answer).await.expect("the answer");
+    assert!(answer.ends_with("finished"), "{answer}");
+    drop((idle, silent));
+}
+
+#[test]
+fn every_limit_of_the_server_is_an_option() {
+    let mut server = strata::config::Server::default();
+    server.connections = 1;
+    server.header_timeout_s = 2;
+    server.write_stall_s = 3;
+    server.answer_timeout_s = 4;
+    server.header_bytes = 8_192;
+    server.concurrent_streams = 5;
+    server.keep_alive_s = 6;
+    server.drain_s = 7;
+    let seconds = Duration::from_secs;
+    let expected = ServerLimits {
+        connections: 1,
+        header_read_timeout: seconds(2),
+        write_stall: seconds(3),
+        answer: seconds(4),
+        header_bytes: 8_192,
+        concurrent_streams: 5,
+        keep_alive: seconds(6),
+        drain: seconds(7),
+    };
+    assert_eq!(ServerLimits::from(&server), expected);
+}
+
+// ---- heavy queries ----
+
+#[tokio::test]
+async fn heavy_queries_beyond_the_queue_are_refused_and_light_ones_are_not() {
+    let service = TestService::configured(|config| {
+        config.query.heavy_queries = 1;
+        config.query.heavy_queue = 1;
+        config.query.heavy_bytes = 1 << 20;
+    })
+    .await;
+    service.import("Large", &large()).await;
+    let heavy =
+        (0..40).map(|number| format!("/api/1/large/v1/?keywords=dog,{number}&sort=text:desc&count=false&limit=2"));
+    let heavy: Vec<String> = heavy.collect();
+    let light = [PAGE.to_owned(), "/api/1/large/v1/?count=true".to_owned(), "/api/1/large/v1/?limit=1".to_owned()];
+    let all = heavy.iter().chain(&light).chain(&light);
+    let answers = join_all(all.map(|target| service.get(target))).await;
+    let (heavy, light) = answers.split_at(heavy.len());
+    let refused: Vec<_> = heavy.iter().filter(|answer| answer.status == 503).collect();
+    assert!(!refused.is_empty() && refused.len() < heavy.len(), "{} of {}", refused.len(), heavy.len());
+    for answer in refused {
+        answer.is_error(503);
+        let expected = "The service has as many heavy requests as it can take. Try again in 5 s, or ask for less.";
+        assert!(answer.text().starts_with(expected), "{}", answer.text());
+        // The specification has it on 429 alone.
+        assert_eq!(answer.header("retry-after"), None);
+    }
+    assert!(heavy.iter().all(|answer| matches!(answer.status, 200 | 503)));
+    assert!(light.iter().all(|answer| answer.status == 200));
+    assert_eq!(service.app.load(), Load::default());
+    // With nobody in the way each of them is answered.
+    assert_eq!(service.get("/api/1/large/v1/?keywords=dog&sort=text:desc&limit=2").await.status, 200);
+}
+
+#[tokio::test]
+async fn streamed_answers_have_places_of_their_own() {
+    let listening = Listening::start(|config| {
+        config.query.streams = 1;
+        config.query.heavy_queue = 0;
+    })
+    .await;
+    let reader = listening.slow_export().await;
+    for target in [EXPORT, "/api/1/large/v1/?format=csv", "/api/1/large/v1/?format=parquet"] {
+        listening.service.get(target).await.is_error(503);
+    }
+    assert_eq!(listening.service.get(PAGE).await.status, 200);
+    assert_eq!(listening.service.get("/api/1/large/v1/?format=csv&limit=3").await.status, 200);
+    drop(reader);
+    until(|| listening.load() == Load::default()).await;
+    assert_eq!(listening.service.get(EXPORT).await.status, 200);
+}
+
+#[tokio::test]
+async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
+    let service = TestService::configured(|config| {
+        // Half of it is one export of a few columns.
+        config.query.memory_bytes = 100 << 20;
+        config.query.heavy_queue = 0;
+    })
+    .await;
+    service.import("Small", "{\"a\":1}\n{\"a\":2}\n").await;
+    let app = service.app.clone();
+    let target = strata::service::ReadTarget {
+        dataset: strata::model::ids::DatasetId::new(1),
+        name_slug: "small".to_owned(),
+        version: strata::model::version::VersionSelector::Active,
+    };
+    let (request, _) = strata::http::params::parse(Some("format=parquet")).expect("a request");
+    let lookup = app.look_up(&target).await.expect("the dataset");
+    let admitted = lookup.admit(strata::service::Authorization::None, false).expect("admitted");
+    let held =
+        app.answer(&admitted, Arc::new(request), strata::encode::ContentCoding::Identity).await.expect("an answer");
+    service.get("/api/1/small/v1/?format=parquet").await.is_error(503);
+    service.get("/api/1/small/v1/?pretty=false").await.is("[{\"a\":1},{\"a\":2}]");
+    drop(held);
+    assert_eq!(service.get("/api/1/small/v1/?format=parquet").await.status, 200);
+}
+
+// ---- logs and health ----
+
+#[tokio::test]
+async fn a_slow_request_is_logged_with_its_query_string_and_its_plan() {
+    let service = TestService::configured(|config| config.log.slow_request_ms = 1).await;
+    let lines: String = (0..3_000).map(|number| format!("{{\"n\":{number},\"text\":\"word{number}\"}}\n")).collect();
+    service.import("Words", &lines).await;
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let answer = service.get("/api/1/words/v1/?keywords=word7&sort=n:desc&limit=2").await;
+    let lines = log.lines();
+    let line = |message: &str| lines.iter().find(|line| line["fields"]["message"] == message);
+    let slow = line("slow request").unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!(slow["span"]["id"], answer.header("x-request-id").expect("an id"));
+    assert_eq!(slow["fields"]["query"], "\"keywords=word7&sort=n:desc&limit=2\"");
+    let plan = slow["fields"]["plan"].as_str().expect("a plan");
+    assert!(plan.contains("SortExec") && plan.contains(" <- VersionScan: positions=0..3000"), "{plan}");
+    assert!(plan.contains("keywords=word7"), "{plan}");
+    // The other line is as ever.
+    let access = line("request").expect("an access line");
+    assert!(!access.to_string().contains("word7"), "{access}");
+}
+
+#[tokio::test]
+async fn the_text_of_a_failure_names_the_request() {
+    let routes = Router::new().route("/panic", get(async || -> &'static str { panic!("a secret reason") }));
+    let address = start(routes, limits()).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(request("/panic").as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("an answer");
+    let (head, text) = answer.split_once("\r\n\r\n").expect("an answer");
+    let head = head.to_lowercase();
+    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).expect("a header").to_owned();
+    assert!(text.ends_with(&format!(" Request id: {}.", header("x-request-id: "))), "{text}");
+    assert_eq!(header("content-length: "), text.len().to_string());
+}
+
+#[tokio::test]
+async fn a_service_that_is_about_to_stop_is_not_ready_but_answers() {
+    let service = TestService::start().await;
+    assert_eq!(service.get("/readyz").await.text(), "ok");
+    service.app.begin_draining();
+    service.get("/readyz").await.is_error(503);
+    assert_eq!(service.get("/healthz").await.text(), "ok");
+}
+
+#[tokio::test]
+async fn a_service_without_its_store_is_not_ready() {
+    let service = TestService::configured(|config| {
+        let toml = "http://127.0.0.1:9";
+        config.store.allow_http = true;
+        config.store.endpoint = Some(strata::config::Endpoint::try_from(toml.to_owned()).expect("an endpoint"));
+        config.store.url = Some(strata::config::StoreUrl::try_from("s3://bucket".to_owned()).expect("a URL"));
+        config.store.region = Some("eu-central-1".to_owned());
+        config.store.access_key_id = Some("key".to_owned());
+        config.store.secret_access_key = Some(strata::model::secret::Secret::from_stored("secret".to_owned()));
+    })
+    .await;
+    // Within its own limit, although the client of the store tries for minutes.
+    service.get("/readyz").await.is_error(503);
+    assert_eq!(service.get("/healthz").await.text(), "ok");
+}
+
+/// Collects log lines.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn lines(&self) -> Vec<serde_json::Value> {
+        let bytes = self.0.lock().expect("not poisoned").clone();
+        let text = String::from_utf8(bytes).expect("text");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        self.clone()
+    }
+}
+
+// ---- the binary ----
+
+/// A running `strata serve`, killed when dropped.
+struct Binary {
+    child: Child,
+    address: String,
+}
+
+impl Binary {
+    fn start(data: &Path, environment: &[(&str, &str)]) -> Binary {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
+        // What the developer's shell configures is not part of the test.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
+            command.env_remove(name);
+        }
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).current_dir(data);
+        command.envs(environment.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the binary runs");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("UTF-8");
+        let address = line.trim().strip_prefix("listening on http://").expect("an address").to_owned();
+        Binary { child, address }
+    }
+
+    fn terminate(&self) {
+        let kill = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(kill.is_ok_and(|status| status.success()), "the signal is sent");
+    }
+
+    fn exit_code(mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+
+    /// The status line and the body of an answer, if the server still answers.
+    fn get(&self, target: &str) -> Option<(String, String)> {
+        let mut connection = std::net::TcpStream::connect(&self.address).ok()?;
+        connection.write_all(request(target).as_bytes()).ok()?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.lines().next().unwrap_or_default().to_owned(), body.to_owned()))
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        // It has ended already unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn sigterm_in_the_middle_of_an_export_lets_a_slow_reader_have_all_of_it() {
+    let service = TestService::start().await;
+    service.import("Large", &large()).await;
+    let expected = service.get(EXPORT).await.body;
+    let binary = Binary::start(service.directory(), &[]);
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4_096).expect("a size");
+    let mut connection = socket.connect(binary.address.parse().expect("an address")).await.expect("a connection");
+    connection.write_all(request(EXPORT).as_bytes()).await.expect("sent");
+    assert!(head(&mut connection).await.starts_with("HTTP/1.1 200 "));
+
+    binary.terminate();
+    while TcpStream::connect(&binary.address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut body = vec![0; 100_000];
+    // A while in little pieces, then the rest.
+    for piece in body.chunks_mut(1_000) {
+        connection.read_exact(piece).await.expect("more");
+        tokio::task::yield_now().await;
+    }
+    connection.read_to_end(&mut body).await.expect("the rest");
+    assert!(dechunked(&body) == expected, "the body is whole");
+    assert_eq!(binary.exit_code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_load_balancer_can_take_notice_of_a_shutdown() {
+    let service = TestService::start().await;
+    let binary = Binary::start(service.directory(), &[("STRATA_SERVER__DRAIN_NOTICE_S", "2")]);
+    assert_eq!(binary.get("/readyz").map(|answer| answer.1).as_deref(), Some("ok"));
+    binary.terminate();
+    let (status, text) = loop {
+        let (status, text) = binary.get("/readyz").expect("it is still reached");
+        if text != "ok" {
+            break (status, text);
+        }
+    };
+    assert!(status.starts_with("HTTP/1.1 503 ") && text.contains("not ready"), "{status}: {text}");
+    assert_eq!(binary.get("/healthz").map(|answer| answer.1).as_deref(), Some("ok"));
+    assert_eq!(binary.exit_code(), Some(0));
+}
