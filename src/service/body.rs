@@ -216,8 +216,6 @@ async fn parquet(app: &App, source: Arc<Source>, columns: Arc<Columns>) -> Resul
         }
     });
     let body = sent_by_task(engine, PARQUET_CHUNKS, async move |chunks| {
-        // Its turns and its memory live as long as the task, and the task no longer than the stream.
-        let _held = held;
         while let Some(batch) = batches.try_next().await? {
             metrics().sent_rows.increment(batch.num_rows() as u64);
             let bytes = writer.write(&batch).map_err(failed)?;
@@ -231,7 +229,11 @@ async fn parquet(app: &App, source: Arc<Source>, columns: Arc<Columns>) -> Resul
         let _ = chunks.send(bytes).await;
         Ok(())
     });
-    Ok(AnswerBody::Stream(body))
+    // Its turns and its memory are held until nothing waits for the reader any more.
+    let body = body.inspect(move |_| {
+        let _ = &held;
+    });
+    Ok(AnswerBody::Stream(body.boxed()))
 }
 
 /// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it fails

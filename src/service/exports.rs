@@ -610,7 +610,7 @@ mod tests {
         /// The sizes of the files in the cache's directory.
         fn files(&self) -> Vec<u64> {
             let entries = std::fs::read_dir(self.exports.shared.directory.path()).expect("a directory");
-            let files = entries.map(|entry| entry.expect("an entry"));
+            let files = entries.map(|entry| entry.expect("an entry")).filter(|file| file.file_name() != "lock");
             let mut sizes: Vec<u64> = files.map(|file| file.metadata().map_or(0, |data| data.len())).collect();
             sizes.sort_unstable();
             sizes
@@ -876,7 +876,7 @@ mod tests {
         setup.read(1, &make).await.expect("kept");
         let dead = root.join("process-dead");
         std::fs::create_dir(&dead).expect("created");
-        std::fs::write(root.join("process-dead.lock"), "").expect("written");
+        std::fs::write(dead.join("lock"), "").expect("written");
         std::fs::write(dead.join("1.part"), "half").expect("written");
 
         let other = Exports::open(&root, 100).expect("a second one");

@@ -9,9 +9,12 @@
 //!
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use moka::future::Cache;
 
@@ -25,13 +28,27 @@ use crate::query::{Engine, QueryError};
 /// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
 
+/// Entries of what is being made, beyond which those that nobody waits for are removed.
+const MOST_UNDER_WAY: usize = 1_024;
+
 /// What an answer takes in the cache besides its bytes.
 const OVERHEAD_BYTES: usize = 256;
 
-/// The cache of small answers. What was used least goes when it is full.
+/// Which answer, and how it is coded.
+type Key = (Identity, ContentCoding);
+
+/// The making of an answer. All who wait for it drive it; it stops when they have all left.
+type Making = Shared<BoxFuture<'static, Result<Kept, ReadError>>>;
+
+/// The same for who does not wait.
+type WeakMaking = WeakShared<BoxFuture<'static, Result<Kept, ReadError>>>;
+
+/// The cache of small answers. What was used least goes when it is full. Clones share everything.
 #[derive(Clone)]
 pub(super) struct Responses {
-    kept: Cache<(Identity, ContentCoding), Kept, foldhash::fast::RandomState>,
+    kept: Cache<Key, Kept, foldhash::fast::RandomState>,
+    /// What is being made now.
+    under_way: Arc<Mutex<HashMap<Key, WeakMaking>>>,
     capacity_bytes: u64,
 }
 
@@ -84,42 +101,83 @@ impl Responses {
             .max_capacity(capacity_bytes)
             .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        Responses { kept, capacity_bytes }
+        Responses { kept, under_way: Arc::default(), capacity_bytes }
     }
 
-    /// The answer of this identity in this coding, made by `make` unless it is there or being made. A caller that leaves
-    /// hands the making over to the next.
-    async fn get<M: Future<Output = Result<Answer, ReadError>> + Send>(
+    /// The answer of this identity in this coding, made by `make` unless it is there or being made.
+    async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
         identity: Identity,
         coding: ContentCoding,
         make: impl Fn() -> M,
     ) -> Result<Answer, ReadError> {
         let key = (identity, coding);
-        let mut own = None;
-        let making = async {
-            let answer = make().await?;
-            Ok::<_, ReadError>(match answer.body {
-                AnswerBody::Whole(bytes) => {
-                    let Answer { total, content_type, coding, .. } = answer;
-                    Kept::Small(Small { total, content_type, coding, bytes })
-                }
-                AnswerBody::Stream(_) | AnswerBody::Export(_) => {
-                    own = Some(answer);
-                    Kept::Streamed
-                }
-            })
-        };
-        let entry = self.kept.entry_by_ref(&key).or_try_insert_with(making).await;
-        let entry = entry.map_err(|error| ReadError::clone(&error))?;
-        if entry.is_fresh() && (self.capacity_bytes == 0 || !entry.value().pays()) {
-            self.kept.invalidate(&key).await;
+        match self.kept.get(&key).await {
+            Some(Kept::Small(small)) => return Ok(small.into()),
+            Some(Kept::Streamed) => return make().await,
+            None => {}
         }
-        match (entry.into_value(), own) {
+        let (making, own) = self.making(key, &make);
+        let made = making.await?;
+        let Some(own) = own else {
+            return match made {
+                Kept::Small(small) => Ok(small.into()),
+                Kept::Streamed => make().await,
+            };
+        };
+        self.under_way().remove(&key);
+        if self.capacity_bytes > 0 && made.pays() {
+            self.kept.insert(key, made.clone()).await;
+        }
+        let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (made, own) {
             (_, Some(own)) => Ok(own),
             (Kept::Small(small), None) => Ok(small.into()),
             (Kept::Streamed, None) => make().await,
         }
+    }
+
+    /// The making of an answer, begun unless it is under way; with it, for who has begun it, where a streamed answer goes,
+    /// which only one can have.
+    fn making<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
+        &self,
+        key: Key,
+        make: impl Fn() -> M,
+    ) -> (Making, Option<Arc<Mutex<Option<Answer>>>>) {
+        let mut under_way = self.under_way();
+        if let Some(making) = under_way.get(&key).and_then(WeakShared::upgrade) {
+            return (making, None);
+        }
+        let own: Arc<Mutex<Option<Answer>>> = Arc::default();
+        let (streamed, made) = (own.clone(), make());
+        let making = async move {
+            let answer = made.await?;
+            Ok(match answer.body {
+                AnswerBody::Whole(bytes) => {
+                    let Answer { total, content_type, coding, .. } = answer;
+                    // What is kept must not count as waiting to be sent.
+                    let few = bytes.len() < LEAST_COMPRESSED_BYTES;
+                    let bytes = if few { Bytes::copy_from_slice(&bytes) } else { bytes };
+                    Kept::Small(Small { total, content_type, coding, bytes })
+                }
+                AnswerBody::Stream(_) | AnswerBody::Export(_) => {
+                    *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                    Kept::Streamed
+                }
+            })
+        };
+        let making = making.boxed().shared();
+        // Those whose callers have all left go when there are many.
+        if under_way.len() >= MOST_UNDER_WAY {
+            under_way.retain(|_, making| making.upgrade().is_some());
+        }
+        under_way.extend(making.downgrade().map(|making| (key, making)));
+        (making, Some(own))
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<Key, WeakMaking>> {
+        // Nothing panics between two changes that belong together.
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,9 +200,10 @@ impl App {
                 None => self.make_answer(admitted, request).await,
             };
         }
-        let request = &request;
-        let make =
-            || async move { coded(self.engine(), self.make_answer(admitted, request.clone()).await?, coding).await };
+        let make = || {
+            let (app, admitted, request) = (self.clone(), admitted.clone(), request.clone());
+            async move { coded(app.engine(), app.make_answer(&admitted, request).await?, coding).await }
+        };
         match identity {
             Some(identity) => self.responses().get(identity, coding, make).await,
             None => make().await,
@@ -270,24 +329,27 @@ mod tests {
 
     /// Counts how often it makes its answer.
     struct Maker {
-        made: AtomicUsize,
-        answer: Box<dyn Fn() -> Result<Answer, ReadError> + Send + Sync>,
+        made: Arc<AtomicUsize>,
+        answer: Arc<dyn Fn() -> Result<Answer, ReadError> + Send + Sync>,
         /// Each making takes one.
-        permits: Semaphore,
+        permits: Arc<Semaphore>,
     }
 
     impl Maker {
         fn new(answer: impl Fn() -> Result<Answer, ReadError> + Send + Sync + 'static) -> Maker {
-            Maker { made: AtomicUsize::new(0), answer: Box::new(answer), permits: Semaphore::new(1_000) }
+            Maker { made: Arc::default(), answer: Arc::new(answer), permits: Arc::new(Semaphore::new(1_000)) }
         }
 
         async fn get(&self, responses: &Responses, number: usize, coding: ContentCoding) -> Result<Answer, ReadError> {
-            let make = || async {
-                self.made.fetch_add(1, Ordering::SeqCst);
-                // So that others come meanwhile.
-                tokio::task::yield_now().await;
-                self.permits.acquire().await.expect("open").forget();
-                (self.answer)()
+            let make = || {
+                let (made, permits, answer) = (self.made.clone(), self.permits.clone(), self.answer.clone());
+                async move {
+                    made.fetch_add(1, Ordering::SeqCst);
+                    // So that others come meanwhile.
+                    tokio::task::yield_now().await;
+                    permits.acquire().await.expect("open").forget();
+                    answer()
+                }
             };
             responses.get(identity(number), coding, make).await
         }
@@ -340,7 +402,7 @@ mod tests {
     async fn a_caller_that_leaves_breaks_nobody_elses_answer() {
         let responses = Responses::new(1 << 20);
         let mut maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
-        maker.permits = Semaphore::new(0);
+        maker.permits = Arc::new(Semaphore::new(0));
         let mut leaver = Box::pin(maker.get(&responses, 1, ContentCoding::Zstd));
         assert!(futures::poll!(&mut leaver).is_pending());
         let mut others: Vec<_> = (0..3).map(|_| Box::pin(maker.get(&responses, 1, ContentCoding::Zstd))).collect();
@@ -351,7 +413,11 @@ mod tests {
         drop(leaver);
         maker.permits.add_permits(1_000);
         assert!(join_all(others).await.iter().all(Result::is_ok));
-        assert_eq!(maker.made(), 2);
+        assert_eq!(maker.made(), 1);
+        // It was kept although who began it has left, or is made once more at most.
+        maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
+        assert!(maker.made() <= 2);
+        assert!(responses.under_way().values().all(|making| making.upgrade().is_none()));
     }
 
     #[tokio::test]
@@ -382,7 +448,7 @@ mod tests {
             assert_eq!(parts, ["part"]);
         }
         assert_eq!(maker.made(), 4);
-        maker.permits = Semaphore::new(0);
+        maker.permits = Arc::new(Semaphore::new(0));
         let mut both: Vec<_> = (0..2).map(|_| Box::pin(maker.get(&responses, 1, ContentCoding::Zstd))).collect();
         for one in &mut both {
             assert!(futures::poll!(one).is_pending());

@@ -342,6 +342,8 @@ async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
         // Half of it is one export of a few columns.
         config.query.memory_bytes = 100 << 20;
         config.query.heavy_queue = 0;
+        // Otherwise the second would share the first.
+        config.cache.export_bytes = 0;
     })
     .await;
     service.import("Small", "{\"a\":1}\n{\"a\":2}\n").await;
