@@ -261,15 +261,17 @@ async fn idle_connections_make_room_and_busy_ones_stay() {
 
 #[test]
 fn every_limit_of_the_server_is_an_option() {
-    let mut server = strata::config::Server::default();
-    server.connections = 1;
-    server.header_timeout_s = 2;
-    server.write_stall_s = 3;
-    server.answer_timeout_s = 4;
-    server.header_bytes = 8_192;
-    server.concurrent_streams = 5;
-    server.keep_alive_s = 6;
-    server.drain_s = 7;
+    let server = strata::config::Server {
+        connections: 1,
+        header_timeout_s: 2,
+        write_stall_s: 3,
+        answer_timeout_s: 4,
+        header_bytes: 8_192,
+        concurrent_streams: 5,
+        keep_alive_s: 6,
+        drain_s: 7,
+        ..strata::config::Server::default()
+    };
     let seconds = Duration::from_secs;
     let expected = ServerLimits {
         connections: 1,
