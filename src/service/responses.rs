@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use moka::future::Cache;
 
+use super::admission::WHOLE_BYTES;
 use super::body::sent_by_task;
 use super::exports::{Content, Make};
 use super::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
@@ -40,7 +41,7 @@ pub(super) struct Responses {
 enum Kept {
     /// All of it.
     Small(Small),
-    /// That it is streamed, so that waiting for another caller's is of no use.
+    /// That it is streamed, or large and plain, so that waiting for another caller's is of no use.
     Streamed,
 }
 
@@ -100,6 +101,13 @@ impl Responses {
         let making = async {
             let answer = make().await?;
             Ok::<_, ReadError>(match answer.body {
+                // It may hold room among the bytes that are ahead of readers, which must come back when it is sent.
+                AnswerBody::Whole(ref bytes)
+                    if answer.coding == ContentCoding::Identity && bytes.len() as u64 > WHOLE_BYTES =>
+                {
+                    own = Some(answer);
+                    Kept::Streamed
+                }
                 AnswerBody::Whole(bytes) => {
                     let Answer { total, content_type, coding, .. } = answer;
                     Kept::Small(Small { total, content_type, coding, bytes })

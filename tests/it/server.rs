@@ -344,24 +344,19 @@ async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
         // Half of it is one export of a few columns.
         config.query.memory_bytes = 100 << 20;
         config.query.heavy_queue = 0;
+        config.query.heavy_bytes = 1 << 40;
     })
     .await;
-    service.import("Small", "{\"a\":1}\n{\"a\":2}\n").await;
-    let app = service.app.clone();
-    let target = strata::service::ReadTarget {
-        dataset: strata::model::ids::DatasetId::new(1),
-        name_slug: "small".to_owned(),
-        version: strata::model::version::VersionSelector::Active,
-    };
-    let (request, _) = strata::http::params::parse(Some("format=parquet")).expect("a request");
-    let lookup = app.look_up(&target).await.expect("the dataset");
-    let admitted = lookup.admit(strata::service::Authorization::None, false).expect("admitted");
-    let held =
-        app.answer(&admitted, Arc::new(request), strata::encode::ContentCoding::Identity).await.expect("an answer");
-    service.get("/api/1/small/v1/?format=parquet").await.is_error(503);
-    service.get("/api/1/small/v1/?pretty=false").await.is("[{\"a\":1},{\"a\":2}]");
-    drop(held);
-    assert_eq!(service.get("/api/1/small/v1/?format=parquet").await.status, 200);
+    service.import("Large", &large()).await;
+    // Each is another one, so that none is made for two.
+    let exports: Vec<_> = (0..8).map(|less| format!("/api/1/large/v1/?format=parquet&offset={less}")).collect();
+    let answers = join_all(exports.iter().map(|target| service.get(target))).await;
+    let refused = answers.iter().filter(|answer| answer.status == 503).count();
+    assert!((1..exports.len()).contains(&refused), "{refused} of {}", exports.len());
+    assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)));
+    // Nothing is left of those that were refused.
+    until(|| service.app.load() == Load::default()).await;
+    assert_eq!(service.get("/api/1/large/v1/?format=parquet&offset=7").await.status, 200);
 }
 
 // ---- logs and health ----
