@@ -101,6 +101,11 @@ impl Client {
 
     /// Reads some of what comes, whatever it is; 0 at the end.
     pub async fn some(&mut self, bytes: usize) -> io::Result<usize> {
+        if !self.unread.is_empty() {
+            let here = bytes.min(self.unread.len());
+            self.unread.start += here;
+            return Ok(here);
+        }
         let most = bytes.min(self.buffer.len());
         self.stream.read(&mut self.buffer[..most]).await
     }

@@ -33,8 +33,8 @@ use crate::metrics::metrics;
 /// leave threads idle, and so few that other work is soon next.
 const UNITS_PER_THREAD: usize = 4;
 
-/// Documents of a whole body that needs no room, in bytes.
-const WHOLE_BYTES: u64 = 64 << 10;
+/// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
+pub(super) const WHOLE_BYTES: u64 = 64 << 10;
 
 /// The unit in which bytes are counted, so that any budget fits a semaphore.
 const PERMIT_BYTES: u64 = 1 << 10;
@@ -144,6 +144,11 @@ impl Admission {
     /// there is none, and that the body should be streamed instead.
     pub fn whole(&self, size_bytes: u64) -> Option<Option<Turn>> {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
+    }
+
+    /// A whole body, which keeps its room only if it is not small: small ones are shared and kept.
+    pub fn whole_body(&self, bytes: Vec<u8>, room: Option<Turn>) -> Bytes {
+        if bytes.len() as u64 <= WHOLE_BYTES || room.is_none() { bytes.into() } else { self.held(bytes, room) }
     }
 
     /// The bytes as a part of a body: they count as buffered, and keep `room`, until the connection has let go of

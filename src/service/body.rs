@@ -157,7 +157,7 @@ async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Resul
             Ok::<_, ReadError>(body)
         };
         let body = engine.spawn(work).await.map_err(QueryError::from)??;
-        return Ok(AnswerBody::Whole(admission.held(body, room)));
+        return Ok(AnswerBody::Whole(admission.whole_body(body, room)));
     }
     let mut end = Vec::new();
     encoder.end(false, &mut end);

@@ -57,7 +57,7 @@ pub(super) struct Responses {
 enum Kept {
     /// All of it.
     Small(Small),
-    /// That it is streamed, so that waiting for another caller's is of no use.
+    /// That it is streamed, or large and plain, so that waiting for another caller's is of no use.
     Streamed,
 }
 

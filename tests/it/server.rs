@@ -261,15 +261,17 @@ async fn idle_connections_make_room_and_busy_ones_stay() {
 
 #[test]
 fn every_limit_of_the_server_is_an_option() {
-    let mut server = strata::config::Server::default();
-    server.connections = 1;
-    server.header_timeout_s = 2;
-    server.write_stall_s = 3;
-    server.answer_timeout_s = 4;
-    server.header_bytes = 8_192;
-    server.concurrent_streams = 5;
-    server.keep_alive_s = 6;
-    server.drain_s = 7;
+    let server = strata::config::Server {
+        connections: 1,
+        header_timeout_s: 2,
+        write_stall_s: 3,
+        answer_timeout_s: 4,
+        header_bytes: 8_192,
+        concurrent_streams: 5,
+        keep_alive_s: 6,
+        drain_s: 7,
+        ..strata::config::Server::default()
+    };
     let seconds = Duration::from_secs;
     let expected = ServerLimits {
         connections: 1,
@@ -342,26 +344,19 @@ async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
         // Half of it is one export of a few columns.
         config.query.memory_bytes = 100 << 20;
         config.query.heavy_queue = 0;
-        // Otherwise the second would share the first.
-        config.cache.export_bytes = 0;
+        config.query.heavy_bytes = 1 << 40;
     })
     .await;
-    service.import("Small", "{\"a\":1}\n{\"a\":2}\n").await;
-    let app = service.app.clone();
-    let target = strata::service::ReadTarget {
-        dataset: strata::model::ids::DatasetId::new(1),
-        name_slug: "small".to_owned(),
-        version: strata::model::version::VersionSelector::Active,
-    };
-    let (request, _) = strata::http::params::parse(Some("format=parquet")).expect("a request");
-    let lookup = app.look_up(&target).await.expect("the dataset");
-    let admitted = lookup.admit(strata::service::Authorization::None, false).expect("admitted");
-    let held =
-        app.answer(&admitted, Arc::new(request), strata::encode::ContentCoding::Identity).await.expect("an answer");
-    service.get("/api/1/small/v1/?format=parquet").await.is_error(503);
-    service.get("/api/1/small/v1/?pretty=false").await.is("[{\"a\":1},{\"a\":2}]");
-    drop(held);
-    assert_eq!(service.get("/api/1/small/v1/?format=parquet").await.status, 200);
+    service.import("Large", &large()).await;
+    // Each is another one, so that none is made for two.
+    let exports: Vec<_> = (0..8).map(|less| format!("/api/1/large/v1/?format=parquet&offset={less}")).collect();
+    let answers = join_all(exports.iter().map(|target| service.get(target))).await;
+    let refused = answers.iter().filter(|answer| answer.status == 503).count();
+    assert!((1..exports.len()).contains(&refused), "{refused} of {}", exports.len());
+    assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)));
+    // Nothing is left of those that were refused.
+    until(|| service.app.load() == Load::default()).await;
+    assert_eq!(service.get("/api/1/large/v1/?format=parquet&offset=7").await.status, 200);
 }
 
 // ---- logs and health ----
