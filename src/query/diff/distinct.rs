@@ -1,0 +1,168 @@
+//! How many distinct values each field has: exact, whatever their number, on disk where they do not fit.
+//!
+//! A value is a hash and the number of its field in one `u128`. Values are cut into [`PARTITIONS`] by their highest
+//! bits, so that equal ones meet in one; when the pool refuses more, repeated ones are dropped and, if that does not
+//! help, all partitions go to disk. At the end each partition is sorted by itself.
+//!
+//! DataFusion's aggregates could count the same, but a group of theirs takes several times the memory of such a number,
+//! and sorting numbers in the processor's cache is much faster than hashing rows of all partitions at once: here nearly
+//! every value is a group of its own.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use datafusion::execution::memory_pool::MemoryReservation;
+
+use super::super::QueryError;
+use super::values::HASH_BITS;
+use crate::storage::StorageError;
+
+/// How many partitions there are: as many as the highest byte tells apart.
+const PARTITIONS: usize = 256;
+
+/// Bytes that are written or read at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+const VALUE_BYTES: usize = size_of::<u128>();
+
+/// Values of fields, being counted.
+pub(super) struct Distinct {
+    partitions: Vec<Vec<u128>>,
+    reservation: MemoryReservation,
+    directory: PathBuf,
+    spill: Option<Spill>,
+}
+
+/// What went to disk.
+struct Spill {
+    /// A file that the system removes by itself.
+    file: File,
+    /// Where each partition's values are: offset and number.
+    extents: Vec<Vec<(u64, usize)>>,
+    end: u64,
+}
+
+/// A value of a field.
+pub(super) fn value(hash: u128, field: u32) -> u128 {
+    hash << (u128::BITS - HASH_BITS) | u128::from(field)
+}
+
+/// The field of a value.
+pub(super) fn field(value: u128) -> u32 {
+    value as u32
+}
+
+impl Distinct {
+    /// No values; what does not fit goes to `directory`.
+    pub(super) fn new(reservation: MemoryReservation, directory: PathBuf) -> Distinct {
+        Distinct { partitions: vec![Vec::new(); PARTITIONS], reservation, directory, spill: None }
+    }
+
+    /// Adds values.
+    ///
+    /// # Errors
+    /// When they do not fit and the disk refuses.
+    pub(super) fn add(&mut self, values: impl Iterator<Item = u128>) -> Result<(), QueryError> {
+        for value in values {
+            self.partitions[(value >> (u128::BITS - 8)) as usize].push(value);
+        }
+        if self.reservation.try_resize(self.held_bytes()).is_ok() {
+            return Ok(());
+        }
+        let before = self.held_bytes();
+        for partition in &mut self.partitions {
+            partition.sort_unstable();
+            partition.dedup();
+            partition.shrink_to_fit();
+        }
+        if self.held_bytes() <= before / 2 && self.reservation.try_resize(self.held_bytes()).is_ok() {
+            return Ok(());
+        }
+        self.write()?;
+        Ok(self.reservation.try_resize(self.held_bytes())?)
+    }
+
+    /// Whether values went to disk.
+    pub(super) fn has_spilled(&self) -> bool {
+        self.spill.is_some()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.partitions.iter().map(|partition| partition.capacity() * VALUE_BYTES).sum()
+    }
+
+    /// Moves all values to disk.
+    fn write(&mut self) -> Result<(), StorageError> {
+        let spill = match &mut self.spill {
+            Some(spill) => spill,
+            none => none.insert(Spill {
+                file: tempfile::tempfile_in(&self.directory)?,
+                extents: vec![Vec::new(); PARTITIONS],
+                end: 0,
+            }),
+        };
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        for (partition, extents) in self.partitions.iter_mut().zip(&mut spill.extents) {
+            if partition.is_empty() {
+                continue;
+            }
+            extents.push((spill.end, partition.len()));
+            spill.end += (partition.len() * VALUE_BYTES) as u64;
+            for value in std::mem::take(partition) {
+                buffer.extend_from_slice(&value.to_le_bytes());
+                if buffer.len() >= BUFFER_BYTES {
+                    spill.file.write_all(&buffer)?;
+                    buffer.clear();
+                }
+            }
+        }
+        Ok(spill.file.write_all(&buffer)?)
+    }
+
+    /// Calls `each` with the field of every distinct value.
+    ///
+    /// # Errors
+    /// When the disk fails, or the pool refuses the largest partition.
+    pub(super) async fn finish(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
+        for number in 0..PARTITIONS {
+            // Cancelling takes effect between partitions.
+            tokio::task::yield_now().await;
+            let mut values = std::mem::take(&mut self.partitions[number]);
+            if let Some(spill) = &mut self.spill {
+                spill.read(number, &mut values, &self.reservation)?;
+            }
+            values.sort_unstable();
+            values.dedup();
+            values.iter().for_each(|value| each(field(*value)));
+            drop(values);
+            self.reservation.try_resize(self.held_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+impl Spill {
+    /// Appends the values of a partition.
+    fn read(
+        &mut self,
+        partition: usize,
+        values: &mut Vec<u128>,
+        reservation: &MemoryReservation,
+    ) -> Result<(), QueryError> {
+        let count = self.extents[partition].iter().map(|(_, count)| count).sum();
+        reservation.try_grow(count * VALUE_BYTES)?;
+        values.reserve_exact(count);
+        let mut buffer = [0; VALUE_BYTES];
+        for (offset, count) in std::mem::take(&mut self.extents[partition]) {
+            self.file.seek(SeekFrom::Start(offset)).map_err(StorageError::from)?;
+            let bytes = BUFFER_BYTES.min(count * VALUE_BYTES);
+            let mut file = BufReader::with_capacity(bytes, &self.file).take((count * VALUE_BYTES) as u64);
+            for _ in 0..count {
+                file.read_exact(&mut buffer).map_err(StorageError::from)?;
+                values.push(u128::from_le_bytes(buffer));
+            }
+        }
+        Ok(())
+    }
+}
