@@ -235,17 +235,17 @@ fn check(v1: &str, v2: &str, expected: &[&str]) {
 #[test]
 fn records_hold_entities_and_values_as_they_are_stored() {
     check(
-        r#"{"_source":"http://a/1","id":1,"price":1.50,"gone":null,"same":1.0}
+        r#"{"_source":"http://a/1","id":1,"price":1.50,"gone":null,"same":1.0,"a":[]}
            {"_source":"http://a/2","id":2}
            {"id":3,"no":"source"}"#,
         r#"{"id":4}
-           {"price":15e-1,"new":[1.0],"same":1,"_source":"http://a/1","id":7}
+           {"price":15e-1,"new":[1.0],"same":1,"a":[],"_source":"http://a/1","id":7}
            {"_source":"http://a/2","id":2.0}"#,
         &[
             concat!(
                 r#"{"id":"m0-1","change_type":"modified","source":"http://a/1","#,
-                r#""v1":{"_source":"http://a/1","id":1,"price":1.50,"gone":null,"same":1.0},"#,
-                r#""v2":{"price":15e-1,"new":[1.0],"same":1,"_source":"http://a/1","id":7},"#,
+                r#""v1":{"_source":"http://a/1","id":1,"price":1.50,"gone":null,"same":1.0,"a":[]},"#,
+                r#""v2":{"price":15e-1,"new":[1.0],"same":1,"a":[],"_source":"http://a/1","id":7},"#,
                 r#""field_diffs":[{"field":"id","v1":1,"v2":7},{"field":"gone","v1":null,"v2":null},"#,
                 r#"{"field":"new","v1":null,"v2":[1.0]}]}"#
             ),
@@ -369,33 +369,27 @@ fn changed(lab: &Lab, entities: usize) -> [VersionReader; 2] {
 }
 
 #[test]
-fn a_diff_finds_the_same_with_little_memory() {
-    let lab = Lab::new();
-    let readers = changed(&lab, 30_000);
-    let found = |engine: &Engine| {
-        let diff = lab.diff(engine, &readers, DiffBounds::default()).expect("a diff");
-        diff.changes(&DiffPage::default()).collect::<Vec<_>>()
-    };
-    let expected: Vec<Change> = (0..30_000).map(|number| Change::Modified { v1: number, v2: number }).collect();
-    // The values alone take 4 MB, and the keys more than that.
-    let engine = lab.engine(2, 18 << 20, Duration::from_secs(600));
-    assert!(found(&engine) == expected, "with little memory");
-    assert!(found(&lab.engine(2, 1 << 30, Duration::from_secs(600))) == expected, "with enough");
-}
-
-#[test]
 fn a_diff_that_does_not_fit_is_refused_and_gives_its_memory_back() {
     let lab = Lab::new();
-    let readers = changed(&lab, 4_000);
+    let readers = changed(&lab, 8_000);
     let small = changed(&lab, 10);
-    let engine = lab.engine(2, 256 << 10, Duration::from_secs(600));
-    for _ in 0..5 {
+    let mut refused = 0;
+    // DataFusion keeps 10 MiB for the merging of a sort.
+    for kibibytes in (0..).map(|step| (10 << 10) + (128 << step)) {
+        let engine = lab.engine(2, kibibytes << 10, Duration::from_secs(600));
         match lab.diff(&engine, &readers, DiffBounds::default()) {
-            Err(QueryError::OutOfMemory(_)) => {}
+            Err(QueryError::OutOfMemory(_)) => refused += 1,
+            Ok(diff) => {
+                let changes: Vec<Change> = diff.changes(&DiffPage::default()).collect();
+                let expected = (0..8_000).map(|number| Change::Modified { v1: number, v2: number });
+                assert!(changes == expected.collect::<Vec<_>>());
+                break;
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(lab.diff(&engine, &small, DiffBounds::default()).expect("it fits").modified(), 10);
     }
+    assert!((1..9).contains(&refused), "{refused} refused");
 }
 
 #[test]

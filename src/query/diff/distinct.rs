@@ -127,7 +127,7 @@ impl Distinct {
     pub(super) async fn finish(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
         for number in 0..PARTITIONS {
             // Cancelling takes effect between partitions.
-            tokio::task::yield_now().await;
+            tokio::task::consume_budget().await;
             let mut values = std::mem::take(&mut self.partitions[number]);
             if let Some(spill) = &mut self.spill {
                 spill.read(number, &mut values, &self.reservation)?;
@@ -164,5 +164,52 @@ impl Spill {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool};
+
+    use super::*;
+
+    /// How many distinct values of three fields are counted, and whether some went to disk: of field n every (n + 1)th
+    /// of `values` hashes, each block of them twice.
+    fn counted(values: u128, pool_bytes: usize) -> (Vec<u64>, bool) {
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(pool_bytes));
+        let reservation = MemoryConsumer::new("test").with_can_spill(true).register(&pool);
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut distinct = Distinct::new(reservation, directory.path().to_owned());
+        // The multiplier spreads hashes over all partitions.
+        let hash = |number: u128| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 32;
+        let numbers: Vec<u128> = (0..values).collect();
+        for block in numbers.chunks(1_000) {
+            for _ in 0..2 {
+                let of_field = |field: u32| {
+                    let fits = move |number: &&u128| *number % u128::from(field + 1) == 0;
+                    block.iter().filter(fits).map(move |number| value(hash(*number), field))
+                };
+                distinct.add(of_field(0).chain(of_field(1)).chain(of_field(2))).expect("added");
+            }
+        }
+        let spilled = distinct.has_spilled();
+        let mut counts = vec![0; 3];
+        let counting = distinct.finish(|field| counts[field as usize] += 1);
+        futures::executor::block_on(counting).expect("counted");
+        assert_eq!(pool.reserved(), 0);
+        (counts, spilled)
+    }
+
+    #[test]
+    fn each_distinct_value_counts_once() {
+        assert_eq!(counted(30_000, 1 << 30), (vec![30_000, 15_000, 10_000], false));
+        assert_eq!(counted(0, 1 << 30), (vec![0, 0, 0], false));
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_to_disk_and_counts_the_same() {
+        assert_eq!(counted(30_000, 128 << 10), (vec![30_000, 15_000, 10_000], true));
     }
 }

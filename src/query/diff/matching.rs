@@ -284,9 +284,10 @@ impl Index {
             pause_at(one).await;
             for feature in sides[0].of(one) {
                 if numbers.len() == numbers.capacity() {
-                    // Each place holds a feature, its number and a byte; a table grows to twice as many.
-                    reservation.try_grow((numbers.capacity().max(8)) * 2 * 40)?;
-                    numbers.reserve(numbers.capacity().max(8));
+                    // The table grows to twice as many, each of them with a byte and an eighth more, beside the old one.
+                    let capacity = 2 * numbers.capacity().max(8);
+                    reservation.try_resize(capacity * (size_of::<(Feature, u32)>() + 1) * 8 / 7 * 3 / 2)?;
+                    numbers.reserve(capacity - numbers.len());
                 }
                 let number = *numbers.entry(*feature).or_insert(groups.len() as u32);
                 if number as usize == groups.len() {
