@@ -98,7 +98,17 @@ fn main() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-diff");
     println!(
         "{:<14} {:>9} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>10} {:>8} {:>7}",
-        "shape", "entities", "modified", "added", "subtr.", "seconds", "cpu s", "memcpy", "ratio", "records s", "peak MB",
+        "shape",
+        "entities",
+        "modified",
+        "added",
+        "subtr.",
+        "seconds",
+        "cpu s",
+        "memcpy",
+        "ratio",
+        "records s",
+        "peak MB",
         "growth"
     );
     for shape in Shape::ALL {

@@ -165,7 +165,7 @@ fn any_two_versions_differ_as_the_twin_says() {
     let lab = Lab::new();
     let bounds = (0..12_u64, 1..4_u64);
     let ways = (0..4_usize, 0..3_usize);
-    let mut runner = TestRunner::new(PropertyConfig { cases: 1_000, ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig { cases: 500, ..PropertyConfig::default() });
     let result = runner.run(&(plan(), vec(page(), 0..3), bounds, ways), |(plan, pages, bounds, (rows, leaves))| {
         let options = WriteOptions {
             threads: 1,
@@ -175,8 +175,10 @@ fn any_two_versions_differ_as_the_twin_says() {
         let v2 = plan.v2();
         let readers = [lab.reader(&plan.v1, &options), lab.reader(&v2, &options)];
         let small = DiffBounds { candidate_pairs: bounds.0, value_holders: bounds.1 };
+        let [one, other] = readers.clone();
         for bounds in [DiffBounds::default(), small] {
             lab.check(&readers, &plan.v1, &v2, bounds, &pages)?;
+            lab.check(&[other.clone(), one.clone()], &v2, &plan.v1, bounds, &pages)?;
         }
         Ok(())
     });
@@ -199,7 +201,7 @@ fn crowded_sources_differ_as_the_twin_says() {
         }
         Value::Object(members)
     };
-    for count in [9, 40, 90] {
+    for count in [9, 40] {
         for (size, values) in [(7, 1), (7, 2), (7, 5), (5, 2), (4, 1), (5, 30), (3, 3)] {
             let version = |salt: usize| -> Vec<Value> {
                 (0..count).map(|number| entity(number * 31 + salt, size, values)).collect()
@@ -223,9 +225,8 @@ fn crowded_sources_differ_as_the_twin_says() {
 #[track_caller]
 fn check(v1: &str, v2: &str, expected: &[&str]) {
     let lab = Lab::new();
-    let [v1, v2] = [v1, v2].map(|text| -> Vec<Value> {
-        text.lines().map(|line| Value::parse_entity(line.trim()).expect(line)).collect()
-    });
+    let [v1, v2] = [v1, v2]
+        .map(|text| -> Vec<Value> { text.lines().map(|line| Value::parse_entity(line.trim()).expect(line)).collect() });
     let readers = [lab.reader(&v1, &WriteOptions::default()), lab.reader(&v2, &WriteOptions::default())];
     let diff = lab.diff(&lab.engines[0], &readers, DiffBounds::default()).expect("a diff");
     assert_eq!(lab.records(&lab.engines[0], &readers, &Arc::new(diff), &DiffPage::default()), expected);
@@ -261,9 +262,7 @@ fn records_hold_entities_and_values_as_they_are_stored() {
 #[test]
 fn a_source_that_is_no_string_is_told_by_its_text() {
     let record = |id: &str, source: &str, entity: &str| {
-        format!(
-            r#"{{"id":"{id}","change_type":"added","source":{source},"v1":null,"v2":{entity},"field_diffs":[]}}"#
-        )
+        format!(r#"{{"id":"{id}","change_type":"added","source":{source},"v1":null,"v2":{entity},"field_diffs":[]}}"#)
     };
     let entities = [
         (r#"{"_source":null}"#, r#""""#),
@@ -318,7 +317,8 @@ fn a_similarity_of_three_tenths_is_enough_and_less_is_not() {
 #[test]
 fn a_version_does_not_differ_from_itself() {
     let lab = Lab::new();
-    let entities: Vec<Value> = (0..40).map(|number| parsed(&format!(r#"{{"n":{},"_source":"x"}}"#, number % 7))).collect();
+    let entities: Vec<Value> =
+        (0..40).map(|number| parsed(&format!(r#"{{"n":{},"_source":"x"}}"#, number % 7))).collect();
     let reader = lab.reader(&entities, &WriteOptions { row_group_rows: 9, ..WriteOptions::default() });
     let diff = lab.diff(&lab.engines[1], &[reader.clone(), reader], DiffBounds::default()).expect("a diff");
     assert_eq!(diff.count(None), 0);
@@ -333,7 +333,8 @@ fn long_pages_come_in_parts() {
             .map(|number| parsed(&format!(r#"{{"id":{number},"salt":{salt},"text":"{}"}}"#, "x".repeat(900))))
             .collect()
     };
-    let readers = [1, 2].map(|salt| lab.reader(&version(salt), &WriteOptions { row_group_rows: 700, ..WriteOptions::default() }));
+    let readers =
+        [1, 2].map(|salt| lab.reader(&version(salt), &WriteOptions { row_group_rows: 700, ..WriteOptions::default() }));
     let diff = Arc::new(lab.diff(&lab.engines[1], &readers, DiffBounds::default()).expect("a diff"));
     assert_eq!((diff.modified(), diff.count(None)), (3_000, 3_000));
     let parts = lab.parts(&lab.engines[1], &readers, &diff, &DiffPage::default());
@@ -494,13 +495,7 @@ impl Lab {
     }
 
     /// The records of a page.
-    fn records(
-        &self,
-        engine: &Engine,
-        readers: &[VersionReader; 2],
-        diff: &Arc<Diff>,
-        page: &DiffPage,
-    ) -> Vec<String> {
+    fn records(&self, engine: &Engine, readers: &[VersionReader; 2], diff: &Arc<Diff>, page: &DiffPage) -> Vec<String> {
         let text = format!("[{}]", String::from_utf8(self.parts(engine, readers, diff, page).concat()).expect("UTF-8"));
         let mut records = Vec::new();
         let work = async {

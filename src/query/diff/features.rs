@@ -6,12 +6,12 @@ use futures::TryStreamExt;
 
 use super::super::QueryError;
 use super::super::documents::Pages;
+use super::Session;
 use super::account::Accounted;
 use super::identity::SOURCE;
 use super::tasks;
 use super::values::{HASH_BITS, ValueHasher};
 use super::weights::Weights;
-use super::Session;
 use crate::document;
 
 /// A field of an entity: its rank in the highest bits, the hash of its value in the others. Features of one rank are

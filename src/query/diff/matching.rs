@@ -9,7 +9,7 @@
 //!
 //! A pair of similarity 0.3 shares a value, because all weights are positive. Entities that are equal were matched before
 //! ([`super::identity`]), which the rule would do as well: their similarity is 1, and that of others is less. (Sums of
-//! doubles could hide a difference between two of more than 60,000 fields each; equal ones go first then, too.)
+//! doubles could hide a difference only between two of more than 60,000 fields each; equal ones go first there, too.)
 
 use hashbrown::HashMap;
 
@@ -67,14 +67,14 @@ pub(super) async fn match_source(
     if pairs > bounds.candidate_pairs.min(FEW_PAIRS as u64) {
         let index = Index::new(session, sides).await?;
         candidates.index = Some(index);
-        if pairs > bounds.candidate_pairs && candidates.are_more_than(bounds.candidate_pairs).await
+        if pairs > bounds.candidate_pairs
+            && candidates.are_more_than(bounds.candidate_pairs).await
             && let Some(index) = &mut candidates.index
         {
             index.holders = bounds.value_holders;
         }
     }
-    let mut holders: Accounted<Option<Proposal>> =
-        Accounted::filled(None, sides[1].count, &session.reservation)?;
+    let mut holders: Accounted<Option<Proposal>> = Accounted::filled(None, sides[1].count, &session.reservation)?;
     let mut best: Accounted<Best> = Accounted::filled(Best::default(), sides[0].count, &session.reservation)?;
     let mut order: Accounted<(f64, u32)> = Accounted::new(&session.reservation);
     for one in 0..sides[0].count {

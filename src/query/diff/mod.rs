@@ -2,20 +2,20 @@
 //!
 //! Steps:
 //! 1. Equal entities of one `_source` match at once, by the stored canonical hashes; an entity whose `_source` leaves
-//!    none in the other version is added or subtracted ([`identity`]).
-//! 2. Only if a `_source` leaves entities in both versions: every field is weighed ([`weights`], [`distinct`]), the
-//!    fields of the entities that are left are read ([`features`]), and the similar ones of each source are matched
-//!    ([`matching`]).
+//!    none in the other version is added or subtracted (`identity`).
+//! 2. Only if a `_source` leaves entities in both versions: every field is weighed (`weights`, `distinct`), the
+//!    fields of the entities that are left are read (`features`), and the similar ones of each source are matched
+//!    (`matching`).
 //! 3. The result is a list of positions; records are written from the documents when they are asked for ([`records`]).
 //!
 //! A `_source` is compared by JSON value, as dedup compares: any value equals itself, none equals none, and null is a
 //! value. The pairs of a source that share a field's value are its candidates, counted among the entities that step 1
 //! leaves; so are the holders of a value, where there are too many candidates.
 //!
-//! Memory: the keys of step 1 are sorted by DataFusion and the values of step 2 counted by [`distinct`], both on disk
+//! Memory: the keys of step 1 are sorted by DataFusion and the values of step 2 counted by `distinct`, both on disk
 //! where they do not fit. In memory, and accounted to the engine's pool, are 4 bytes per entity of both versions, 16 for
 //! each change, the names of the fields, and 16 for each field of the entities of the sources that are matched together:
-//! a part of about [`CHUNK_DOCUMENT_BYTES`] of documents, or one source where that is larger. What the pool refuses ends the
+//! as many as have about 256 MiB of documents, or one source where that is larger. What the pool refuses ends the
 //! diff with [`QueryError::OutOfMemory`].
 //!
 //! DataFusion sorts, because keys of all shapes of versions sort alike: all of one source, each of its own, all equal.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::super::documents::{Pages, UNIT_BYTES};
 use super::super::{Engine, QueryError};
@@ -177,16 +177,16 @@ impl RecordWriter {
             out.extend_from_slice(other.unwrap_or(b"null"));
             out.push(b'}');
         };
-        let mut in_v1 = HashMap::new();
+        let mut in_v1 = HashSet::new();
         for (name, value) in document::members(v1) {
-            in_v1.insert(name.raw(), ());
+            in_v1.insert(name.raw());
             let other = others.get(name.raw()).copied();
             if !name.eq_str(SOURCE) && !other.is_some_and(|other| self.are_equal(value, other)) {
                 write(name, Some(value), other);
             }
         }
         for (name, value) in document::members(v2) {
-            if !name.eq_str(SOURCE) && !in_v1.contains_key(name.raw()) {
+            if !name.eq_str(SOURCE) && !in_v1.contains(name.raw()) {
                 write(name, None, Some(value));
             }
         }

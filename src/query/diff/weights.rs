@@ -11,12 +11,12 @@ use hashbrown::HashMap;
 
 use super::super::QueryError;
 use super::super::documents::Pages;
+use super::Session;
 use super::account::Accounted;
 use super::distinct::{self, Distinct};
 use super::identity::SOURCE;
 use super::tasks;
 use super::values::ValueHasher;
-use super::Session;
 use crate::document::{self, Text};
 
 /// Fields and their numbers, by their names as they stand in documents.
@@ -69,7 +69,9 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
             let local = distinct::field(*value);
             *value - u128::from(local) + u128::from(numbers[local as usize])
         };
-        values.add(part.values.iter().map(renumbered))?;
+        for block in part.values.chunks(BLOCK) {
+            values.add(block.iter().map(renumbered))?;
+        }
     }
     if values.has_spilled() {
         tracing::debug!("the values of fields did not fit into memory");
@@ -78,6 +80,9 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
     values.finish(|field| counts[field as usize] += 1).await?;
     Ok(fields.weights(&counts))
 }
+
+/// How many values are counted at once.
+const BLOCK: usize = 1 << 16;
 
 /// The fields so far.
 struct Fields {

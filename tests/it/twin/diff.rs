@@ -60,18 +60,21 @@ fn matches(v1: &[Value], v2: &[Value], bounds: Bounds) -> Vec<(usize, usize)> {
     let left_other = |j: usize| equals.iter().all(|(_, matched)| *matched != j);
     let candidates: Vec<(usize, usize)> =
         pairs.iter().map(|(_, i, j)| (*i, *j)).filter(|(i, j)| left_one(*i) && left_other(*j)).collect();
-    let sharing = |source: Option<&Value>| {
-        let of_source = candidates.iter().filter(|(i, _)| same(v1[*i].get("_source"), source));
-        of_source.filter(|(i, j)| !shared(&v1[*i], &v2[*j]).is_empty()).count()
-    };
+    // A source is told by the first entity of v1 that has it.
+    let source = |i: usize| v1.iter().position(|entity| same(entity.get("_source"), v1[i].get("_source")));
+    let mut sharing = BTreeMap::new();
+    for (i, j) in &candidates {
+        *sharing.entry(source(*i)).or_insert(0) += usize::from(!shared(&v1[*i], &v2[*j]).is_empty());
+    }
     let is_candidate = |i: usize, j: usize| {
-        let source = v1[i].get("_source");
-        if equal(&v1[i], &v2[j]) || sharing(source) <= bounds.candidate_pairs {
+        if sharing[&source(i)] <= bounds.candidate_pairs {
             return true;
         }
         let holders = |entities: &[Value], left: &dyn Fn(usize) -> bool, name: &str| {
             let holds = |(position, entity): &(usize, &Value)| {
-                left(*position) && same(entity.get("_source"), source) && same(entity.get(name), v1[i].get(name))
+                left(*position)
+                    && same(entity.get("_source"), v1[i].get("_source"))
+                    && same(entity.get(name), v1[i].get(name))
             };
             entities.iter().enumerate().filter(holds).count()
         };
@@ -166,7 +169,8 @@ fn record(id: &str, change_type: &str, v1: Option<&Value>, v2: Option<&Value>) -
     };
     let mut diffs = Vec::new();
     if let (Some(Value::Object(ones)), Some(Value::Object(others))) = (v1, v2) {
-        let differs = |name: &str| name != "_source" && !same(v1.and_then(|v| v.get(name)), v2.and_then(|v| v.get(name)));
+        let differs =
+            |name: &str| name != "_source" && !same(v1.and_then(|v| v.get(name)), v2.and_then(|v| v.get(name)));
         let new = others.iter().filter(|(name, _)| v1.is_some_and(|v| v.get(name).is_none()));
         for (name, _) in ones.iter().chain(new).filter(|(name, _)| differs(name)) {
             diffs.push(format!(
