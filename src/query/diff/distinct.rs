@@ -9,10 +9,15 @@
 //! every value is a group of its own.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
+use datafusion::common::resources_datafusion_err;
+use datafusion::error::DataFusionError;
+use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::{SpillFile, SpillWriter};
 
 use super::super::QueryError;
 use super::values::HASH_BITS;
@@ -30,14 +35,16 @@ const VALUE_BYTES: usize = size_of::<u128>();
 pub(super) struct Distinct {
     partitions: Vec<Vec<u128>>,
     reservation: MemoryReservation,
-    directory: PathBuf,
+    disk: Arc<DiskManager>,
     spill: Option<Spill>,
 }
 
 /// What went to disk.
 struct Spill {
-    /// A file that the system removes by itself.
     file: File,
+    writer: Box<dyn SpillWriter>,
+    /// Keeps the file, and its part of the bytes that may be spilled.
+    _spill: Arc<dyn SpillFile>,
     /// Where each partition's values are: offset and number.
     extents: Vec<Vec<(u64, usize)>>,
     end: u64,
@@ -54,9 +61,9 @@ pub(super) fn field(value: u128) -> u32 {
 }
 
 impl Distinct {
-    /// No values; what does not fit goes to `directory`.
-    pub(super) fn new(reservation: MemoryReservation, directory: PathBuf) -> Distinct {
-        Distinct { partitions: vec![Vec::new(); PARTITIONS], reservation, directory, spill: None }
+    /// No values.
+    pub(super) fn new(reservation: MemoryReservation, disk: Arc<DiskManager>) -> Distinct {
+        Distinct { partitions: vec![Vec::new(); PARTITIONS], reservation, disk, spill: None }
     }
 
     /// Adds values.
@@ -93,14 +100,10 @@ impl Distinct {
     }
 
     /// Moves all values to disk.
-    fn write(&mut self) -> Result<(), StorageError> {
+    fn write(&mut self) -> Result<(), QueryError> {
         let spill = match &mut self.spill {
             Some(spill) => spill,
-            none => none.insert(Spill {
-                file: tempfile::tempfile_in(&self.directory)?,
-                extents: vec![Vec::new(); PARTITIONS],
-                end: 0,
-            }),
+            none => none.insert(Spill::create(&self.disk)?),
         };
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         for (partition, extents) in self.partitions.iter_mut().zip(&mut spill.extents) {
@@ -112,12 +115,13 @@ impl Distinct {
             for value in std::mem::take(partition) {
                 buffer.extend_from_slice(&value.to_le_bytes());
                 if buffer.len() >= BUFFER_BYTES {
-                    spill.file.write_all(&buffer)?;
+                    spill.writer.write_all(&buffer).map_err(out_of_disk)?;
                     buffer.clear();
                 }
             }
         }
-        Ok(spill.file.write_all(&buffer)?)
+        spill.writer.write_all(&buffer).map_err(out_of_disk)?;
+        Ok(spill.writer.flush().map_err(out_of_disk)?)
     }
 
     /// Calls `each` with the field of every distinct value.
@@ -143,6 +147,14 @@ impl Distinct {
 }
 
 impl Spill {
+    fn create(disk: &Arc<DiskManager>) -> Result<Spill, QueryError> {
+        let spill = disk.create_tmp_file("values of fields")?;
+        let path = spill.path().ok_or_else(|| resources_datafusion_err!("spilled values have no file"))?;
+        let file = File::open(path).map_err(StorageError::Io)?;
+        let writer = spill.open_writer()?;
+        Ok(Spill { file, writer, _spill: spill, extents: vec![Vec::new(); PARTITIONS], end: 0 })
+    }
+
     /// Appends the values of a partition.
     fn read(
         &mut self,
@@ -150,27 +162,34 @@ impl Spill {
         values: &mut Vec<u128>,
         reservation: &MemoryReservation,
     ) -> Result<(), QueryError> {
-        let count = self.extents[partition].iter().map(|(_, count)| count).sum();
+        let extents = std::mem::take(&mut self.extents[partition]);
+        let count = extents.iter().map(|(_, count)| count).sum();
         reservation.try_grow(count * VALUE_BYTES)?;
         values.reserve_exact(count);
-        let mut buffer = [0; VALUE_BYTES];
-        for (offset, count) in std::mem::take(&mut self.extents[partition]) {
-            self.file.seek(SeekFrom::Start(offset)).map_err(StorageError::from)?;
-            let bytes = BUFFER_BYTES.min(count * VALUE_BYTES);
-            let mut file = BufReader::with_capacity(bytes, &self.file).take((count * VALUE_BYTES) as u64);
-            for _ in 0..count {
-                file.read_exact(&mut buffer).map_err(StorageError::from)?;
-                values.push(u128::from_le_bytes(buffer));
+        let mut buffer = Vec::new();
+        for (mut offset, count) in extents {
+            let mut left = count * VALUE_BYTES;
+            while left > 0 {
+                buffer.resize(left.min(BUFFER_BYTES), 0);
+                self.file.read_exact_at(&mut buffer, offset).map_err(StorageError::Io)?;
+                let (numbers, _) = buffer.as_chunks::<VALUE_BYTES>();
+                values.extend(numbers.iter().map(|bytes| u128::from_le_bytes(*bytes)));
+                offset += buffer.len() as u64;
+                left -= buffer.len();
             }
         }
         Ok(())
     }
 }
 
+/// A full disk, or the bound of what may be spilled: a matter of room, as with memory.
+fn out_of_disk(error: std::io::Error) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!("values of fields cannot be spilled: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
     use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool};
 
     use super::*;
@@ -181,7 +200,9 @@ mod tests {
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(pool_bytes));
         let reservation = MemoryConsumer::new("test").with_can_spill(true).register(&pool);
         let directory = tempfile::tempdir().expect("a directory");
-        let mut distinct = Distinct::new(reservation, directory.path().to_owned());
+        let mode = DiskManagerMode::Directories(vec![directory.path().to_owned()]);
+        let disk = DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager");
+        let mut distinct = Distinct::new(reservation, Arc::new(disk));
         // The multiplier spreads hashes over all partitions.
         let hash = |number: u128| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 32;
         let numbers: Vec<u128> = (0..values).collect();

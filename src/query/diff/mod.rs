@@ -33,7 +33,6 @@ mod values;
 mod weights;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
@@ -45,7 +44,6 @@ use self::identity::{Contested, Unmatched};
 use self::matching::Side;
 use self::values::Seeds;
 use super::QueryError;
-use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
 /// About how many bytes of documents have their fields in memory at once.
@@ -285,12 +283,6 @@ struct Session {
 impl Session {
     fn spilling(&self, name: &str) -> MemoryReservation {
         MemoryConsumer::new(name).with_can_spill(true).register(self.context.memory_pool())
-    }
-
-    /// Where DataFusion spills, too.
-    fn spill_directory(&self) -> Result<PathBuf, StorageError> {
-        let directories = self.context.runtime_env().disk_manager.temp_dir_paths();
-        directories.into_iter().next().ok_or_else(|| StorageError::Io(std::io::ErrorKind::NotFound.into()))
     }
 }
 

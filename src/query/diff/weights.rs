@@ -59,7 +59,8 @@ pub(super) async fn weigh(session: &Session, multiplicities: [Accounted<u32>; 2]
     let mut parts = tasks::in_order(jobs, session.threads);
     let reservation = session.reservation.new_empty();
     let mut fields = Fields { numbers: FieldNumbers::default(), entities: Vec::new(), reservation };
-    let mut values = Distinct::new(session.spilling("values of fields"), session.spill_directory()?);
+    let mut values =
+        Distinct::new(session.spilling("values of fields"), session.context.runtime_env().disk_manager.clone());
     while let Some(part) = parts.try_next().await? {
         let mut numbers = vec![0; part.entities.len()];
         for (name, local) in part.numbers {
