@@ -25,7 +25,7 @@ pub enum Shape {
     Alike,
     /// Every entity changed, and each value held by 100 on each side: as many candidates as there can be.
     Hundreds,
-    /// All equal in v1, and in v2 but for a second field.
+    /// All equal in v1, and all equal in v2, with one value in both.
     OneValue,
 }
 
@@ -73,8 +73,7 @@ impl Shape {
                     let (row, column) = (number / groups, number % groups);
                     let field = |step: u64| (column + row * step) % groups;
                     each(&format!(
-                        r#"{{"n":{},"a":{},"b":{},"c":{},"d":{}}}"#,
-                        2 * number + version as u64,
+                        r#"{{"version":{version},"a":{},"b":{},"c":{},"d":{}}}"#,
                         field(0),
                         field(1),
                         field(7),
@@ -84,12 +83,8 @@ impl Shape {
                 None
             }
             Shape::OneValue => {
-                for number in 0..entities {
-                    if version == 0 {
-                        each(r#"{"a":1}"#);
-                    } else {
-                        each(&format!(r#"{{"a":1,"n":{}}}"#, number % 10));
-                    }
+                for _ in 0..entities {
+                    each([r#"{"a":1}"#, r#"{"a":1,"b":1}"#][version]);
                 }
                 None
             }
