@@ -55,7 +55,7 @@ impl Shape {
     pub fn write(self, version: usize, entities: u64, mut each: impl FnMut(&str)) -> Option<Counts> {
         match self {
             Shape::OwnSource | Shape::OneSource | Shape::Shuffled => {
-                return Some(self.write_catalogue(version, entities, &mut each));
+                Some(self.write_catalogue(version, entities, &mut each))
             }
             Shape::Alike => {
                 for number in 0..entities {

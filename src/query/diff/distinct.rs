@@ -209,7 +209,7 @@ mod tests {
         for block in numbers.chunks(1_000) {
             for _ in 0..2 {
                 let of_field = |field: u32| {
-                    let fits = move |number: &&u128| *number % u128::from(field + 1) == 0;
+                    let fits = move |number: &&u128| number.is_multiple_of(u128::from(field + 1));
                     block.iter().filter(fits).map(move |number| value(hash(*number), field))
                 };
                 distinct.add(of_field(0).chain(of_field(1)).chain(of_field(2))).expect("added");
