@@ -129,6 +129,11 @@ impl Distinct {
     /// # Errors
     /// When the disk fails, or the pool refuses the largest partition.
     pub(super) async fn finish(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
+        if self.spill.is_some() {
+            // What the others would hold is for the partition that is read.
+            self.write()?;
+            self.reservation.try_resize(self.held_bytes())?;
+        }
         for number in 0..PARTITIONS {
             // Cancelling takes effect between partitions.
             tokio::task::consume_budget().await;
