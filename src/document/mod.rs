@@ -6,7 +6,7 @@
 //! | to | use |
 //! |---|---|
 //! | find where a document ends in a stream | [`ValueScanner`] |
-//! | read | [`Cursor`], [`reach`], [`reach_values`], [`scalars`], [`member`], [`Text`] |
+//! | read | [`Cursor`], [`reach`], [`reach_values`], [`scalars`], [`member`], [`members`], [`Text`] |
 //! | clean and choose fields | [`denull`], [`Projection`] |
 //! | write | [`pretty_into`], [`write_string`] |
 //! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`canonical_form`], [`canonical_hash`] |
@@ -44,7 +44,7 @@ pub use order::{
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
 pub use pretty::pretty_into;
 pub use project::Projection;
-pub use reach::{member, reach, reach_values, scalars};
+pub use reach::{Members, member, members, reach, reach_values, scalars};
 pub use split::ValueScanner;
 pub use text::{Text, escape_into, write_string};
 

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 
 use super::MAX_DEPTH;
 use super::cursor::{Cursor, Kind, Scalar};
+use super::text::Text;
 use crate::model::path::Path;
 
 /// Calls `visit` with every scalar that `path` reaches, in document order, until it breaks. A path that ends in an
@@ -38,6 +39,29 @@ pub fn member<'a>(document: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let mut cursor = Cursor::new(document);
     cursor.enter();
     find_key(&mut cursor, key).then(|| cursor.skip_value())
+}
+
+/// The top-level members of an entity, each with the text of its value, in document order.
+pub fn members(document: &[u8]) -> Members<'_> {
+    let mut cursor = Cursor::new(document);
+    cursor.enter();
+    Members { cursor }
+}
+
+/// What [`members`] gives.
+#[derive(Clone, Debug)]
+pub struct Members<'a> {
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = (Text<'a>, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<(Text<'a>, &'a [u8])> {
+        let key = self.cursor.next_key()?;
+        Some((key, self.cursor.skip_value()))
+    }
 }
 
 /// Calls `found` with a cursor before every value that `path` reaches in the entity.

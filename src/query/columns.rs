@@ -145,6 +145,11 @@ impl SortLeaf {
         true
     }
 
+    /// The string of a row; `None` where there is none, and where the document has to tell.
+    pub fn string_at(&self, row: usize) -> Option<&[u8]> {
+        (self.kind.as_primitive::<UInt8Type>().value(row) == Kind::String as u8).then(|| self.string(row))
+    }
+
     fn string(&self, row: usize) -> &[u8] {
         match &self.exact {
             Some(exact) if exact.is_valid(row) => bytes_at(exact, row),

@@ -28,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use super::compact::CompactBeforeSort;
+use super::diff::{self, Diff, DiffBounds};
 use super::selection::Selection;
 use super::table::VersionTable;
 use super::window::WindowIntoScan;
@@ -193,6 +194,26 @@ impl Engine {
         outcome
     }
 
+    /// Settles what two versions differ in. Dropping the future stops the work.
+    ///
+    /// # Errors
+    /// As of [`Engine::select`].
+    pub async fn diff(&self, v1: VersionReader, v2: VersionReader, bounds: DiffBounds) -> Result<Diff, QueryError> {
+        let engine = self.clone();
+        let limit = self.shared.timeout;
+        let mut measured = Measured::start();
+        let work = async move {
+            let context = engine.shared.context.clone();
+            tokio::time::timeout(limit, diff::run([v1, v2], &bounds, context, engine.shared.threads)).await
+        };
+        let outcome = match self.spawn(work).await? {
+            Ok(outcome) => outcome,
+            Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
+        };
+        measured.end(&outcome);
+        outcome
+    }
+
     async fn run(
         &self,
         reader: VersionReader,
@@ -242,7 +263,7 @@ impl Measured {
         Measured { started: Instant::now(), outcome: "cancelled" }
     }
 
-    fn end(&mut self, outcome: &Result<Outcome, QueryError>) {
+    fn end<T>(&mut self, outcome: &Result<T, QueryError>) {
         self.outcome = match outcome {
             Ok(_) => "settled",
             Err(QueryError::Timeout { .. }) => "timeout",

@@ -8,11 +8,14 @@
 //! 4. The positions are the [`selection`]: settled before the first byte of an answer, accounted to the memory pool.
 //! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk (`reorder`) where they
 //!    are many and in another order than the file's.
+//!
+//! [`diff`] compares two versions on the same engine.
 
 pub mod access;
 pub mod columns;
 mod compact;
 pub mod cost;
+pub mod diff;
 pub mod documents;
 pub mod engine;
 mod error;

@@ -5,6 +5,7 @@ mod cli;
 mod compression;
 mod conditional;
 mod config;
+mod diff;
 mod document;
 mod encode;
 mod examples;

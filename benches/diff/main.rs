@@ -1,0 +1,296 @@
+//! The diff of two versions, measured on the query engine as the server runs it, next to a baseline of the same run.
+//!
+//! ```text
+//! cargo bench --bench diff                          every shape at 100,000 entities
+//! cargo bench --bench diff -- 1000000               at a million; any numbers
+//! cargo bench --bench diff -- all                   every shape at 100,000, and those of real versions at 1,000,000, too
+//! cargo bench --bench diff -- --only "one source"   the shapes whose name holds the text
+//! ```
+//!
+//! Steps, per shape ([`shapes`]) and size: both versions are written as the service writes them; a child process with a
+//! small cache and the memory of a server's queries compares them, writes every record, and tells time and peak memory.
+//! Counts are compared with what the shape says: a wrong diff is not fast, it panics. The baseline is copying both
+//! versions' documents on one thread; `growth` is the time against that of the size before, over the growth of the size:
+//! 1 is linear. The files stay under the build directory while they are measured (3 GB for a million). No duration is
+//! asserted.
+
+#[path = "../reads/entities.rs"]
+#[allow(dead_code, reason = "the questions of the benchmark of reads are not asked here")]
+mod entities;
+mod shapes;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use futures::StreamExt;
+use object_store::path::Path as ObjectPath;
+use serde::{Deserialize, Serialize};
+use strata::query::diff::{DiffBounds, DiffPage, records};
+use strata::query::{Engine, EngineOptions};
+use strata::storage::cache::PartCache;
+use strata::storage::reader::VersionReader;
+use strata::storage::spool::Spool;
+use strata::storage::store::{self, S3Options, Store};
+use strata::storage::writer::{WriteOptions, write_version};
+use tokio::runtime::Runtime;
+
+use shapes::{Counts, Shape};
+
+/// The allocator of the service's binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The cache of a process that only compares.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// What queries may hold by default.
+const MEMORY_BYTES: usize = 1 << 30;
+
+/// Measures diffs, and prints a line for each shape and size
+#[derive(Parser)]
+struct Arguments {
+    /// Numbers of entities, or `all`
+    #[arg(value_name = "ENTITIES", default_value = "100000")]
+    sizes: Vec<String>,
+    /// Only the shapes whose name holds this text
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// The child process that compares the versions of a directory
+    #[arg(long, hide = true)]
+    compare: Option<PathBuf>,
+    /// What cargo passes to every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Where the versions of a directory lie.
+#[derive(Serialize, Deserialize)]
+struct Versions {
+    sizes: [u64; 2],
+    document_bytes: u64,
+}
+
+/// What a diff took.
+#[derive(Serialize, Deserialize)]
+struct Report {
+    counts: Counts,
+    /// Until the counts are known.
+    seconds: f64,
+    /// Processor time of all threads until then, where the system tells.
+    cpu_seconds: Option<f64>,
+    /// For writing all records, after that.
+    records_seconds: f64,
+    records_bytes: u64,
+    /// The most memory that was resident at once, where the system tells.
+    peak_bytes: Option<u64>,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    if let Some(directory) = &arguments.compare {
+        let report = compare(directory);
+        println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+        return;
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-diff");
+    println!(
+        "{:<14} {:>9} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>10} {:>8} {:>7}",
+        "shape",
+        "entities",
+        "modified",
+        "added",
+        "subtr.",
+        "seconds",
+        "cpu s",
+        "memcpy",
+        "ratio",
+        "records s",
+        "peak MB",
+        "growth"
+    );
+    for shape in Shape::ALL {
+        if !shape.name().contains(&arguments.only) {
+            continue;
+        }
+        let mut before: Option<(u64, f64)> = None;
+        for entities in sizes(&arguments.sizes, shape) {
+            let (report, versions) = measure(&directory, shape, entities);
+            let growth = before.map(|(size, seconds)| report.seconds / seconds * size as f64 / entities as f64);
+            let copying = copying(versions.document_bytes);
+            println!(
+                "{:<14} {:>9} {:>8} {:>8} {:>8} {:>9.3} {:>9} {:>8.3} {:>7.1} {:>10.3} {:>8} {:>7}",
+                shape.name(),
+                entities,
+                report.counts.modified,
+                report.counts.added,
+                report.counts.subtracted,
+                report.seconds,
+                report.cpu_seconds.map_or_else(String::new, |seconds| format!("{seconds:.2}")),
+                copying.as_secs_f64(),
+                report.seconds / copying.as_secs_f64(),
+                report.records_seconds,
+                report.peak_bytes.map_or_else(String::new, |bytes| (bytes >> 20).to_string()),
+                growth.map_or_else(String::new, |growth| format!("{growth:.2}")),
+            );
+            before = Some((entities, report.seconds));
+        }
+    }
+}
+
+fn sizes(texts: &[String], shape: Shape) -> Vec<u64> {
+    let size = |text: &String| match text.as_str() {
+        "all" if shape.is_real() => vec![100_000, 1_000_000],
+        "all" => vec![100_000],
+        number => vec![number.replace([',', '_'], "").parse().expect("a number of entities, or `all`")],
+    };
+    let mut sizes: Vec<u64> = texts.iter().flat_map(size).collect();
+    assert!(sizes.iter().all(|size| *size >= 1_000), "less than 1,000 entities measure nothing");
+    sizes.sort_unstable();
+    sizes
+}
+
+/// Writes both versions, and compares them in a child process.
+fn measure(directory: &Path, shape: Shape, entities: u64) -> (Report, Versions) {
+    if directory.exists() {
+        std::fs::remove_dir_all(directory).expect("the last run's files can be removed");
+    }
+    std::fs::create_dir_all(directory).expect("a directory");
+    eprintln!("writing two versions of {entities} entities, {}", shape.name());
+    let expected = write(directory, shape, entities);
+    let output = Command::new(std::env::current_exe().expect("the benchmark knows its binary"))
+        .arg("--compare")
+        .arg(directory)
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("the benchmark can run itself");
+    assert!(output.status.success(), "the diff failed");
+    let report: Report = serde_json::from_slice(&output.stdout).expect("the child prints its report");
+    if let Some(expected) = expected {
+        assert_eq!(report.counts, expected, "{}: another diff", shape.name());
+    }
+    let versions = versions(directory);
+    std::fs::remove_dir_all(directory).expect("the files can be removed");
+    (report, versions)
+}
+
+/// Writes both versions; what their diff must be, where the shape knows.
+fn write(directory: &Path, shape: Shape, entities: u64) -> Option<Counts> {
+    let runtime = runtime();
+    let store = store(directory);
+    let mut versions = Versions { sizes: [0, 0], document_bytes: 0 };
+    let mut expected = None;
+    for version in [0, 1] {
+        let mut spool = Spool::create(&directory.join("spool")).expect("a spool");
+        let mut lines = String::new();
+        expected = shape.write(version, entities, |entity| {
+            lines.push_str(entity);
+            lines.push('\n');
+            if lines.len() > 1 << 20 {
+                spool.add_lines(lines.as_bytes()).expect("spooled");
+                versions.document_bytes += lines.len() as u64;
+                lines.clear();
+            }
+        });
+        spool.add_lines(lines.as_bytes()).expect("spooled");
+        versions.document_bytes += lines.len() as u64;
+        let spooled = spool.finish().expect("spooled");
+        let options = WriteOptions { threads: threads(), ..WriteOptions::default() };
+        let written = write_version(&store, &path(version), spooled, &options, runtime.handle(), &|_| {});
+        versions.sizes[version] = written.expect("written").size_bytes;
+    }
+    let text = serde_json::to_vec(&versions).expect("JSON");
+    std::fs::write(directory.join("versions.json"), text).expect("written");
+    expected
+}
+
+fn versions(directory: &Path) -> Versions {
+    let text = std::fs::read(directory.join("versions.json")).expect("versions were written");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+fn path(version: usize) -> ObjectPath {
+    ObjectPath::from(format!("versions/{version}.parquet"))
+}
+
+fn store(directory: &Path) -> Store {
+    let store = directory.join("store");
+    std::fs::create_dir_all(&store).expect("a directory");
+    store::open(&format!("file://{}", store.display()), &S3Options::default()).expect("a store")
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads")
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The child: compares the versions of a directory.
+fn compare(directory: &Path) -> Report {
+    let spill_directory = directory.join("spill");
+    std::fs::create_dir_all(&spill_directory).expect("a directory");
+    let timeout = Duration::from_secs(3_600);
+    let (threads, spill_bytes) = (threads(), 1 << 40);
+    let options = EngineOptions { threads, memory_bytes: MEMORY_BYTES, timeout, spill_directory, spill_bytes };
+    let engine = Engine::try_new(&options).expect("an engine");
+    let (store, cache) = (store(directory), PartCache::new(CACHE_BYTES));
+    let sizes = versions(directory).sizes;
+    runtime().block_on(async {
+        let open = async |version: usize| {
+            VersionReader::open(&store, &path(version), sizes[version], &cache).await.expect("a version")
+        };
+        let readers = [open(0).await, open(1).await];
+        let cpu_before = cpu_seconds();
+        let started = Instant::now();
+        let diff = engine.diff(readers[0].clone(), readers[1].clone(), DiffBounds::default()).await.expect("a diff");
+        let seconds = started.elapsed().as_secs_f64();
+        let cpu_seconds = cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before);
+        let counts = Counts { modified: diff.modified(), added: diff.added(), subtracted: diff.subtracted() };
+        let started = Instant::now();
+        let mut records = records::stream(&engine, readers, Arc::new(diff), &DiffPage::default());
+        let mut records_bytes = 0;
+        while let Some(part) = records.next().await {
+            records_bytes += part.expect("records").len() as u64;
+        }
+        let records_seconds = started.elapsed().as_secs_f64();
+        Report { counts, seconds, cpu_seconds, records_seconds, records_bytes, peak_bytes: status("VmHWM:") }
+    })
+}
+
+/// How long copying so many bytes takes on one thread.
+fn copying(bytes: u64) -> Duration {
+    const BLOCK_BYTES: usize = 64 << 20;
+    let (from, mut to) = (vec![1_u8; BLOCK_BYTES], vec![2_u8; BLOCK_BYTES]);
+    let started = Instant::now();
+    let mut left = bytes as usize;
+    while left > 0 {
+        let length = left.min(BLOCK_BYTES);
+        to[..length].copy_from_slice(std::hint::black_box(&from[..length]));
+        std::hint::black_box(&mut to);
+        left -= length;
+    }
+    started.elapsed()
+}
+
+/// Processor time that this process has had, in user mode and in the kernel, as Linux tells it.
+fn cpu_seconds() -> Option<f64> {
+    /// Fixed for programs on every common architecture, whatever the kernel's own.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is a name in brackets that may hold anything; user and kernel time are the 14th and 15th.
+    let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
+    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
+    Some(seconds()? + seconds()?)
+}
+
+/// A line of what Linux says of this process, in bytes.
+fn status(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}

@@ -1,0 +1,218 @@
+//! Changes as JSON: records are written from the documents when they are asked for, a unit at a time.
+//!
+//! A record is compact, in the field order of the specification. Entities and values stand in it byte for byte. `source`
+//! is the text of `_source` (decisions, section 1): `""` where it is missing or null, and the JSON text of an object or
+//! array. A pair whose `_source`s are spelled differently has that of v1.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use hashbrown::{HashMap, HashSet};
+
+use super::super::documents::{Pages, UNIT_BYTES};
+use super::super::{Engine, QueryError};
+use super::identity::SOURCE;
+use super::{Change, Diff, DiffPage};
+use crate::document::{self, CanonicalForm, Kind, Text};
+use crate::storage::StorageError;
+use crate::storage::reader::VersionReader;
+
+/// The records of a page, with commas between them: the inside of a JSON array, in parts of about [`UNIT_BYTES`]. Nothing
+/// comes of an empty page. The work is done on the engine's threads; dropping the stream stops it.
+pub fn stream(
+    engine: &Engine,
+    readers: [VersionReader; 2],
+    diff: Arc<Diff>,
+    page: &DiffPage,
+) -> BoxStream<'static, Result<Bytes, QueryError>> {
+    let (engine, threads) = (engine.clone(), engine.threads());
+    let most = unit_changes(&readers);
+    let mut cursor = diff.cursor(page);
+    let mut first = true;
+    let units = std::iter::from_fn(move || {
+        let unit: Vec<Change> = std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect();
+        let begins = std::mem::replace(&mut first, false);
+        (!unit.is_empty()).then_some((unit, begins))
+    });
+    stream::iter(units)
+        .map(move |(unit, begins)| {
+            let readers = readers.clone();
+            engine.spawn(async move {
+                let mut bytes = Vec::new();
+                let each = |record: &[u8]| {
+                    if !(begins && bytes.is_empty()) {
+                        bytes.push(b',');
+                    }
+                    bytes.extend_from_slice(record);
+                };
+                for_each(&readers, &unit, each).await?;
+                Ok(Bytes::from(bytes))
+            })
+        })
+        .buffered(threads)
+        .map(|done| done.map_err(QueryError::from).and_then(|done: Result<Bytes, StorageError>| Ok(done?)))
+        .into_stream()
+        .boxed()
+}
+
+/// How many changes hold about [`UNIT_BYTES`] of documents.
+fn unit_changes(readers: &[VersionReader; 2]) -> usize {
+    let mean = |reader: &VersionReader| {
+        let layout = reader.layout();
+        layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
+    };
+    let bytes = readers.iter().map(mean).sum::<u64>().max(1);
+    (UNIT_BYTES / bytes).clamp(1, 4_096) as usize
+}
+
+/// Calls `each` with the record of every change, in their order. The documents of all of them are in memory at once.
+///
+/// # Errors
+/// When a version cannot be read.
+pub async fn for_each(
+    readers: &[VersionReader; 2],
+    changes: &[Change],
+    mut each: impl FnMut(&[u8]) + Send,
+) -> Result<(), StorageError> {
+    let v1 = Documents::read(&readers[0], changes.iter().map(|change| change.v1())).await?;
+    let v2 = Documents::read(&readers[1], changes.iter().map(|change| change.v2())).await?;
+    let mut writer = RecordWriter::default();
+    let mut record = Vec::new();
+    for (place, change) in changes.iter().enumerate() {
+        record.clear();
+        writer.write(*change, v1.get(place), v2.get(place), &mut record);
+        each(&record);
+    }
+    Ok(())
+}
+
+/// Documents of one version, by their places among changes.
+struct Documents {
+    bytes: Vec<u8>,
+    spans: Vec<Option<(usize, usize)>>,
+}
+
+impl Documents {
+    /// Reads those that are wanted, each page once.
+    async fn read(
+        reader: &VersionReader,
+        positions: impl Iterator<Item = Option<u64>>,
+    ) -> Result<Documents, StorageError> {
+        let mut order = Vec::new();
+        let mut spans = Vec::new();
+        for (place, position) in positions.enumerate() {
+            spans.push(None);
+            order.extend(position.map(|position| (position, place)));
+        }
+        order.sort_unstable();
+        let mut bytes = Vec::new();
+        let row_groups = reader.row_groups();
+        let mut start = 0;
+        while let Some((position, _)) = order.get(start) {
+            let number = reader.row_group_of(*position);
+            let group = row_groups[number];
+            let within = order[start..].partition_point(|(position, _)| group.holds(*position));
+            let wanted = &order[start..start + within];
+            let last = wanted.last().map_or(0, |(position, _)| (position - group.first) as usize);
+            let rows = last + 1 - (position - group.first) as usize;
+            // Pages in between are fetched along where most of them are wanted.
+            let mut pages = match within * 2 >= rows {
+                true => Pages::contiguous(reader, number, last + 1),
+                false => Pages::scattered(reader, number),
+            };
+            for (position, place) in wanted {
+                let from = bytes.len();
+                bytes.extend_from_slice(pages.document((position - group.first) as usize).await?);
+                spans[*place] = Some((from, bytes.len()));
+            }
+            start += within;
+        }
+        Ok(Documents { bytes, spans })
+    }
+
+    fn get(&self, place: usize) -> Option<&[u8]> {
+        self.spans[place].map(|(start, end)| &self.bytes[start..end])
+    }
+}
+
+/// Writes records, with working memory kept from one to the next.
+#[derive(Default)]
+struct RecordWriter {
+    canonical: CanonicalForm,
+    forms: [Vec<u8>; 2],
+}
+
+impl RecordWriter {
+    fn write(&mut self, change: Change, v1: Option<&[u8]>, v2: Option<&[u8]>, out: &mut Vec<u8>) {
+        // Writing to memory does not fail.
+        let _ = write!(out, r#"{{"id":"{change}","change_type":"{}","source":"#, change.change_type().name());
+        write_source(v1.or(v2).and_then(|entity| document::member(entity, SOURCE)), out);
+        for (key, entity) in [("v1", v1), ("v2", v2)] {
+            let _ = write!(out, r#","{key}":"#);
+            out.extend_from_slice(entity.unwrap_or(b"null"));
+        }
+        out.extend_from_slice(br#","field_diffs":["#);
+        if let (Some(v1), Some(v2)) = (v1, v2) {
+            self.write_field_diffs(v1, v2, out);
+        }
+        out.extend_from_slice(b"]}");
+    }
+
+    /// The fields that differ, in v1's order, then those of v2 alone.
+    fn write_field_diffs(&mut self, v1: &[u8], v2: &[u8], out: &mut Vec<u8>) {
+        let others: HashMap<&[u8], &[u8]> = document::members(v2).map(|(name, value)| (name.raw(), value)).collect();
+        let mut first = true;
+        let mut write = |name: Text<'_>, one: Option<&[u8]>, other: Option<&[u8]>| {
+            if !std::mem::replace(&mut first, false) {
+                out.push(b',');
+            }
+            out.extend_from_slice(br#"{"field":""#);
+            out.extend_from_slice(name.raw());
+            out.extend_from_slice(br#"","v1":"#);
+            out.extend_from_slice(one.unwrap_or(b"null"));
+            out.extend_from_slice(br#","v2":"#);
+            out.extend_from_slice(other.unwrap_or(b"null"));
+            out.push(b'}');
+        };
+        let mut in_v1 = HashSet::new();
+        for (name, value) in document::members(v1) {
+            in_v1.insert(name.raw());
+            let other = others.get(name.raw()).copied();
+            if !name.eq_str(SOURCE) && !other.is_some_and(|other| self.are_equal(value, other)) {
+                write(name, Some(value), other);
+            }
+        }
+        for (name, value) in document::members(v2) {
+            if !name.eq_str(SOURCE) && !in_v1.contains(name.raw()) {
+                write(name, None, Some(value));
+            }
+        }
+    }
+
+    /// Whether two values are equal as JSON values.
+    fn are_equal(&mut self, one: &[u8], other: &[u8]) -> bool {
+        if one == other {
+            return true;
+        }
+        let [form, other_form] = &mut self.forms;
+        form.clear();
+        other_form.clear();
+        self.canonical.write(one, form);
+        self.canonical.write(other, other_form);
+        form == other_form
+    }
+}
+
+/// The `_source` of a record.
+fn write_source(value: Option<&[u8]>, out: &mut Vec<u8>) {
+    let kind = value.and_then(|value| Kind::of(*value.first()?));
+    match (kind, value) {
+        (Some(Kind::String), Some(value)) => out.extend_from_slice(value),
+        (None | Some(Kind::Null), _) | (_, None) => out.extend_from_slice(b"\"\""),
+        // Canonical text is UTF-8.
+        (_, Some(value)) => document::write_string(&String::from_utf8_lossy(value), out),
+    }
+}
