@@ -6,7 +6,7 @@
 //! ping. A request that took longer than `log.slow_request_ms` has a second line, with the query string and the plan.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -28,10 +28,12 @@ use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
 use super::{
+    client::client_address,
     error::ServerFailure,
     text::{quoted, quoted_up_to},
 };
 use crate::{
+    config::TrustedProxies,
     metrics::{metrics, notes::Notes},
     model::request::Format,
 };
@@ -45,15 +47,21 @@ const SLOW_CHARACTERS: usize = 4_000;
 /// What comes before the token in the path of a ping.
 const PING: &str = "/ping/";
 
-/// After how long a request is logged as slow; `None` is never.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SlowAfter(pub Option<Duration>);
+/// What the log is told of the configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogOptions {
+    /// After how long a request is slow, if it can be.
+    pub slow_after: Option<Duration>,
+    /// Whose word is taken for who the client is.
+    pub trusted_proxies: TrustedProxies,
+}
 
 /// The layer.
-pub(super) async fn record(State(slow_after): State<SlowAfter>, request: Request, next: Next) -> Response {
+pub(super) async fn record(State(options): State<Arc<LogOptions>>, request: Request, next: Next) -> Response {
     let request_id = format!("{:016x}", rand::random::<u64>());
     let span = tracing::info_span!("request", id = request_id);
     let notes = Arc::new(Notes::default());
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     let mut line = Line {
         started: Instant::now(),
         span: span.clone(),
@@ -61,11 +69,12 @@ pub(super) async fn record(State(slow_after): State<SlowAfter>, request: Request
         path: shown_path(request.uri().path()),
         route: route(&request),
         format: "none",
-        peer: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0),
+        peer,
+        client: peer.map(|peer| client_address(peer.ip(), request.headers(), &options.trusted_proxies)),
         status: None,
         bytes: 0,
         whole: false,
-        slow: slow_after.0.map(|after| Slow {
+        slow: options.slow_after.map(|after| Slow {
             after,
             query: request.uri().query().unwrap_or_default().to_owned(),
             notes: notes.clone(),
@@ -129,6 +138,8 @@ struct Line {
     route: SharedString,
     format: &'static str,
     peer: Option<SocketAddr>,
+    /// The peer, or whom it speaks for.
+    client: Option<IpAddr>,
     /// `None` until the handler has answered.
     status: Option<u16>,
     bytes: u64,
@@ -158,6 +169,7 @@ impl Drop for Line {
             whole = self.whole,
             duration_us,
             peer = self.peer.map(tracing::field::display),
+            client = self.client.map(tracing::field::display),
             "request"
         );
         if let Some(slow) = self.slow.as_ref().filter(|slow| took >= slow.after) {

@@ -20,10 +20,11 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Whom a request counts for. A request without a peer came over no network.
 pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
-    peer.map_or(Client::Unspecified, |peer| Client::from(address(peer.ip(), headers, trusted)))
+    peer.map_or(Client::Unspecified, |peer| Client::from(client_address(peer.ip(), headers, trusted)))
 }
 
-fn address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
+/// The address of the client that a peer speaks for.
+pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
     if !trusted.contain(peer) {
         return peer;
     }
@@ -179,7 +180,7 @@ mod tests {
     #[track_caller]
     fn check(peer: &str, lines: &[(HeaderName, &str)], expected: &str) {
         let lines: Vec<_> = lines.iter().map(|(name, value)| (name.clone(), value.as_bytes())).collect();
-        let found = address(peer.parse().expect(peer), &headers(&lines), &trusted());
+        let found = client_address(peer.parse().expect(peer), &headers(&lines), &trusted());
         assert_eq!(found, expected.parse::<IpAddr>().expect(expected), "{lines:?}");
     }
 
@@ -283,7 +284,7 @@ mod tests {
         }
         let lines = headers(&[(X_FORWARDED_FOR, b"1.1.1.1, \xff")]);
         let peer = "10.0.0.1".parse().expect("an address");
-        assert_eq!(address(peer, &lines, &trusted()), peer);
+        assert_eq!(client_address(peer, &lines, &trusted()), peer);
     }
 
     #[test]
@@ -333,7 +334,7 @@ mod tests {
             } else {
                 lines.push((name, joined.as_bytes()));
             }
-            let found = address(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), &headers(&lines), &trusted());
+            let found = client_address(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), &headers(&lines), &trusted());
             let client = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
             // An open quote may hide who it was; nothing makes it somebody else.
             prop_assert!(found == client || found == IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), "{found}");
@@ -349,8 +350,8 @@ mod tests {
                 lines.extend(HeaderValue::from_bytes(&value).ok().map(|value| (Some(name), value)).into_iter());
             }
             let untrusted = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
-            prop_assert_eq!(address(untrusted, &lines, &trusted()), untrusted);
-            address(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), &lines, &trusted());
+            prop_assert_eq!(client_address(untrusted, &lines, &trusted()), untrusted);
+            client_address(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), &lines, &trusted());
         }
     }
 }

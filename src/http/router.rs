@@ -1,6 +1,6 @@
 //! Every route of the service, in one table, and the layers around them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -9,7 +9,7 @@ use axum::{
 };
 
 use super::{
-    access_log::{self, SlowAfter},
+    access_log::{self, LogOptions},
     error::HttpError,
     health, metrics, openapi, panics, read,
 };
@@ -18,7 +18,10 @@ use crate::service::App;
 /// The whole service as one tower service.
 pub fn router(app: App) -> Router {
     let slow_request_ms = app.config().log.slow_request_ms;
-    let slow_after = (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms));
+    let log = LogOptions {
+        slow_after: (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms)),
+        trusted_proxies: app.config().server.trusted_proxies.clone(),
+    };
     let routes = Router::new()
         // Everything under /api/ goes to one handler with its own path parser, which can say what is wrong with a path.
         .route("/api", any(read::read))
@@ -29,18 +32,18 @@ pub fn router(app: App) -> Router {
         .route("/openapi.json", get(openapi::openapi))
         .route("/metrics", get(metrics::metrics))
         .with_state(app);
-    layered(routes, SlowAfter(slow_after))
+    layered(routes, log)
 }
 
 /// What every route shares: answers for paths and methods that no route takes, and the layers, the last one outermost.
 pub fn around(routes: Router) -> Router {
-    layered(routes, SlowAfter::default())
+    layered(routes, LogOptions::default())
 }
 
-fn layered(routes: Router, slow_after: SlowAfter) -> Router {
+fn layered(routes: Router, log: LogOptions) -> Router {
     routes
         .fallback(async || HttpError::NoSuchPath)
         .method_not_allowed_fallback(async || HttpError::MethodNotAllowed { allowed: None })
         .layer(from_fn(panics::answer))
-        .layer(from_fn_with_state(slow_after, access_log::record))
+        .layer(from_fn_with_state(Arc::new(log), access_log::record))
 }

@@ -11,7 +11,7 @@ use strata::config::Config;
 use strata::http::params::{Kind, PARAMETERS, Parameter, Repetition};
 use strata::model::request::Format;
 
-use crate::cli::{Machine, Server, get, one_json_line};
+use crate::cli::{Machine, Server, one_json_line};
 use crate::support::{Answer, FIXTURES, TestService};
 
 const READ: &str = "/api/{dataset_id}/{name_slug}/{version}/";
@@ -170,10 +170,6 @@ async fn every_path_is_there_and_takes_the_methods_that_are_described() {
     assert!(paths.len() >= 6, "{paths:?}");
     for (path, item) in paths {
         let uri = path.replace("{dataset_id}/{name_slug}/{version}", "1/world-countries/v1");
-        if path == "/metrics" && service.get(&uri).await.status == 404 {
-            eprintln!("SKIPPED: /metrics is not there yet");
-            continue;
-        }
         if item["get"].is_object() {
             document.describes(path, &service.get(&uri).await);
         }
@@ -278,11 +274,6 @@ fn schemathesis(config: &str, phases: &str) -> Run {
     let mut command = tool("schemathesis");
     command.args(["--no-color", "--config-file"]).arg(tools_file(config));
     command.args(["run", "--checks", "all", "--phases", phases, "--warnings", "off"]);
-    let (metrics, _) = get(&format!("{}/metrics", server.base_url), None);
-    if metrics.starts_with("http/1.1 404") {
-        eprintln!("SKIPPED: /metrics is not there yet");
-        command.args(["--exclude-path", "/metrics"]);
-    }
     command.arg(format!("{}/openapi.json", server.base_url));
     command.env("PRIVATE_KEY", private["private_key"].as_str().expect("a key")).current_dir(machine.path(""));
     let output = command.output().expect("it runs");
