@@ -21,13 +21,14 @@
 //! | [`document`] | one entity as JSON text: pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |
 //! | [`metrics`] | what the service measures about itself |
+//! | [`crash`] | where tests end the process |
 //! | [`model`] | plain types that all share |
 //!
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, never its own or a higher one:
 //! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `webhook`, `catalog`} > {`storage`, `net`} >
-//! `document` > {`config`, `metrics`} > `model`. A test reads the sources and checks it.
+//! `document` > {`config`, `metrics`, `crash`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
@@ -45,6 +46,7 @@
 pub mod catalog;
 pub mod cli;
 pub mod config;
+pub mod crash;
 pub mod document;
 pub mod encode;
 pub mod http;

@@ -1,5 +1,6 @@
 //! Alternates: a second file that a version may have.
 
+use crate::crash;
 use crate::model::version::{NewFile, Version};
 
 use super::convert::from_optional;
@@ -54,7 +55,9 @@ impl Catalog {
         if let Some(replaced) = replaced {
             unreference(&mut transaction, replaced.id, now).await?;
         }
+        crash::point("alternate.uncommitted");
         transaction.commit().await?;
+        crash::point("alternate.committed");
         Ok(found)
     }
 

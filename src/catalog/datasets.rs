@@ -226,6 +226,9 @@ impl Catalog {
             )
             .await
             .map_err(CatalogError::of_rename)?;
+        if !is_fetched_alike(&new, &old) {
+            super::validators::forget(&mut transaction, id).await?;
+        }
         if new.schedule != old.schedule || is_push(&new) != is_push(&old) {
             reschedule(&mut transaction, id).await?;
         }
@@ -265,6 +268,11 @@ impl Catalog {
         dataset.ping_token = new_token.clone();
         Ok(dataset)
     }
+}
+
+/// Whether the same document gives the same entities for both.
+pub(super) fn is_fetched_alike(one: &Dataset, other: &Dataset) -> bool {
+    one.source == other.source && one.format == other.format && one.records_path == other.records_path
 }
 
 fn is_push(dataset: &Dataset) -> bool {

@@ -31,12 +31,14 @@ mod error;
 mod files;
 mod leases;
 mod postgres;
+mod references;
 mod schedules;
 mod sessions;
 mod sqlite;
 mod states;
 mod tokens;
 mod users;
+mod validators;
 mod versions;
 mod webhooks;
 
@@ -47,9 +49,11 @@ pub use datasets::DatasetView;
 pub use error::CatalogError;
 pub use files::RecordedFile;
 pub use leases::RefreshLease;
+pub use references::FileReference;
 pub use schedules::DueSchedule;
 pub use sessions::SessionRecord;
 pub use tokens::ApiToken;
+pub use validators::FetchedState;
 pub use versions::{Resolved, VersionContent, VersionRecord};
 pub use webhooks::{Delivery, Webhook};
 
@@ -96,6 +100,11 @@ impl Catalog {
     /// The present, by the catalog's clock.
     pub fn now(&self) -> DateTime<Utc> {
         self.clock.now()
+    }
+
+    /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log beside it.
+    pub async fn close(self) {
+        self.engine.close().await;
     }
 
     /// Asks the database for a sign of life.

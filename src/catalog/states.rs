@@ -1,6 +1,7 @@
 //! The states of a dataset: which version is pinned, and whether it is frozen (specification, "States and
 //! transitions").
 
+use crate::crash;
 use crate::model::dataset::Dataset;
 
 use super::convert::to_unsigned;
@@ -44,7 +45,9 @@ impl Catalog {
                 .await?;
             record.frozen = true;
         }
+        crash::point("rollback.uncommitted");
         transaction.commit().await?;
+        crash::point("rollback.committed");
         Ok(record)
     }
 

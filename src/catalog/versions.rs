@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::crash;
 use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
@@ -11,6 +12,7 @@ use super::datasets::{DatasetRow, dataset_columns, insert, lock_dataset};
 use super::engine::{Transaction, Value};
 use super::files::record;
 use super::leases::give_back;
+use super::validators::{self, FetchedState};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 
 /// A dataset and the version of it that a reader asked for.
@@ -271,6 +273,22 @@ impl Catalog {
         content: VersionContent<'_>,
         attempt: AttemptId,
     ) -> Result<VersionRecord, CatalogError> {
+        self.publish_fetched(dataset, content, None, attempt).await
+    }
+
+    /// As [`Catalog::publish_version`], for a version whose source said in which state it was: that is kept until the
+    /// next version, unless the dataset has another source, format or records path by now.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Catalog::publish_version`].
+    pub async fn publish_fetched(
+        &self,
+        dataset: DatasetId,
+        content: VersionContent<'_>,
+        fetched: Option<FetchedState<'_>>,
+        attempt: AttemptId,
+    ) -> Result<VersionRecord, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let locked = lock_dataset(&mut transaction, dataset).await?;
         if locked.frozen {
@@ -290,6 +308,7 @@ impl Catalog {
             }
         };
         let published = add_version(&mut transaction, &locked, file, None, now).await?;
+        validators::record(&mut transaction, &locked, fetched).await?;
         transaction
             .execute(
                 "INSERT INTO webhook_deliveries (dataset_id, version_number, due_at)
@@ -299,7 +318,9 @@ impl Catalog {
             .await?;
         give_back(&mut transaction, attempt).await?;
         finish(&mut transaction, attempt, &AttemptOutcome::Published(published.version.number), now).await?;
+        crash::point("publish.uncommitted");
         transaction.commit().await?;
+        crash::point("publish.committed");
         Ok(published)
     }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use crate::config::ConfigError;
 use crate::http::ServeError;
-use crate::service::{AccountError, DemoError, ImportError, OpenError};
+use crate::service::{AccountError, BackupError, CheckError, DemoError, ImportError, OpenError, SweepError};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +16,7 @@ pub(super) enum CliError {
     /// The catalog, the store or the engine cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The user cannot be added.
+    /// The user cannot be added or changed.
     #[error(transparent)]
     Account(#[from] AccountError),
     /// The import made no version.
@@ -44,6 +44,36 @@ pub(super) enum CliError {
     /// No password was given.
     #[error("{0}")]
     Password(&'static str),
+    /// A file may be removed while a read uses it.
+    #[error(
+        "sweep --older-than: it must be more than the {longest_read_s} s that a read may take (twice query.timeout_s, three \
+         times query.heavy_wait_s and server.answer_timeout_s together), or give --offline if no server is running"
+    )]
+    SweepTooEarly {
+        /// How long a read may take.
+        longest_read_s: u64,
+    },
+    /// The sweep broke off.
+    #[error("the sweep broke off")]
+    Sweep(#[from] SweepError),
+    /// The store does not remove files.
+    #[error("{files} files could not be removed")]
+    SweepFailed {
+        /// How many.
+        files: u64,
+    },
+    /// The check broke off.
+    #[error("the check broke off")]
+    Check(#[from] CheckError),
+    /// The check found damage.
+    #[error("the check found damage: {damaged} files or versions")]
+    Damaged {
+        /// How many.
+        damaged: u64,
+    },
+    /// There is no backup.
+    #[error("no backup was made")]
+    Backup(#[from] BackupError),
     /// A signal ended the command before it was done.
     #[error("interrupted")]
     Interrupted,

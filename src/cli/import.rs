@@ -9,10 +9,10 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
-use super::error::CliError;
-use super::print;
+use super::error::{CliError, one_line};
 use super::progress::ProgressDisplay;
 use super::signals::Signals;
+use super::{json_line, print};
 use crate::config::Config;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
@@ -79,7 +79,11 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let outcome = loop {
         tokio::select! {
             outcome = &mut importing => break outcome,
-            _ = signals.next() => return Err(CliError::Interrupted),
+            _ = signals.next() => {
+                // Records that the import has ended, and removes what it wrote.
+                app.finish_refreshes(Duration::ZERO).await;
+                return Err(CliError::Interrupted);
+            }
             _ = redraw.tick(), if display.is_some() => {
                 if let Some(display) = &display {
                     display.show(&progress);
@@ -89,18 +93,20 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     };
     drop(display);
     let imported = outcome.map_err(|source| CliError::Import { from, source })?;
-    print(&line(&imported)?)
+    print(&line(&imported)?)?;
+    // The version is there, whatever its receivers say.
+    if let Err(error) = app.deliver_due().await {
+        tracing::warn!(error = one_line(&error), "webhooks that are due are left to the next process");
+    }
+    Ok(())
 }
 
 fn line(imported: &Imported) -> Result<String, CliError> {
-    let line = Line {
+    json_line(&Line {
         dataset_id: imported.dataset_id.get(),
         name_slug: &imported.name_slug,
         version: imported.version.get(),
         entity_count: imported.entity_count,
         private_key: imported.private_key.as_ref().map(|key| key.expose()),
-    };
-    let text = serde_json::to_string(&line)
-        .map_err(|error| CliError::Io { what: "the result cannot be printed", source: error.into() })?;
-    Ok(text + "\n")
+    })
 }

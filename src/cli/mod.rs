@@ -3,7 +3,10 @@
 //! A command fails with one line on standard error, `strata: …`, that ends in the cause, and with exit code 1;
 //! a command line that cannot be parsed ends in 2.
 
+mod backup;
+mod check;
 mod demo;
+mod duration;
 mod error;
 mod fixtures;
 mod import;
@@ -11,6 +14,7 @@ mod logging;
 mod progress;
 mod serve;
 mod signals;
+mod sweep;
 mod user;
 
 use std::io::{self, Write};
@@ -49,6 +53,9 @@ enum Command {
     Serve(serve::Arguments),
     User(user::Arguments),
     Import(import::Arguments),
+    Sweep(sweep::Arguments),
+    Check(check::Arguments),
+    Backup(backup::Arguments),
 }
 
 /// Runs a parsed command line to its end.
@@ -67,7 +74,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
     let listen = match &command {
         Command::Serve(arguments) => arguments.listen.clone(),
-        Command::User(_) | Command::Import(_) => None,
+        Command::User(_) | Command::Import(_) | Command::Sweep(_) | Command::Check(_) | Command::Backup(_) => None,
     };
     let config = Config::load(&sources(shared, listen))?;
     match command {
@@ -83,6 +90,18 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Import(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(import::run(arguments, config))
+        }
+        Command::Sweep(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(sweep::run(arguments, config))
+        }
+        Command::Check(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(check::run(arguments, config))
+        }
+        Command::Backup(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(backup::run(arguments, config))
         }
     }
 }
@@ -108,6 +127,13 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
     // What still runs was cut by a signal or an error; it gets a moment to remove its temporary files.
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome
+}
+
+/// A value as one line of JSON.
+fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| CliError::Io { what: "the result cannot be printed", source: error.into() })?;
+    Ok(text + "\n")
 }
 
 /// Writes to standard output at once.

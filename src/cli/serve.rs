@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::net::TcpListener;
@@ -41,6 +42,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     tracing::info!(url = base_url, data = %config.data.directory.display(), "listening");
 
     let (begin_shutdown, shutdown) = oneshot::channel::<()>();
+    let background = app.start_background();
     let mut serving = pin!(http::serve(app, listener, shutdown));
     tokio::select! {
         outcome = &mut serving => return Ok(outcome?),
@@ -48,8 +50,10 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     }
     // The receiver lives in `serving`, so this reaches it.
     let _ = begin_shutdown.send(());
+    let limit = Duration::from_secs(config.server.drain_notice_s + config.server.drain_s);
+    let ended = async { tokio::join!(&mut serving, background.finish(limit)).0 };
     tokio::select! {
-        outcome = &mut serving => {
+        outcome = ended => {
             outcome?;
             tracing::info!("stopped");
         }

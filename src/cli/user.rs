@@ -25,44 +25,84 @@ pub(super) struct Arguments {
 enum UserCommand {
     /// Add a user; the password is read from standard input, or asked for on a terminal
     Add(AddArguments),
+    /// Change a user's password, which ends all of the user's sessions; it is read as by `add`
+    Passwd(PasswdArguments),
+    /// Change a user's plan; datasets beyond its limit stay
+    Plan(PlanArguments),
 }
 
 #[derive(Debug, Args)]
-struct AddArguments {
+pub(super) struct AddArguments {
     /// The e-mail address
     #[arg(value_name = "EMAIL")]
     email: String,
     /// The plan
-    #[arg(long, value_parser = PossibleValuesParser::new(Plan::ALL.map(Plan::name)).try_map(|name| name.parse::<Plan>()))]
+    #[arg(long, value_parser = plans())]
     plan: Plan,
     /// Also make an API token of this name, and print it alone on the last line
     #[arg(long, value_name = "NAME")]
     token: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct PasswdArguments {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PlanArguments {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: String,
+    /// The plan
+    #[arg(value_name = "PLAN", value_parser = plans())]
+    plan: Plan,
+}
+
+fn plans() -> impl TypedValueParser<Value = Plan> {
+    PossibleValuesParser::new(Plan::ALL.map(Plan::name)).try_map(|name| name.parse::<Plan>())
+}
+
 /// A user command whose questions have been answered.
-pub(super) struct Prepared {
-    arguments: AddArguments,
-    password: String,
+pub(super) enum Prepared {
+    Add { arguments: AddArguments, password: String },
+    Passwd { email: String, password: String },
+    Plan(PlanArguments),
 }
 
 impl Arguments {
     /// Asks what must be asked.
     pub(super) fn prepare(self) -> Result<Prepared, CliError> {
-        let UserCommand::Add(arguments) = self.command;
-        let password = if io::stdin().is_terminal() { ask_password()? } else { read_password(io::stdin().lock())? };
-        Ok(Prepared { arguments, password })
+        let password = || if io::stdin().is_terminal() { ask_password() } else { read_password(io::stdin().lock()) };
+        Ok(match self.command {
+            UserCommand::Add(arguments) => Prepared::Add { arguments, password: password()? },
+            UserCommand::Passwd(arguments) => Prepared::Passwd { email: arguments.email, password: password()? },
+            UserCommand::Plan(arguments) => Prepared::Plan(arguments),
+        })
     }
 }
 
 impl Prepared {
     /// Does it.
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
-        let AddArguments { email, plan, token } = self.arguments;
         let app = App::open(&config).await?;
-        let added = app.add_user(&email, &self.password, plan, token.as_deref()).await?;
-        let token = added.token.map_or(String::new(), |token| format!("{}\n", token.expose()));
-        print(&format!("added {email} with the plan {plan}\n{token}"))
+        match self {
+            Prepared::Add { arguments: AddArguments { email, plan, token }, password } => {
+                let added = app.add_user(&email, &password, plan, token.as_deref()).await?;
+                let token = added.token.map_or(String::new(), |token| format!("{}\n", token.expose()));
+                print(&format!("added {email} with the plan {plan}\n{token}"))
+            }
+            Prepared::Passwd { email, password } => {
+                app.set_password(&email, &password).await?;
+                print(&format!("changed the password of {email}\n"))
+            }
+            Prepared::Plan(PlanArguments { email, plan }) => {
+                app.set_plan(&email, plan).await?;
+                print(&format!("{email} has the plan {plan}\n"))
+            }
+        }
     }
 }
 

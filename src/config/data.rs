@@ -12,3 +12,9 @@ section! {
         directory: PathBuf = PathBuf::from("./strata-data");
     }
 }
+
+/// The SQLite catalog in the data directory, unless `catalog.url` names another.
+pub const CATALOG_FILE: &str = "catalog.sqlite";
+
+/// The store in the data directory, unless `store.url` names another.
+pub const STORE_FOLDER: &str = "store";

@@ -7,6 +7,10 @@ section! {
     Limits in "limits" {
         /// Bytes of one entity, as JSON.
         entity_bytes: u64 = 16 << 20, within 1_024..=1 << 30;
+        /// Bytes of the body of a management request. Entities that are pushed or saved have bounds of their own.
+        body_bytes: u64 = 2 << 20, within 1_024..=1 << 30;
+        /// Seconds in which such a body must have come.
+        body_timeout_s: u64 = 60, within 1..=3_600;
         /// Columns that a table (`format=csv`, `tsv`, `parquet`) may have.
         columns: u64 = 10_000, within 1..=100_000;
         /// Requests that one client may make in 60 seconds, those to private datasets with an `Authorization` not
@@ -15,5 +19,7 @@ section! {
         /// Requests with an `Authorization` that one client may make to private datasets in 60 seconds; 0 for any
         /// number.
         private_per_minute: u64 = 300, within 0..=1_000_000_000;
+        /// Log-ins that may be tried in 60 seconds from one client, and for one e-mail address; 0 for any number.
+        logins_per_minute: u64 = 10, within 0..=1_000_000_000;
     }
 }

@@ -20,13 +20,15 @@ mod query;
 mod reference;
 mod secret;
 mod server;
+mod sessions;
 mod sources;
 mod store;
+mod sweep;
 mod webhook;
 
 pub use cache::Cache;
 pub use catalog::{Catalog, CatalogUrl};
-pub use data::Data;
+pub use data::{CATALOG_FILE, Data, STORE_FOLDER};
 pub use error::ConfigError;
 pub use layers::{ConfigFile, ConfigSources};
 pub use limits::Limits;
@@ -36,10 +38,14 @@ pub use option::{ConfigOption, OptionKind};
 pub use plans::Plans;
 pub use query::Query;
 pub use reference::markdown_table;
-pub use server::{ListenAddress, Server, TrustedProxies};
+pub use server::{ListenAddress, PublicUrl, Server, TrustedProxies};
+pub use sessions::Sessions;
 pub use sources::{SourcePrefix, Sources, VERSIONS_FOLDER};
 pub use store::{Endpoint, Store, StoreUrl};
+pub use sweep::Sweep;
 pub use webhook::Webhook;
+
+use std::time::Duration;
 
 use figment::Figment;
 use figment::error::{Actual, Kind};
@@ -59,8 +65,12 @@ pub struct Config {
     pub catalog: Catalog,
     /// Where the version files lie.
     pub store: Store,
+    /// When files that nothing needs any more are removed.
+    pub sweep: Sweep,
     /// What the service accepts.
     pub limits: Limits,
+    /// How long a log-in lasts.
+    pub sessions: Sessions,
     /// What is kept between requests, in memory and on disk.
     pub cache: Cache,
     /// What one process, and one request, may take.
@@ -85,7 +95,9 @@ impl Config {
             Data::options(),
             Catalog::options(),
             Store::options(),
+            Sweep::options(),
             Limits::options(),
+            Sessions::options(),
             Cache::options(),
             Query::options(),
             Sources::options(),
@@ -119,7 +131,7 @@ impl Config {
     pub fn catalog_url(&self) -> String {
         match &self.catalog.url {
             Some(url) => url.expose().to_owned(),
-            None => format!("sqlite://{}", self.data.directory.join("catalog.sqlite").display()),
+            None => format!("sqlite://{}", self.data.directory.join(CATALOG_FILE).display()),
         }
     }
 
@@ -127,8 +139,17 @@ impl Config {
     pub fn store_url(&self) -> String {
         match &self.store.url {
             Some(url) => url.as_str().to_owned(),
-            None => self.data.directory.join("store").display().to_string(),
+            None => self.data.directory.join(STORE_FOLDER).display().to_string(),
         }
+    }
+
+    /// How long a read may use a file after it was told which, by the limits of this configuration.
+    pub fn longest_read(&self) -> Duration {
+        // Two seconds for what was looked up before. Then the selection is settled and the columns are found, each in
+        // its time; between them lie the waits for a heavy turn, a stream and the memory of a Parquet file.
+        const LOOKED_UP_S: u64 = 2;
+        let waits = 2 * self.query.timeout_s + 3 * self.query.heavy_wait_s;
+        Duration::from_secs(LOOKED_UP_S + waits + self.server.answer_timeout_s)
     }
 
     fn check(&self) -> Result<(), Violation> {
@@ -136,7 +157,9 @@ impl Config {
         self.data.check_ranges()?;
         self.catalog.check_ranges()?;
         self.store.check_ranges()?;
+        self.sweep.check_ranges()?;
         self.limits.check_ranges()?;
+        self.sessions.check_ranges()?;
         self.cache.check_ranges()?;
         self.query.check_ranges()?;
         self.sources.check_ranges()?;
@@ -145,6 +168,17 @@ impl Config {
         self.plans.check_ranges()?;
         self.log.check_ranges()?;
         self.store.check_combinations()?;
+        if Duration::from_secs(self.sweep.older_than_s) <= self.longest_read() {
+            return Err(Violation {
+                key: "sweep.older_than_s".to_owned(),
+                reason: format!(
+                    "{} is not more than the {} s that a read may take (twice query.timeout_s, three times query.heavy_wait_s \
+                     and server.answer_timeout_s together)",
+                    self.sweep.older_than_s,
+                    self.longest_read().as_secs()
+                ),
+            });
+        }
         if self.data.directory.as_os_str().is_empty() {
             return Err(Violation { key: "data.directory".to_owned(), reason: "it is empty".to_owned() });
         }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
+use url::Url;
 
 use super::option::{OptionKind, OptionValue, section};
 
@@ -21,6 +22,10 @@ section! {
         /// Addresses and networks (`10.0.0.0/8`, `2001:db8::/32`) of the proxies whose `X-Forwarded-For` or `Forwarded`
         /// is believed.
         trusted_proxies: TrustedProxies = TrustedProxies::default();
+        /// Where clients reach the service, as `https://data.example.org`: the ping URLs that owners are shown begin with
+        /// it, session cookies are `Secure` when it is https, and it is no foreign origin. When not given, it is told
+        /// from each request: its `Host`, and what a trusted proxy says of the scheme.
+        public_url: Option<PublicUrl> = None;
         /// Connections served at the same time. Another one waits until one ends; the one that has been idle longest is
         /// then closed for it.
         connections: u64 = 4_096, within 1..=1_000_000;
@@ -80,6 +85,57 @@ impl OptionValue for TrustedProxies {
 
     fn shown(&self) -> Option<String> {
         (!self.0.is_empty()).then(|| self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The `http` or `https` URL at which clients reach the service.
+///
+/// - It has a host, perhaps a port and a path; no user, query or fragment, and no slash at its end.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PublicUrl {
+    text: String,
+    origin: String,
+}
+
+impl PublicUrl {
+    /// The URL, to which a path can be appended.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Scheme, host and port, as browsers send them in `Origin`.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Whether the scheme is https.
+    pub fn is_https(&self) -> bool {
+        self.origin.starts_with("https:")
+    }
+}
+
+impl TryFrom<String> for PublicUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} is not an http or https URL without a query, such as https://data.example.org");
+        let url = Url::parse(&text).map_err(|_| wrong())?;
+        let plain = url.username().is_empty() && url.password().is_none();
+        if !matches!(url.scheme(), "http" | "https") || !plain || url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong());
+        }
+        let origin = url.origin().ascii_serialization();
+        Ok(Self { text: url.as_str().trim_end_matches('/').to_owned(), origin })
+    }
+}
+
+impl OptionValue for PublicUrl {
+    const KIND: OptionKind = OptionKind::Text;
+
+    fn shown(&self) -> Option<String> {
+        Some(self.text.clone())
     }
 }
 

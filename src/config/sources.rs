@@ -22,6 +22,8 @@ section! {
         /// The folder of the store (below `store.url`) whose objects datasets may have as sources, such as
         /// `incoming`; none when not given.
         prefix: Option<SourcePrefix> = None;
+        /// Refreshes that one process makes at the same time; more wait for their turn.
+        concurrent: u64 = 4, within 1..=1_000;
         /// Seconds by which scheduled refreshes are spread, so that those of one minute do not all start at once; at
         /// most a tenth of the schedule's interval. A dataset's share of it never changes.
         schedule_spread_s: u64 = 900, within 0..=3_600;

@@ -1,10 +1,11 @@
 //! The bytes of an answer, compressed as a client asked (`Content-Encoding`).
 //!
 //! A [`Compressor`] makes one continuous stream of all the parts of an answer: browsers do not read members or frames that
-//! were made apart and joined. After each part it flushes, so that a client sees what has been made; parts are about 1
-//! MiB, so that this costs next to nothing.
+//! were made apart and joined. Now and then it flushes, so that a client sees what has been made: early at first, then
+//! seldom enough that it costs next to nothing.
 //!
-//! Equal parts give equal bytes: no time, no name, no state but the stream's own.
+//! Equal bodies give equal bytes, however they come in parts, which depends on who reads them and how busy the service is:
+//! the encoder gets them cut at places of their own, and no time, no name, no state but the stream's.
 
 use std::io::{self, Write};
 
@@ -79,11 +80,22 @@ const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 /// Bodies smaller than this are sent as they are: what is saved does not fill a packet.
 pub const LEAST_COMPRESSED_BYTES: usize = 1 << 10;
 
+/// Bytes of a body up to the first flush, and most bytes from one to the next; in between they double.
+const FIRST_FLUSH_BYTES: usize = 64 << 10;
+const MOST_UNFLUSHED_BYTES: usize = 1 << 20;
+
 /// Compresses one body, part by part. Dropped before its end, what it made is incomplete and no reader takes it for whole.
-pub struct Compressor(Encoder);
+///
+/// Holds up to `MOST_UNFLUSHED_BYTES` of the body besides what the encoder needs.
+pub struct Compressor {
+    encoder: Encoder,
+    /// What the encoder gets next, in one piece.
+    piece: Vec<u8>,
+    piece_bytes: usize,
+}
 
 enum Encoder {
-    Identity,
+    Identity(Vec<u8>),
     Gzip(GzEncoder<Vec<u8>>),
     Brotli(Box<BrotliEncoder<Vec<u8>>>),
     Zstd(ZstdEncoder<'static, Vec<u8>>),
@@ -95,78 +107,101 @@ impl Compressor {
     /// # Errors
     /// When the library cannot have its memory.
     pub fn try_new(coding: ContentCoding) -> io::Result<Compressor> {
-        Ok(Compressor(match coding {
-            ContentCoding::Identity => Encoder::Identity,
+        let encoder = match coding {
+            ContentCoding::Identity => Encoder::Identity(Vec::new()),
             ContentCoding::Gzip => Encoder::Gzip(gzip()),
             ContentCoding::Brotli => Encoder::Brotli(Box::new(brotli())),
             ContentCoding::Zstd => Encoder::Zstd(zstd()?),
-        }))
+        };
+        Ok(Compressor { encoder, piece: Vec::new(), piece_bytes: FIRST_FLUSH_BYTES })
     }
 
-    /// Adds a part. Returns coded bytes from which a reader gets all parts so far.
+    /// Adds a part. Returns the coded bytes that have become ready, mostly of earlier parts.
     ///
     /// # Errors
     /// When the library fails; the body cannot go on then.
-    pub fn write(&mut self, part: &[u8]) -> io::Result<Bytes> {
-        let made = match &mut self.0 {
-            Encoder::Identity => return Ok(Bytes::copy_from_slice(part)),
-            Encoder::Gzip(encoder) => {
-                encoder.write_all(part)?;
-                encoder.flush()?;
-                encoder.get_mut()
+    pub fn write(&mut self, mut part: &[u8]) -> io::Result<Bytes> {
+        let mut ready = Vec::new();
+        while !part.is_empty() {
+            let (fits, rest) = part.split_at(part.len().min(self.piece_bytes - self.piece.len()));
+            self.piece.extend_from_slice(fits);
+            part = rest;
+            if self.piece.len() == self.piece_bytes {
+                ready.append(self.encoder.write(&self.piece)?);
+                self.piece.clear();
+                self.piece_bytes = (self.piece_bytes * 2).min(MOST_UNFLUSHED_BYTES);
             }
-            Encoder::Brotli(encoder) => {
-                encoder.write_all(part)?;
-                encoder.flush()?;
-                encoder.get_mut()
-            }
-            Encoder::Zstd(encoder) => {
-                encoder.write_all(part)?;
-                encoder.flush()?;
-                encoder.get_mut()
-            }
-        };
-        Ok(std::mem::take(made).into())
+        }
+        Ok(ready.into())
     }
 
-    /// The end of the body.
+    /// The rest of the body.
     ///
     /// # Errors
     /// As [`Compressor::write`].
     pub fn finish(self) -> io::Result<Bytes> {
-        Ok(match self.0 {
-            Encoder::Identity => Bytes::new(),
-            Encoder::Gzip(encoder) => encoder.finish()?.into(),
-            Encoder::Brotli(encoder) => encoder.into_inner().into(),
-            Encoder::Zstd(encoder) => encoder.finish()?.into(),
+        self.encoder.finish(&self.piece)
+    }
+}
+
+impl Encoder {
+    /// Codes a piece, and all of it: what is made is taken out of the vector.
+    fn write(&mut self, piece: &[u8]) -> io::Result<&mut Vec<u8>> {
+        Ok(match self {
+            Encoder::Identity(made) => {
+                made.extend_from_slice(piece);
+                made
+            }
+            Encoder::Gzip(encoder) => {
+                encoder.write_all(piece)?;
+                encoder.flush()?;
+                encoder.get_mut()
+            }
+            Encoder::Brotli(encoder) => {
+                encoder.write_all(piece)?;
+                encoder.flush()?;
+                encoder.get_mut()
+            }
+            Encoder::Zstd(encoder) => {
+                encoder.write_all(piece)?;
+                encoder.flush()?;
+                encoder.get_mut()
+            }
+        })
+    }
+
+    /// Codes the last piece and ends the stream.
+    fn finish(self, piece: &[u8]) -> io::Result<Bytes> {
+        Ok(match self {
+            Encoder::Identity(mut made) => {
+                made.extend_from_slice(piece);
+                made.into()
+            }
+            Encoder::Gzip(mut encoder) => {
+                encoder.write_all(piece)?;
+                encoder.finish()?.into()
+            }
+            Encoder::Brotli(mut encoder) => {
+                encoder.write_all(piece)?;
+                encoder.into_inner().into()
+            }
+            Encoder::Zstd(mut encoder) => {
+                encoder.write_all(piece)?;
+                encoder.finish()?.into()
+            }
         })
     }
 }
 
-/// A whole body, compressed at once.
+/// A whole body, compressed at once: the same bytes as by a [`Compressor`].
 ///
 /// # Errors
 /// As [`Compressor::write`].
 pub fn compress(coding: ContentCoding, body: &[u8]) -> io::Result<Bytes> {
-    Ok(match coding {
-        ContentCoding::Identity => Bytes::copy_from_slice(body),
-        ContentCoding::Gzip => {
-            let mut encoder = gzip();
-            encoder.write_all(body)?;
-            encoder.finish()?.into()
-        }
-        ContentCoding::Brotli => {
-            let mut encoder = brotli();
-            encoder.write_all(body)?;
-            encoder.into_inner().into()
-        }
-        ContentCoding::Zstd => {
-            let mut encoder = zstd()?;
-            encoder.set_pledged_src_size(Some(body.len() as u64))?;
-            encoder.write_all(body)?;
-            encoder.finish()?.into()
-        }
-    })
+    let mut compressor = Compressor::try_new(coding)?;
+    let mut coded = compressor.write(body)?.to_vec();
+    coded.extend_from_slice(&compressor.finish()?);
+    Ok(coded.into())
 }
 
 fn gzip() -> GzEncoder<Vec<u8>> {
@@ -208,34 +243,44 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_sees_every_part_when_it_is_made_and_one_stream_in_the_end() {
+    fn a_reader_sees_what_is_made_early_and_one_stream_in_the_end() {
+        let body: Vec<u8> = parts().concat().repeat(20);
+        assert!(body.len() > 3 << 20, "{}", body.len());
         for coding in ContentCoding::ALL {
             let mut compressor = Compressor::try_new(coding).expect("a compressor");
-            let (mut coded, mut plain) = (Vec::new(), Vec::new());
-            for part in parts() {
-                coded.extend_from_slice(&compressor.write(&part).expect("compressed"));
-                plain.extend_from_slice(&part);
-                assert!(readable(coding, &coded) == plain, "{coding:?} after {} bytes", plain.len());
+            let (mut coded, mut written, mut flushes) = (Vec::new(), 0, Vec::new());
+            for part in body.chunks(10_000) {
+                let ready = compressor.write(part).expect("compressed");
+                written += part.len();
+                if !ready.is_empty() {
+                    coded.extend_from_slice(&ready);
+                    flushes.push(readable(coding, &coded).len());
+                }
+                let seen = flushes.last().copied().unwrap_or_default();
+                assert!(written - seen < MOST_UNFLUSHED_BYTES, "{coding:?}: {seen} of {written}");
             }
-            let end = compressor.finish().expect("the end");
-            assert_eq!(end.is_empty(), coding == ContentCoding::Identity);
-            coded.extend_from_slice(&end);
-            assert!(readable(coding, &coded) == plain, "{coding:?}");
-            assert!(coding == ContentCoding::Identity || coded.len() < plain.len() / 3, "{coding:?}: {}", coded.len());
+            let kib = |number: usize| number << 10;
+            assert_eq!(flushes[..6], [64, 192, 448, 960, 1_984, 3_008].map(kib), "{coding:?}");
+            coded.extend_from_slice(&compressor.finish().expect("the end"));
+            assert!(readable(coding, &coded) == body, "{coding:?}");
+            assert!(coding == ContentCoding::Identity || coded.len() < body.len() / 3, "{coding:?}: {}", coded.len());
         }
     }
 
     #[test]
-    fn equal_parts_give_equal_bytes() {
+    fn equal_bodies_give_equal_bytes_however_they_are_cut() {
+        let body = parts().concat();
         for coding in ContentCoding::ALL {
-            let coded = || {
+            let whole = compress(coding, &body).expect("compressed");
+            for part_bytes in [1_000, 65_536, 100_001, body.len()] {
                 let mut compressor = Compressor::try_new(coding).expect("a compressor");
-                let mut coded: Vec<Bytes> =
-                    parts().iter().map(|part| compressor.write(part).expect("compressed")).collect();
-                coded.push(compressor.finish().expect("the end"));
-                coded
-            };
-            assert!(coded() == coded(), "{coding:?}");
+                let mut coded = Vec::new();
+                for part in body.chunks(part_bytes) {
+                    coded.extend_from_slice(&compressor.write(part).expect("compressed"));
+                }
+                coded.extend_from_slice(&compressor.finish().expect("the end"));
+                assert!(coded == whole, "{coding:?} in parts of {part_bytes}");
+            }
         }
     }
 

@@ -17,10 +17,32 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 use crate::{config::TrustedProxies, service::Client};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Whom a request counts for. A request without a peer came over no network.
 pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
     peer.map_or(Client::Unspecified, |peer| Client::from(client_address(peer.ip(), headers, trusted)))
+}
+
+/// Whether the client came by https, as a trusted peer says it: `X-Forwarded-Proto`, or `proto` in `Forwarded`, the last
+/// one of each. `None` when nothing is said that can be believed, or the two do not agree.
+pub(super) fn forwarded_https(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<bool> {
+    peer.filter(|peer| trusted.contain(peer.ip()))?;
+    let is_https = |scheme: &str| match scheme.trim_matches(BLANKS).to_ascii_lowercase().as_str() {
+        "https" => Some(true),
+        "http" => Some(false),
+        _ => None,
+    };
+    let listed = lines(headers, &X_FORWARDED_PROTO).next().map(|line| is_https(line.rsplit(',').next()?));
+    let described = lines(headers, &FORWARDED).next().map(|line| {
+        let elements = split_outside_quotes(line, ',')?;
+        is_https(&parameter(elements.last()?, "proto")?)
+    });
+    match (listed, described) {
+        (Some(said), None) | (None, Some(said)) => said,
+        (Some(one), Some(other)) if one == other => one,
+        _ => None,
+    }
 }
 
 /// The address of the client that a peer speaks for.
@@ -69,8 +91,13 @@ fn described_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
     elements.into_iter().rev().map(described_by).chain(nothing)
 }
 
-/// The address of the parameter `for` of an element; `None` also when the element is malformed or has more than one.
+/// The address of the parameter `for` of an element.
 fn described_by(element: &str) -> Option<IpAddr> {
+    node(&parameter(element, "for")?)
+}
+
+/// A parameter of an element; `None` also when the element is malformed or has more than one.
+fn parameter(element: &str, wanted: &str) -> Option<String> {
     let mut found = None;
     for pair in split_outside_quotes(element, ';')? {
         let (name, value) = pair.trim_matches(BLANKS).split_once('=')?;
@@ -78,11 +105,11 @@ fn described_by(element: &str) -> Option<IpAddr> {
             return None;
         }
         let value = unquoted(value)?;
-        if name.eq_ignore_ascii_case("for") && found.replace(value).is_some() {
+        if name.eq_ignore_ascii_case(wanted) && found.replace(value).is_some() {
             return None;
         }
     }
-    node(&found?)
+    found
 }
 
 const BLANKS: [char; 2] = [' ', '\t'];
@@ -293,6 +320,24 @@ mod tests {
         check("10.0.0.1", &lines("1.1.1.1, 203.0.113.9", "for=203.0.113.9"), "203.0.113.9");
         check("10.0.0.1", &lines("203.0.113.9", "for=1.1.1.1"), "10.0.0.1");
         check("10.0.0.1", &lines("unknown", "for=1.1.1.1"), "10.0.0.1");
+    }
+
+    #[test]
+    fn a_trusted_peer_tells_the_scheme() {
+        let check = |peer: &str, lines: &[(HeaderName, &str)], expected| {
+            let lines: Vec<_> = lines.iter().map(|(name, value)| (name.clone(), value.as_bytes())).collect();
+            let peer = SocketAddr::new(peer.parse().expect(peer), 1);
+            assert_eq!(forwarded_https(Some(peer), &headers(&lines), &trusted()), expected, "{lines:?}");
+        };
+        check("203.0.113.9", &[(X_FORWARDED_PROTO, "https")], None);
+        check("10.0.0.1", &[], None);
+        check("10.0.0.1", &[(X_FORWARDED_PROTO, "https")], Some(true));
+        check("10.0.0.1", &[(X_FORWARDED_PROTO, "https, HTTP ")], Some(false));
+        check("10.0.0.1", &[(X_FORWARDED_PROTO, "ftp")], None);
+        check("10.0.0.1", &[(FORWARDED, "for=1.1.1.1;proto=http, proto=\"https\"")], Some(true));
+        check("10.0.0.1", &[(FORWARDED, "proto=https;proto=https")], None);
+        check("10.0.0.1", &[(FORWARDED, "proto=https"), (X_FORWARDED_PROTO, "http")], None);
+        check("10.0.0.1", &[(FORWARDED, "proto=https"), (X_FORWARDED_PROTO, "https")], Some(true));
     }
 
     #[test]

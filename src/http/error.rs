@@ -13,8 +13,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{params::ParameterError, path::ReadPathError};
-use crate::{model::version::VersionSelector, service::ReadError};
+use super::{management::CallError, params::ParameterError, path::ReadPathError};
+use crate::{
+    model::version::VersionSelector,
+    refresh::SourceError,
+    service::{AlternateError, ManageError, ReadError, RefreshError},
+};
 
 /// Why a request gets no other answer.
 #[derive(Debug)]
@@ -42,6 +46,16 @@ pub enum HttpError {
     },
     /// The service could not answer the read.
     Read(ReadError),
+    /// A management call is not one.
+    Call(CallError),
+    /// The service refused a management call, or could not do it.
+    Manage(ManageError),
+    /// The service made no version.
+    Refresh(RefreshError),
+    /// No dataset has this ping URL.
+    NoSuchPing,
+    /// Entities that were sent cannot be used, or not be received.
+    Entities(SourceError),
     /// The service cannot serve requests now; holds the cause.
     NotReady(Box<dyn Error + Send + Sync>),
     /// A handler panicked; holds the panic's message.
@@ -63,6 +77,40 @@ impl From<ParameterError> for HttpError {
 impl From<ReadError> for HttpError {
     fn from(error: ReadError) -> Self {
         HttpError::Read(error)
+    }
+}
+
+impl From<CallError> for HttpError {
+    fn from(error: CallError) -> Self {
+        HttpError::Call(error)
+    }
+}
+
+impl From<ManageError> for HttpError {
+    fn from(error: ManageError) -> Self {
+        HttpError::Manage(error)
+    }
+}
+
+impl From<RefreshError> for HttpError {
+    fn from(error: RefreshError) -> Self {
+        HttpError::Refresh(error)
+    }
+}
+
+impl From<AlternateError> for HttpError {
+    fn from(error: AlternateError) -> Self {
+        match error {
+            AlternateError::Manage(error) => HttpError::Manage(error),
+            AlternateError::Body(error) => HttpError::Entities(error),
+            AlternateError::Stopping => HttpError::NotReady(Box::new(error)),
+        }
+    }
+}
+
+impl From<std::convert::Infallible> for HttpError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -104,6 +152,11 @@ impl HttpError {
                 ),
             ),
             HttpError::Read(error) => public_read_error(error),
+            HttpError::Call(error) => (call_status(error), error.to_string()),
+            HttpError::Manage(error) => public_manage_error(error),
+            HttpError::Refresh(error) => public_refresh_error(error),
+            HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
+            HttpError::Entities(error) => public_entities_error(error),
             HttpError::NotReady(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "The service is not ready to serve requests.".into())
             }
@@ -123,7 +176,21 @@ impl HttpError {
             | HttpError::Parameter(_)
             | HttpError::RateLimited { .. }
             | HttpError::RangeNotSatisfiable { .. } => {}
+            HttpError::Call(_) => {}
+            HttpError::Entities(SourceError::Io(error)) => {
+                tracing::error!(cause = %error, "entities could not be received");
+            }
+            HttpError::Entities(_) => {}
             HttpError::Read(error) => log_read_error(error),
+            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_))) => {
+                tracing::error!(cause = %Causes(error), "a management call failed");
+            }
+            HttpError::Manage(_) | HttpError::NoSuchPing => {}
+            HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
+                tracing::error!(cause = %Causes(error), "a refresh failed");
+            }
+            // Logged where it ran, whoever waited for it.
+            HttpError::Refresh(_) => {}
             HttpError::NotReady(cause) => tracing::warn!(cause = %Causes(&**cause), "not ready"),
             HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
         }
@@ -160,7 +227,10 @@ impl IntoResponse for HttpError {
                     headers.insert(CONTENT_RANGE, value);
                 }
             }
-            HttpError::Read(ReadError::Unauthorized) => {
+            HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            HttpError::Read(ReadError::Unauthorized) | HttpError::Call(CallError::Unauthenticated) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             _ => {}
@@ -213,6 +283,114 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
             "The dataset cannot be read from storage. The failure was logged.".into(),
         ),
     }
+}
+
+/// The status and the text for entities that were sent (decisions, section 6).
+fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
+    match error {
+        SourceError::BadBody { reason } => (StatusCode::BAD_REQUEST, format!("Invalid body: {reason}.")),
+        SourceError::BadAddress { .. } | SourceError::Interrupted { .. } => {
+            (StatusCode::BAD_REQUEST, format!("Invalid request: {error}."))
+        }
+        SourceError::BadDocument { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, format!("These entities cannot be used: {error}."))
+        }
+        SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("This is too large: {error}.")),
+        SourceError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, format!("{error}.")),
+        SourceError::Io(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The service could not receive these entities. The failure was logged.".into(),
+        ),
+    }
+}
+
+fn call_status(error: &CallError) -> StatusCode {
+    match error {
+        CallError::Unauthenticated => StatusCode::UNAUTHORIZED,
+        CallError::ForeignOrigin => StatusCode::FORBIDDEN,
+        CallError::NotJson | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        CallError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+        CallError::Cut | CallError::Body { .. } | CallError::Field { .. } => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// The status and the text for a refresh that made nothing (decisions, section 6).
+fn public_refresh_error(error: &RefreshError) -> (StatusCode, String) {
+    let status = match error {
+        RefreshError::NotFound => return (StatusCode::NOT_FOUND, "You have no dataset with this dataset_id.".into()),
+        RefreshError::Frozen | RefreshError::Busy | RefreshError::NothingToFetch | RefreshError::NotPushed => {
+            StatusCode::CONFLICT
+        }
+        RefreshError::Source(error) => match error {
+            SourceError::BadAddress { .. } => StatusCode::BAD_REQUEST,
+            SourceError::BadBody { reason } => return (StatusCode::BAD_REQUEST, format!("Invalid body: {reason}.")),
+            SourceError::Interrupted { .. } => StatusCode::BAD_REQUEST,
+            SourceError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            SourceError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            SourceError::Io(_) => return made_nothing(),
+        },
+        RefreshError::LeaseLost | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        RefreshError::Storage(_) | RefreshError::Catalog(_) | RefreshError::RecordsPath(_) | RefreshError::Worker => {
+            return made_nothing();
+        }
+    };
+    (status, format!("No version was made: {error}."))
+}
+
+fn made_nothing() -> (StatusCode, String) {
+    (StatusCode::INTERNAL_SERVER_ERROR, "The service failed to make the version. The failure was logged.".into())
+}
+
+/// The status and the text for a management call that the service refused, or could not do.
+fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
+    let (status, text) = match error {
+        ManageError::Invalid { field, problem } => {
+            return (StatusCode::BAD_REQUEST, format!("Invalid request: {field}: {problem}."));
+        }
+        ManageError::WrongCredentials => (StatusCode::UNAUTHORIZED, "There is no user with this email and password."),
+        ManageError::TooManyLogins { retry_after_s } => {
+            let text = format!("Too many log-ins; the next one is tried in {retry_after_s} s.");
+            return (StatusCode::TOO_MANY_REQUESTS, text);
+        }
+        ManageError::LoginsBusy => {
+            (StatusCode::SERVICE_UNAVAILABLE, "Too many log-ins are being checked. Try again in a moment.")
+        }
+        ManageError::DatasetNotFound => (StatusCode::NOT_FOUND, "You have no dataset with this dataset_id."),
+        ManageError::CloneNotFound => (
+            StatusCode::NOT_FOUND,
+            "There is no dataset with this dataset_id that you can clone: a public one, or one of your own.",
+        ),
+        ManageError::NothingToClone => {
+            (StatusCode::CONFLICT, "This dataset has no version yet that a clone could begin with.")
+        }
+        ManageError::VersionNotFound => (StatusCode::NOT_FOUND, "This dataset has no such version."),
+        ManageError::AltNotFound => (StatusCode::NOT_FOUND, "This version has no alternate."),
+        ManageError::WebhookNotFound => (StatusCode::NOT_FOUND, "This dataset has no webhook."),
+        ManageError::TokenNotFound => (StatusCode::NOT_FOUND, "You have no API token of this name."),
+        ManageError::PlanLimit { limit } => {
+            let text = format!("Your plan allows at most {limit} active datasets; frozen ones do not count.");
+            return (StatusCode::FORBIDDEN, text);
+        }
+        ManageError::PlanWebhooks => {
+            (StatusCode::FORBIDDEN, "Your plan has no webhooks; they are part of the plans pro and scale.")
+        }
+        ManageError::TooManyTokens { limit } => {
+            return (StatusCode::CONFLICT, format!("You have {limit} API tokens; delete one first."));
+        }
+        ManageError::NameTaken => (StatusCode::CONFLICT, "You have another dataset of this name."),
+        ManageError::TokenNameTaken => (StatusCode::CONFLICT, "You have an API token of this name."),
+        ManageError::Frozen => (StatusCode::CONFLICT, "This dataset is frozen; unfreeze it first."),
+        ManageError::NotFrozen => (StatusCode::CONFLICT, "This dataset is not frozen."),
+        ManageError::Public => (StatusCode::CONFLICT, "This dataset is public and has no private key."),
+        ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is under way."),
+        ManageError::Stale => (StatusCode::CONFLICT, "This has changed meanwhile; look at it again."),
+        ManageError::Catalog(_) | ManageError::Failed(_) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
+        }
+    };
+    (status, text.into())
 }
 
 /// Logs a failed read when the reason is the service's own.

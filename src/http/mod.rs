@@ -9,6 +9,8 @@
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
 //! | `client`, `rate` | whose request it is, and where it stands with its requests |
 //! | `caching`, `cors` | what caches may keep of an answer, and which origins may read it |
+//! | `management/` | the operations of owners: accounts, datasets, webhooks |
+//! | `ping` | `/ping/{token}` |
 //! | `health`, `metrics` | `/healthz`, `/readyz` and `/metrics` |
 //! | `openapi/` | `/openapi.json`: the service described for tools |
 //! | `error` | every error answer: its status and its text |
@@ -24,11 +26,13 @@ pub mod content_encoding;
 mod cors;
 pub mod error;
 mod health;
+pub mod management;
 mod metrics;
 pub mod openapi;
 mod panics;
 pub mod params;
 pub mod path;
+mod ping;
 pub mod range;
 mod rate;
 pub mod read;

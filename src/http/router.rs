@@ -11,7 +11,7 @@ use axum::{
 use super::{
     access_log::{self, LogOptions},
     error::HttpError,
-    health, metrics, openapi, panics, read,
+    health, management, metrics, openapi, panics, ping, read,
 };
 use crate::service::App;
 
@@ -31,6 +31,8 @@ pub fn router(app: App) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi))
         .route("/metrics", get(metrics::metrics))
+        .route("/ping/{token}", any(ping::ping))
+        .merge(management::routes())
         .with_state(app);
     layered(routes, log)
 }

@@ -15,6 +15,9 @@ pub const SECRET_BYTES: usize = 32;
 pub struct Secret(String);
 
 impl Secret {
+    /// What every API token begins with.
+    pub const API_TOKEN_PREFIX: &'static str = "strata_";
+
     /// The key for reading a private dataset: `sk_` and 64 hexadecimal digits.
     pub fn private_key(random: [u8; SECRET_BYTES]) -> Secret {
         Secret::with_prefix("sk_", random)
@@ -27,7 +30,7 @@ impl Secret {
 
     /// A user's API token: `strata_` and 64 hexadecimal digits.
     pub fn api_token(random: [u8; SECRET_BYTES]) -> Secret {
-        Secret::with_prefix("strata_", random)
+        Secret::with_prefix(Secret::API_TOKEN_PREFIX, random)
     }
 
     /// A secret that was made before, read back from where it is kept.

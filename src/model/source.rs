@@ -153,6 +153,30 @@ impl SourceFormat {
     }
 }
 
+impl SourceFormat {
+    /// The format that a media type stands for; general ones (`text/plain`, `application/octet-stream`,
+    /// `application/gzip`) stand for none.
+    pub fn of_content_type(content_type: &str) -> Option<SourceFormat> {
+        let essence = content_type.split(';').next().unwrap_or_default();
+        match essence.trim().to_ascii_lowercase().as_str() {
+            "application/json" | "text/json" => Some(SourceFormat::Json),
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonl"
+            | "application/jsonlines"
+            | "application/x-jsonlines" => Some(SourceFormat::Jsonl),
+            "text/csv" | "application/csv" => Some(SourceFormat::Csv),
+            "text/tab-separated-values" => Some(SourceFormat::Tsv),
+            "application/vnd.apache.parquet" | "application/x-parquet" | "application/parquet" => {
+                Some(SourceFormat::Parquet)
+            }
+            structured if structured.ends_with("+json") => Some(SourceFormat::Json),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for SourceFormat {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())

@@ -30,6 +30,14 @@ impl Plan {
             Plan::Scale => "scale",
         }
     }
+
+    /// Whether its users may register webhooks.
+    pub fn has_webhooks(self) -> bool {
+        match self {
+            Plan::Free => false,
+            Plan::Pro | Plan::Scale => true,
+        }
+    }
 }
 
 impl fmt::Display for Plan {

@@ -7,6 +7,7 @@ use std::ops::{ControlFlow, Range};
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanBufferBuilder, ListArray};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+use memchr::arch::all::packedpair::HeuristicFrequencyRank;
 use memchr::memmem;
 
 use crate::document::NumericValue;
@@ -108,8 +109,47 @@ pub fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     }
     let mut rows = BooleanBufferBuilder::new(values.len());
     rows.append_n(values.len(), false);
-    mark(values, 0..values.len(), &memmem::Finder::new(needle), &mut rows);
+    mark(values, 0..values.len(), &finder(values, needle), &mut rows);
     valid(rows.finish(), values.nulls())
+}
+
+/// A finder for values like these. Where there are many, it looks for the two bytes of the needle that stand together
+/// least often in some of them: those that are rare in general may be frequent neighbours here.
+fn finder<'n>(values: &BinaryArray, needle: &'n [u8]) -> memmem::Finder<'n> {
+    /// Bytes below which any finder is good enough.
+    const MANY_BYTES: usize = 1 << 20;
+    const SAMPLE_BYTES: usize = 16 << 10;
+    /// Bytes of the needle that are considered.
+    const HEAD: usize = 8;
+    let offsets = values.value_offsets();
+    let bytes = &values.value_data()[offsets[0] as usize..offsets[values.len()] as usize];
+    let head = &needle[..needle.len().min(HEAD)];
+    if bytes.len() < MANY_BYTES || head.len() < 3 {
+        return memmem::Finder::new(needle);
+    }
+    let sample = &bytes[bytes.len() / 2..][..SAMPLE_BYTES];
+    let together = |(first, second): (usize, usize)| {
+        let (one, other) = (&sample[first..], &sample[second..]);
+        one.iter().zip(other).filter(|(one, other)| **one == head[first] && **other == head[second]).count()
+    };
+    let pairs = (0..head.len()).flat_map(|second| (0..second).map(move |first| (first, second)));
+    let rarest = pairs.filter(|(first, second)| head[*first] != head[*second]).min_by_key(|pair| together(*pair));
+    match rarest {
+        Some((first, second)) => {
+            let wanted = Wanted([head[first], head[second]]);
+            memmem::FinderBuilder::new().build_forward_with_ranker(wanted, needle)
+        }
+        None => memmem::Finder::new(needle),
+    }
+}
+
+/// Makes a finder look for these bytes of its needle.
+struct Wanted([u8; 2]);
+
+impl HeuristicFrequencyRank for Wanted {
+    fn rank(&self, byte: u8) -> u8 {
+        if self.0.contains(&byte) { 0 } else { u8::MAX }
+    }
 }
 
 /// The rows whose search text contains one of the words, or all of them. There is a word, and none is empty.
@@ -124,7 +164,7 @@ pub fn contains_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMod
     }
     // Long words are rare: where one of all is missing, the others need not be looked for.
     words.sort_unstable_by_key(|word| std::cmp::Reverse(word.len()));
-    let finders: Vec<memmem::Finder<'_>> = words.into_iter().map(memmem::Finder::new).collect();
+    let finders: Vec<memmem::Finder<'_>> = words.into_iter().map(|word| finder(search, word)).collect();
     let offsets = search.value_offsets();
     let mut found = BooleanBufferBuilder::new(search.len());
     let mut start = 0;
@@ -284,7 +324,8 @@ mod tests {
     #[test]
     fn words_are_found_as_one_by_one() {
         let random = &mut StdRng::seed_from_u64(1);
-        let texts = texts(random, 4_000);
+        // So many that the finders are fitted to them.
+        let texts = texts(random, 16_000);
         let array = array(&texts);
         for words in [&["ab"][..], &["aa", "b"], &["bbbb", "abab", "aaaaaaa"], &["bab", "bab"]] {
             let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();

@@ -28,7 +28,8 @@ pub(super) struct Evidence<'a> {
 /// # Errors
 /// [`SourceError::BadDocument`] when the evidence fits none or several.
 pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceError> {
-    let announced = evidence.name.and_then(by_name).or_else(|| evidence.content_type.and_then(by_content_type));
+    let announced =
+        evidence.name.and_then(by_name).or_else(|| evidence.content_type.and_then(SourceFormat::of_content_type));
     let format =
         match (evidence.asked, announced) {
             (Some(asked), _) => asked,
@@ -58,28 +59,6 @@ pub(super) fn by_name(name: &str) -> Option<SourceFormat> {
         "csv" => Some(SourceFormat::Csv),
         "tsv" | "tab" => Some(SourceFormat::Tsv),
         "parquet" => Some(SourceFormat::Parquet),
-        _ => None,
-    }
-}
-
-/// The format that a media type stands for; general ones (`text/plain`, `application/octet-stream`,
-/// `application/gzip`) stand for none.
-fn by_content_type(content_type: &str) -> Option<SourceFormat> {
-    let essence = content_type.split(';').next().unwrap_or_default();
-    match essence.trim().to_ascii_lowercase().as_str() {
-        "application/json" | "text/json" => Some(SourceFormat::Json),
-        "application/x-ndjson"
-        | "application/ndjson"
-        | "application/jsonl"
-        | "application/x-jsonl"
-        | "application/jsonlines"
-        | "application/x-jsonlines" => Some(SourceFormat::Jsonl),
-        "text/csv" | "application/csv" => Some(SourceFormat::Csv),
-        "text/tab-separated-values" => Some(SourceFormat::Tsv),
-        "application/vnd.apache.parquet" | "application/x-parquet" | "application/parquet" => {
-            Some(SourceFormat::Parquet)
-        }
-        structured if structured.ends_with("+json") => Some(SourceFormat::Json),
         _ => None,
     }
 }

@@ -3,9 +3,10 @@
 use argon2::{Argon2, PasswordHasher};
 
 use super::App;
-use crate::catalog::CatalogError;
+use super::manage::ManageError;
+use crate::catalog::{ApiToken, CatalogError};
 use crate::model::secret::Secret;
-use crate::model::user::Plan;
+use crate::model::user::{Plan, User};
 
 /// A user that was added.
 #[derive(Debug)]
@@ -26,6 +27,9 @@ pub enum AccountError {
     /// The token's name is empty or too long.
     #[error("a token's name must have 1 to {TOKEN_NAME_BYTES} bytes")]
     TokenName,
+    /// There is no user of that address.
+    #[error("there is no user {0}; add one with `strata user add`")]
+    NoUser(String),
     /// There is a user of that address.
     #[error("there is already a user {0}")]
     EmailTaken(String),
@@ -41,6 +45,9 @@ pub enum AccountError {
 const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=1_024;
 const TOKEN_NAME_BYTES: usize = 200;
 const EMAIL_BYTES: usize = 254;
+
+/// Most API tokens of one user.
+const TOKENS: usize = 100;
 
 impl App {
     /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
@@ -74,6 +81,70 @@ impl App {
         self.catalog().add_token(user, name, &token.hash()).await.map_err(AccountError::Catalog)?;
         Ok(AddedUser { token: Some(token) })
     }
+
+    /// Replaces a user's password and ends all of the user's sessions; API tokens stay.
+    ///
+    /// # Errors
+    /// [`AccountError`]; nothing has changed then.
+    pub async fn set_password(&self, email: &str, password: &str) -> Result<(), AccountError> {
+        if !PASSWORD_BYTES.contains(&password.len()) {
+            return Err(AccountError::Password);
+        }
+        let user = self.user_by_email(email).await?;
+        let hash = hash_password(password.to_owned()).await?;
+        self.catalog().set_password(user.id, &hash).await.map_err(AccountError::Catalog)
+    }
+
+    /// Changes a user's plan. What the user has beyond the new plan's limits stays.
+    ///
+    /// # Errors
+    /// [`AccountError`]; nothing has changed then.
+    pub async fn set_plan(&self, email: &str, plan: Plan) -> Result<(), AccountError> {
+        let user = self.user_by_email(email).await?;
+        self.catalog().set_plan(user.id, plan).await.map_err(AccountError::Catalog)
+    }
+
+    async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
+        let user = self.catalog().user_by_email(email).await.map_err(AccountError::Catalog)?;
+        user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
+    }
+
+    /// Makes an API token of a user. It is kept hashed and cannot be shown again.
+    ///
+    /// # Errors
+    /// [`ManageError::Invalid`], [`ManageError::TooManyTokens`], [`ManageError::TokenNameTaken`].
+    pub async fn create_token(&self, user: &User, name: &str) -> Result<Secret, ManageError> {
+        if name.is_empty() || name.len() > TOKEN_NAME_BYTES {
+            let problem = format!("it must have 1 to {TOKEN_NAME_BYTES} bytes");
+            return Err(ManageError::Invalid { field: "name", problem });
+        }
+        // Two at the same time may pass, which does no harm: the bound is there to be far from.
+        if self.catalog().tokens(user.id).await?.len() >= TOKENS {
+            return Err(ManageError::TooManyTokens { limit: TOKENS });
+        }
+        let token = Secret::api_token(rand::random());
+        self.write(self.catalog().add_token(user.id, name, &token.hash())).await?;
+        Ok(token)
+    }
+
+    /// Deletes an API token, which opens nothing from then on.
+    ///
+    /// # Errors
+    /// [`ManageError::TokenNotFound`].
+    pub async fn delete_token(&self, user: &User, name: &str) -> Result<(), ManageError> {
+        self.write(self.catalog().delete_token(user.id, name)).await.map_err(|error| match error {
+            ManageError::DatasetNotFound => ManageError::TokenNotFound,
+            other => other,
+        })
+    }
+
+    /// A user's API tokens, by name.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn tokens(&self, user: &User) -> Result<Vec<ApiToken>, ManageError> {
+        Ok(self.catalog().tokens(user.id).await?)
+    }
 }
 
 /// Something before one `@` and a name after it, without blanks: enough to catch slips of the hand.
@@ -84,7 +155,7 @@ fn is_email(text: &str) -> bool {
         && text.split_once('@').is_some_and(shape)
 }
 
-async fn hash_password(password: String) -> Result<String, AccountError> {
+pub(super) async fn hash_password(password: String) -> Result<String, AccountError> {
     let hash = move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string());
     match tokio::task::spawn_blocking(hash).await {
         Ok(Ok(hash)) => Ok(hash),

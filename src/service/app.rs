@@ -6,10 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::admission::{Admission, Load};
+use super::backup::INCOMPLETE;
+use super::deliveries::Deliveries;
 use super::exports::Exports;
+use super::logins::Logins;
 use super::lookups::Lookups;
 use super::rate::{RateLimiter, RateLimits, SystemClock};
 use super::rate_memory::{MemoryRateLimiter, RateCapacity};
+use super::refresh::Refreshes;
 use super::responses::Responses;
 use super::scratch::Scratch;
 use crate::catalog::{Catalog, CatalogError};
@@ -38,6 +42,9 @@ struct Parts {
     lookups: Lookups,
     rate_limiter: Arc<dyn RateLimiter>,
     admission: Admission,
+    logins: Logins,
+    refreshes: Refreshes,
+    deliveries: Deliveries,
     draining: AtomicBool,
 }
 
@@ -52,6 +59,9 @@ pub enum OpenError {
         /// Why.
         source: std::io::Error,
     },
+    /// The data directory is a backup that was not finished.
+    #[error("{} is a backup that was not finished: make another one", .0.display())]
+    Incomplete(PathBuf),
     /// The catalog does not open.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
@@ -93,10 +103,6 @@ impl App {
     /// # Errors
     /// [`OpenError`] names the part that does not open.
     pub async fn open_with(config: &Config, rate_limiter: Arc<dyn RateLimiter>) -> Result<App, OpenError> {
-        let directory = &config.data.directory;
-        let scratch = Scratch::create(&directory.join("tmp"))
-            .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
-        let catalog = Catalog::open(&config.catalog_url()).await?;
         let s3 = S3Options {
             endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
             region: config.store.region.clone(),
@@ -104,7 +110,26 @@ impl App {
             secret_access_key: config.store.secret_access_key.as_ref().map(|secret| secret.expose().to_owned()),
             allow_http: config.store.allow_http,
         };
-        let store = store::open(&config.store_url(), &s3)?;
+        App::open_on(config, rate_limiter, || store::open(&config.store_url(), &s3)).await
+    }
+
+    /// As [`App::open_with`], on a store that the caller opens.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open.
+    pub async fn open_on(
+        config: &Config,
+        rate_limiter: Arc<dyn RateLimiter>,
+        store: impl FnOnce() -> Result<Store, StorageError>,
+    ) -> Result<App, OpenError> {
+        let directory = &config.data.directory;
+        if directory.join(INCOMPLETE).exists() {
+            return Err(OpenError::Incomplete(directory.clone()));
+        }
+        let scratch = Scratch::create(&directory.join("tmp"))
+            .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
+        let catalog = Catalog::open(&config.catalog_url()).await?;
+        let store = store()?;
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -121,6 +146,8 @@ impl App {
         let exports = Exports::open(&exports, config.cache.export_bytes)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
         let (admission, draining) = (Admission::new(&config.query, engine.threads()), AtomicBool::new(false));
+        let logins = Logins::new(config.limits.logins_per_minute, engine.threads());
+        let (refreshes, deliveries) = (Refreshes::new(config.sources.concurrent), Deliveries::new());
         let (config, lookups) = (config.clone(), Lookups::new());
         let parts = Parts {
             config,
@@ -134,6 +161,9 @@ impl App {
             lookups,
             rate_limiter,
             admission,
+            logins,
+            refreshes,
+            deliveries,
             draining,
         };
         Ok(App { parts: Arc::new(parts) })
@@ -198,8 +228,20 @@ impl App {
         &self.parts.admission
     }
 
+    pub(super) fn refreshes(&self) -> &Refreshes {
+        &self.parts.refreshes
+    }
+
+    pub(super) fn deliveries(&self) -> &Deliveries {
+        &self.parts.deliveries
+    }
+
     pub(super) fn catalog(&self) -> &Catalog {
         &self.parts.catalog
+    }
+
+    pub(super) fn logins(&self) -> &Logins {
+        &self.parts.logins
     }
 
     pub(super) fn store(&self) -> &Store {

@@ -11,36 +11,75 @@
 //! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
 //! | `exports` | Parquet exports, made once and served in parts |
-//! | `import` | a source to a new version of a dataset |
+//! | `files` | version files between their first byte and their record |
+//! | `refresh` | the one way in which a dataset gets a new version |
+//! | `version_file` | entities to a version file |
+//! | `import` | a source on the command line to a new version of a dataset |
+//! | `scheduler`, `deliveries`, `background` | what a server does besides answering: scheduled refreshes, webhooks |
 //! | `scratch` | the directory of temporary files |
 //! | `outgoing` | what leaves the service, within the configuration |
+//! | `alternates` | the second entity list of a version |
+//! | `clones` | new datasets that begin with another's latest version |
+//! | `sweep`, `check`, `backup` | the care for files: remove, verify, copy |
+//! | `manage` | what all management has in common: its errors, and what follows a write |
 //! | `accounts` | users and their tokens |
+//! | `logins` | passwords, checked no faster than they may be guessed |
+//! | `sessions` | who a request is from |
+//! | `datasets`, `webhooks` | what owners do with theirs |
 //! | `demo` | the fixtures, loaded for a demo owner |
 
 mod accounts;
 mod admission;
+mod alternates;
 mod app;
+mod background;
+mod backup;
 mod body;
+mod check;
+mod clones;
+mod datasets;
+mod deliveries;
 mod demo;
 mod exports;
+mod files;
 mod identity;
 mod import;
+mod logins;
 mod lookups;
+mod manage;
 mod outgoing;
 mod rate;
 mod rate_memory;
 mod read;
+mod refresh;
 mod responses;
+mod scheduler;
 mod scratch;
+mod sessions;
 mod stream;
+mod sweep;
+mod version_file;
+mod webhooks;
 
 pub use accounts::{AccountError, AddedUser};
 pub use admission::Load;
+pub use alternates::{AlternateError, alternate_etag};
 pub use app::{App, NotReady, OpenError};
+pub use background::Background;
+pub use backup::{BackedUp, BackupError, BackupFiles};
+pub use check::{CheckDepth, CheckError, Checked, Finding};
+pub use datasets::{DatasetSettings, OwnedDataset};
+pub use deliveries::DeliveryError;
 pub use demo::{DemoDataset, DemoError};
 pub use exports::Export;
+pub use files::{Pushed, PushedEntities};
 pub use identity::Identity;
-pub use import::{ImportError, ImportProgress, ImportRequest, Imported};
+pub use import::{ImportError, ImportRequest, Imported};
+pub use logins::LoggedIn;
+pub use manage::ManageError;
 pub use rate::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict};
 pub use rate_memory::{MemoryRateLimiter, RateCapacity};
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};
+pub use refresh::{Push, RefreshError};
+pub use sweep::{SweepError, SweepReason, Swept, SweptFile};
+pub use version_file::ImportProgress;

@@ -24,6 +24,8 @@ pub enum Client {
     V6([u8; 8]),
     /// All requests that came over no network.
     Unspecified,
+    /// Not an address, but what stands for an account, by a hash that nobody can choose.
+    Account(u64),
 }
 
 impl From<IpAddr> for Client {

@@ -12,6 +12,7 @@
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`reader`] | an opened version file: footer, page index, its parts by row group and page |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
+//! | [`verify`] | whether a file holds what it was written with |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
 
 pub mod cache;
@@ -24,6 +25,7 @@ pub mod shred;
 pub mod spool;
 pub mod store;
 pub mod tree;
+pub mod verify;
 pub mod writer;
 
 pub use error::StorageError;

@@ -41,6 +41,11 @@ impl Store {
         &self.objects
     }
 
+    /// The file that is an object, where the store is a directory.
+    pub fn file_of(&self, path: &object_store::path::Path) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.join(path.as_ref()))
+    }
+
     /// Makes a written object outlive a power failure. Object stores promise that by themselves; a directory
     /// needs its file and its entry synchronised.
     ///

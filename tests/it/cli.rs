@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -17,7 +18,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { directory: tempfile::tempdir().expect("a temporary directory") }
     }
 
@@ -50,7 +51,7 @@ impl Machine {
         self.command(arguments).output().expect("the binary runs")
     }
 
-    fn run_with_input(&self, arguments: &[&str], input: &str) -> Output {
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Output {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
@@ -75,7 +76,7 @@ impl Machine {
 
 /// What a command that succeeded printed.
 #[track_caller]
-fn succeeded(output: &Output) -> String {
+pub fn succeeded(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
@@ -106,7 +107,9 @@ fn help_names_every_command_and_flag() {
     for (arguments, words) in [
         (&["--help"][..], &["serve", "user", "import", "--data", "--config", "--version"][..]),
         (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
-        (&["user", "--help"], &["add"]),
+        (&["user", "--help"], &["add", "passwd", "plan"]),
+        (&["user", "passwd", "--help"], &["<EMAIL>", "sessions"]),
+        (&["user", "plan", "--help"], &["<EMAIL>", "<PLAN>", "free, pro, scale"]),
         (&["user", "add", "--help"], &["<EMAIL>", "--plan", "free, pro, scale", "--token", "standard input"]),
         (
             &["import", "--help"],
@@ -130,6 +133,7 @@ fn a_command_line_that_cannot_be_parsed_exits_with_2() {
         (&["serve", "--port", "1"], "--port"),
         (&["user", "add", "a@b.test"], "--plan"),
         (&["user", "add", "a@b.test", "--plan", "gold"], "free, pro, scale"),
+        (&["user", "plan", "a@b.test", "gold"], "free, pro, scale"),
         (&["import", "x.json", "--name", "x"], "--owner"),
         (&["import", "x", "--name", "x", "--owner", "a@b.test", "--format", "xml"], "json, jsonl, csv, tsv, parquet"),
         (&["import", "x", "--name", "x", "--owner", "a@b.test", "--records-path", ""], "the path is empty"),
@@ -179,6 +183,61 @@ fn a_user_is_added_once_and_the_token_stands_alone_on_the_last_line() {
     let bob = ["user", "add", "bob@example.test", "--plan", "free"];
     let output = succeeded(&machine.run_with_input(&bob, "battery staple"));
     assert!(!output.contains("strata_"), "{output}");
+}
+
+#[test]
+fn a_users_password_and_plan_can_be_changed() {
+    let machine = Machine::with_user();
+    let output = succeeded(&machine.run_with_input(&["user", "passwd", "ADA@example.test"], "battery staple\n"));
+    assert_eq!(output, "changed the password of ADA@example.test\n");
+    let output = succeeded(&machine.run(&["user", "plan", "ada@example.test", "scale"]));
+    assert_eq!(output, "ada@example.test has the plan scale\n");
+    for arguments in [&["user", "passwd", "eve@example.test"][..], &["user", "plan", "eve@example.test", "pro"]] {
+        let message = failed(&machine.run_with_input(arguments, "battery staple\n"));
+        assert!(message.contains("there is no user eve@example.test"), "{message}");
+    }
+
+    let server = Server::start(&machine, &[], &[]);
+    let me = |password: &str| {
+        let body = json!({"email": "ada@example.test", "password": password});
+        post(&format!("{}/session/login", server.base_url), &body)
+    };
+    assert!(me("correct horse").0.starts_with("http/1.1 401"));
+    let (head, body) = me("battery staple");
+    assert!(head.starts_with("http/1.1 200") && head.contains("set-cookie: strata_session="), "{head}");
+    assert_eq!(serde_json::from_str::<Value>(&body).expect("JSON")["user"]["plan"], "scale");
+}
+
+#[test]
+fn the_readmes_tour_for_owners_works_when_it_is_pasted() {
+    let machine = Machine::new();
+    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+    let script = readme.split("<!-- owner:begin -->").nth(1).and_then(|rest| rest.split("<!-- owner:end -->").next());
+    let script = script.expect("the tour").trim().trim_start_matches("```sh").trim_end_matches("```");
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let ports = [free(), free()].map(|listener| listener.local_addr().expect("an address").port().to_string());
+    let script = script.replace("8081", &ports[0]).replace("8082", &ports[1]);
+
+    // Whatever fails, nothing of it goes on running.
+    let script = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}");
+    let mut command = Command::new("bash");
+    let binaries = Path::new(env!("CARGO_BIN_EXE_strata")).parent().expect("a directory").to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(binaries).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(paths).expect("a path"));
+    let output = command.args(["-euo", "pipefail", "-c", &script]).current_dir(machine.path("")).stdin(Stdio::null());
+    let output = output.output().expect("bash runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}");
+    let received = std::fs::read_to_string(machine.path("received.txt")).expect("what was received");
+    assert!(received.contains("genuine {\"dataset_id\":1,\"dataset_name\":\"Planets\",\"version\":1,"), "{received}");
+    let answers: Vec<Value> = printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let ok = answers.iter().filter(|answer| answer["ok"] == true).count();
+    assert_eq!(ok, 6, "{printed}{errors}");
+    assert!(answers.iter().any(|answer| answer["has_webhook"] == true), "{printed}");
+    assert!(printed.contains("\"name\": \"Mars\"") && !printed.contains("\"name\": \"Earth\""), "{printed}");
+    let last = &answers.last().expect("the view")["dataset"];
+    assert_eq!((&last["active_version"], &last["latest_version"]), (&json!(1), &json!(2)), "{printed}");
 }
 
 #[test]
@@ -283,8 +342,19 @@ impl Server {
         std::fs::read_to_string(&self.log).expect("the log")
     }
 
+    /// Waits until it has ended by itself, and tells the signal that ended it.
+    pub fn ended_by(&mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").signal()
+    }
+
+    /// Sends SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it is killed");
+        self.child.wait().expect("it ends");
+    }
+
     /// Sends a signal and returns the exit code and standard error.
-    fn stop(mut self, signal: &str) -> (Option<i32>, String) {
+    pub fn stop(mut self, signal: &str) -> (Option<i32>, String) {
         let kill = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
         assert!(kill.is_ok_and(|status| status.success()), "the signal is sent");
         let mut rest = String::new();
@@ -305,10 +375,21 @@ impl Drop for Server {
 
 /// The status line and headers, in lower case, and the body of a GET.
 pub fn get(url: &str, authorization: Option<&str>) -> (String, String) {
-    let (host, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an http URL");
     let authorization = authorization.map_or(String::new(), |value| format!("Authorization: {value}\r\n"));
+    request("GET", url, &authorization, "")
+}
+
+/// The same of a POST of JSON.
+fn post(url: &str, body: &Value) -> (String, String) {
+    request("POST", url, "Content-Type: application/json\r\n", &body.to_string())
+}
+
+fn request(method: &str, url: &str, headers: &str, body: &str) -> (String, String) {
+    let (host, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an http URL");
     let mut stream = TcpStream::connect(host).expect("a connection");
-    let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Connection: close\r\n\r\n");
+    let length = body.len();
+    let headers = format!("{headers}Content-Length: {length}\r\nConnection: close");
+    let request = format!("{method} /{path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).expect("the request is sent");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("the answer comes");

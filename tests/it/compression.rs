@@ -89,6 +89,10 @@ async fn every_coding_of_every_format_decodes_to_the_plain_answer() {
                 }
                 assert_ne!(answer.header("etag"), whole.header("etag"));
                 streamed += usize::from(answer.chunks > 1);
+                let etag = answer.header("etag").expect("an ETag");
+                let held = service.get_with(&uri, &[("accept-encoding", coding), ("if-none-match", etag)]).await;
+                assert_eq!((held.status, held.header("etag")), (304, Some(etag)));
+                varies(&held);
                 // The same bytes once more: the ETag says so.
                 let again = service.get_with(&uri, &[("accept-encoding", coding)]).await;
                 assert!(

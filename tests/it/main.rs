@@ -1,17 +1,22 @@
 //! The one integration-test binary: a module per area, so that the crate is linked once.
 
+mod alternates;
+mod care;
 mod catalog;
 mod cli;
 mod compression;
 mod conditional;
 mod config;
+mod crash;
 mod diff;
 mod document;
 mod encode;
 mod examples;
+mod faults;
 mod http;
 mod layers;
 mod loopback_server;
+mod management;
 mod metrics;
 mod net;
 mod openapi;
@@ -24,6 +29,7 @@ mod read;
 mod read_limits;
 mod refresh;
 mod refresh_sources;
+mod refreshes;
 mod server;
 mod storage;
 mod support;

@@ -129,6 +129,11 @@ async fn a_part_is_given_only_of_what_the_client_holds() {
     assert_eq!(answer.status, 200);
     let answer = service.get_with(EXPORT, &[("range", "bytes=999999999-"), ("if-range", &etag)]).await;
     assert_eq!(answer.status, 416);
+    // A client that has it all is told so, whatever part it asks for.
+    let answer = service.get_with(EXPORT, &[("range", "bytes=2-5"), ("if-none-match", &etag)]).await;
+    assert_eq!((answer.status, answer.body.len(), answer.header("etag")), (304, 0, Some(&*etag)));
+    let answer = service.get_with(EXPORT, &[("range", "bytes=2-5"), ("if-none-match", "\"another\"")]).await;
+    assert_eq!(answer.status, 206);
 }
 
 #[tokio::test]

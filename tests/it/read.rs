@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 use strata::config::StoreUrl;
-use strata::service::ImportError;
+use strata::service::{ImportError, RefreshError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Answer, FIXTURE_FILES, TestService, files, fixture};
@@ -320,7 +320,7 @@ async fn a_body_that_fails_midway_cuts_the_connection() {
             .expect("sent");
         let mut read = vec![0; 64 << 10];
         connection.read_exact(&mut read).await.expect("the first bytes");
-        let head = String::from_utf8_lossy(&read[..600]).to_lowercase();
+        let head = String::from_utf8_lossy(&read[..1_000]).to_lowercase();
         assert!(head.starts_with("http/1.1 200") && head.contains("transfer-encoding: chunked"), "{head}");
         match damage {
             "deleted" => std::fs::remove_file(&file).expect("removed"),
@@ -348,7 +348,7 @@ async fn an_import_that_fails_leaves_nothing() {
         let service = &service;
         async move {
             let error = service.try_import(name, false, text).await.expect_err("refused");
-            assert!(matches!(error, ImportError::Source(_)), "{error:?}");
+            assert!(matches!(error, ImportError::Refresh(RefreshError::Source(_))), "{error:?}");
             error.to_string()
         }
     };

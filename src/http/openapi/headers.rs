@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type, header::Header, header::HeaderBuilder};
 
 /// What an answer says about itself; which of them an answer has is said by the answers.
-const HEADERS: [Described; 21] = [
+const HEADERS: [Described; 23] = [
     Described("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", || json!(100)),
     Described("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", || json!(99)),
     Described("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", || json!(1_767_225_600)),
@@ -52,6 +52,10 @@ const HEADERS: [Described; 21] = [
     }),
     Described("Retry-After", Type::Integer, "Seconds to wait before the next request.", || json!(42)),
     Described("WWW-Authenticate", Type::String, "The scheme to authenticate with.", || json!("Bearer")),
+    Described("Set-Cookie", Type::String, "The session's id, or that there is none any more.", || {
+        json!("strata_session=PLxTD9nKRWiw9Kpa9d3Mkw; HttpOnly; SameSite=Lax; Path=/; Max-Age=34560000")
+    }),
+    Described("Referrer-Policy", Type::String, "`no-referrer`: the URL holds a secret.", || json!("no-referrer")),
     Described("Allow", Type::String, "The methods that the path takes.", || json!("GET")),
     Described(
         "Access-Control-Allow-Origin",

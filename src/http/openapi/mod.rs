@@ -3,6 +3,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `read` | the read endpoint; its parameters come from the registry in `http::params` |
+//! | `management` | the operations of owners, from one table |
 //! | `operational` | health, metrics, and this document |
 //! | `parameters` | a parameter of the registry as a parameter of the document |
 //! | `headers`, `responses` | what the answers of several operations share |
@@ -14,6 +15,7 @@
 //! The document depends on nothing but the build, so it is made once.
 
 mod headers;
+mod management;
 mod operational;
 mod parameters;
 mod read;
@@ -39,7 +41,7 @@ use utoipa::openapi::{
 use super::error::HttpError;
 
 /// The parts of the document, in the order in which tools show them.
-const SECTIONS: &[fn() -> Section] = &[read::section, operational::section];
+const SECTIONS: &[fn() -> Section] = &[read::section, management::section, operational::section];
 
 /// The name of the scheme by which a private dataset is read.
 const PRIVATE_KEY: &str = "privateKey";

@@ -43,7 +43,7 @@ const ERRORS: [Error; 11] = [
         "MethodNotAllowed",
         "The path does not take this method.",
         "This path does not take this method; the header Allow lists those it takes.",
-        &[&["Allow"]],
+        &[&["Allow", "Referrer-Policy"]],
     ),
     Error(
         410,

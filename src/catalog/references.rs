@@ -1,0 +1,79 @@
+//! Which versions name a file: what is lost when the file is.
+
+use std::fmt;
+
+use super::convert::to_unsigned;
+use super::engine::Value;
+use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+
+/// A version that names a file, as its entities or as its alternate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileReference {
+    /// The version's dataset.
+    pub dataset: DatasetId,
+    /// The dataset's name.
+    pub dataset_name: String,
+    /// The version.
+    pub version: VersionNumber,
+    /// Whether the file is its alternate.
+    pub alt: bool,
+}
+
+impl fmt::Display for FileReference {
+    /// For people: `dataset 7 "World Countries" v3 alt`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let alt = if self.alt { " alt" } else { "" };
+        write!(formatter, "dataset {} {:?} v{}{alt}", self.dataset, self.dataset_name, self.version)
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct ReferenceRow {
+    dataset_id: i64,
+    name: String,
+    version_number: i64,
+    is_alt: i64,
+}
+
+impl TryFrom<ReferenceRow> for FileReference {
+    type Error = CatalogError;
+
+    fn try_from(row: ReferenceRow) -> Result<Self, Self::Error> {
+        Ok(FileReference {
+            dataset: DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?),
+            dataset_name: row.name,
+            version: VersionNumber::new(to_unsigned(row.version_number, "versions.version_number")?),
+            alt: row.is_alt != 0,
+        })
+    }
+}
+
+impl Catalog {
+    /// The versions that name a file, by dataset and number, at most `limit`. Two ranges of an index each.
+    pub async fn references_to(&self, file: FileId, limit: u32) -> Result<Vec<FileReference>, CatalogError> {
+        let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.file_id = $1
+                   UNION ALL
+                   SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.alt_file_id = $1
+                   ORDER BY 1, 3, 4 LIMIT $2";
+        let rows: Vec<ReferenceRow> = self.engine.fetch_all(sql, &[file.into(), Value::Integer(limit.into())]).await?;
+        rows.into_iter().map(FileReference::try_from).collect()
+    }
+
+    /// Versions whose file, or alternate's file, has no record, at most `limit`. The database's own rules let there be
+    /// none; a database that was restored or edited without them may have some. Reads all versions.
+    pub async fn references_to_nothing(&self, limit: u32) -> Result<Vec<FileReference>, CatalogError> {
+        let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id
+                   LEFT JOIN files f ON f.file_id = v.file_id WHERE f.file_id IS NULL
+                   UNION ALL
+                   SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
+                   FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id
+                   LEFT JOIN files f ON f.file_id = v.alt_file_id
+                   WHERE v.alt_file_id IS NOT NULL AND f.file_id IS NULL
+                   ORDER BY 1, 3, 4 LIMIT $1";
+        let rows: Vec<ReferenceRow> = self.engine.fetch_all(sql, &[Value::Integer(limit.into())]).await?;
+        rows.into_iter().map(FileReference::try_from).collect()
+    }
+}

@@ -1,0 +1,56 @@
+//! `strata backup`: a directory that a server can be pointed at.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::signals::Signals;
+use super::{json_line, print};
+use crate::config::Config;
+use crate::service::{App, BackupFiles};
+
+/// Copy the catalog and all files, while a server runs
+///
+/// The copy is of one moment, verified, and complete when the command succeeds; `strata serve --data DIR` serves it.
+/// Until then it is marked as incomplete, and no server opens it.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// A new or empty directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Copy files also where they could be linked: on the same file system, where a damaged disk takes both
+    #[arg(long)]
+    copy: bool,
+    /// Print a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line that the command prints.
+#[derive(Serialize)]
+struct Line {
+    directory: String,
+    files: u64,
+    bytes: u64,
+    linked: u64,
+}
+
+/// Makes a backup. A signal ends it, and leaves a directory that is marked as incomplete.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let app = App::open(&config).await?;
+    let mut signals = Signals::listen()?;
+    let files = if arguments.copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
+    let mut tell = |_: &_| {};
+    let backed_up = tokio::select! {
+        backed_up = app.backup(&arguments.directory, files, &mut tell) => backed_up?,
+        _ = signals.next() => return Err(CliError::Interrupted),
+    };
+    let directory = arguments.directory.display().to_string();
+    let (files, bytes, linked) = (backed_up.files, backed_up.bytes, backed_up.linked);
+    print(&match arguments.json {
+        true => json_line(&Line { directory, files, bytes, linked })?,
+        false => format!("{files} files, {bytes} bytes, {linked} of them linked: {directory}\n"),
+    })
+}

@@ -1,0 +1,136 @@
+//! `strata check`: every recorded file is there and holds what was written.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::signals::Signals;
+use super::{json_line, print};
+use crate::catalog::FileReference;
+use crate::config::Config;
+use crate::service::{App, CheckDepth, Checked, Finding};
+
+/// Verify that every recorded file is there and readable
+///
+/// Reads all files whole and compares them with the catalog. Prints a line for each finding, and a last line with the
+/// sum. Exits with 1 when something is wrong. Files that the catalog does not know are listed and are not wrong: they
+/// are being written, or the next sweep takes them.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Look at sizes and footers alone
+    #[arg(long)]
+    quick: bool,
+    /// Print lines of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line about a finding.
+#[derive(Serialize)]
+struct FindingLine<'a> {
+    finding: &'static str,
+    path: Option<&'a str>,
+    reason: Option<&'a str>,
+    size_bytes: Option<u64>,
+    versions: Vec<VersionLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct VersionLine<'a> {
+    dataset_id: u64,
+    name: &'a str,
+    version: u64,
+    alt: bool,
+}
+
+impl<'a> From<&'a FileReference> for VersionLine<'a> {
+    fn from(reference: &'a FileReference) -> Self {
+        VersionLine {
+            dataset_id: reference.dataset.get(),
+            name: &reference.dataset_name,
+            version: reference.version.get(),
+            alt: reference.alt,
+        }
+    }
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct SumLine {
+    files: u64,
+    bytes: u64,
+    damaged: u64,
+    unnamed: u64,
+}
+
+/// Checks once. Damage makes the command fail, after everything was looked at.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let app = App::open(&config).await?;
+    let mut signals = Signals::listen()?;
+    let depth = if arguments.quick { CheckDepth::Footers } else { CheckDepth::Everything };
+    let mut printed = Ok(());
+    let mut tell = |finding: &Finding| {
+        if printed.is_ok() {
+            printed = line(finding, arguments.json).and_then(|line| print(&line));
+        }
+    };
+    let checked = tokio::select! {
+        checked = app.check(depth, &mut tell) => checked?,
+        _ = signals.next() => return Err(CliError::Interrupted),
+    };
+    printed?;
+    print(&sum(&checked, arguments.json)?)?;
+    match checked.damaged {
+        0 => Ok(()),
+        damaged => Err(CliError::Damaged { damaged }),
+    }
+}
+
+fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
+    if json {
+        return json_line(&match finding {
+            Finding::Damaged { path, reason, versions } => FindingLine {
+                finding: "damaged",
+                path: Some(path),
+                reason: Some(reason),
+                size_bytes: None,
+                versions: versions.iter().map(VersionLine::from).collect(),
+            },
+            Finding::Dangling(reference) => FindingLine {
+                finding: "dangling",
+                path: None,
+                reason: Some("there is no record of its file"),
+                size_bytes: None,
+                versions: vec![reference.into()],
+            },
+            Finding::Unnamed { path, size_bytes } => FindingLine {
+                finding: "unnamed",
+                path: Some(path),
+                reason: None,
+                size_bytes: Some(*size_bytes),
+                versions: Vec::new(),
+            },
+        });
+    }
+    Ok(match finding {
+        Finding::Damaged { path, reason, versions } if versions.is_empty() => {
+            format!("damaged {path}: {reason} (no version names it; it waits for the sweep)\n")
+        }
+        Finding::Damaged { path, reason, versions } => {
+            let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
+            format!("damaged {path}: {reason} ({})\n", versions.join(", "))
+        }
+        Finding::Dangling(reference) => format!("damaged {reference}: there is no record of its file\n"),
+        Finding::Unnamed { path, size_bytes } => {
+            format!("unnamed {path} ({size_bytes} bytes; a sweep removes it when it is old enough)\n")
+        }
+    })
+}
+
+fn sum(checked: &Checked, json: bool) -> Result<String, CliError> {
+    let Checked { files, bytes, damaged, unnamed } = *checked;
+    match json {
+        true => json_line(&SumLine { files, bytes, damaged, unnamed }),
+        false => Ok(format!("{files} files checked, {bytes} bytes: {damaged} damaged; {unnamed} unnamed\n")),
+    }
+}

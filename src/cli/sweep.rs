@@ -1,0 +1,98 @@
+//! `strata sweep`: files that nothing needs any more are removed.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::signals::Signals;
+use super::{duration, json_line, print};
+use crate::config::Config;
+use crate::service::{App, Swept, SweptFile};
+
+/// Remove files that nothing needs any more
+///
+/// Prints a line for each removed file, and a last line with the sum. A server sweeps by itself (sweep.interval_s).
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// For how long nothing must have needed a file, such as 90s, 15m, 12h or 7d (sweep.older_than_s) [default: 1d]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    older_than: Option<Duration>,
+    /// No server is running: files of any age may go, even those that a read may still use
+    #[arg(long)]
+    offline: bool,
+    /// Print lines of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line about a file.
+#[derive(Serialize)]
+struct FileLine<'a> {
+    path: &'a str,
+    size_bytes: u64,
+    reason: &'static str,
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct SumLine {
+    removed: u64,
+    removed_bytes: u64,
+    failed: u64,
+    held: bool,
+}
+
+/// Sweeps once. What cannot be removed is told on standard error, and makes the command fail.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let older_than = arguments.older_than.unwrap_or(Duration::from_secs(config.sweep.older_than_s));
+    if !arguments.offline && older_than <= config.longest_read() {
+        return Err(CliError::SweepTooEarly { longest_read_s: config.longest_read().as_secs() });
+    }
+    let app = App::open(&config).await?;
+    let mut signals = Signals::listen()?;
+    let mut failed = Ok(());
+    let mut tell = |file: &SweptFile| {
+        let printed = match &file.failure {
+            Some(error) => {
+                tracing::warn!(path = file.path, error, "a file cannot be removed");
+                Ok(())
+            }
+            None => line(file, arguments.json).and_then(|line| print(&line)),
+        };
+        // Removing goes on when nobody reads any more what was removed.
+        if failed.is_ok() {
+            failed = printed;
+        }
+    };
+    let swept = tokio::select! {
+        swept = app.sweep(older_than, &mut tell) => swept?,
+        _ = signals.next() => return Err(CliError::Interrupted),
+    };
+    failed?;
+    print(&sum(&swept, arguments.json)?)?;
+    match swept.failed {
+        0 => Ok(()),
+        files => Err(CliError::SweepFailed { files }),
+    }
+}
+
+fn line(file: &SweptFile, json: bool) -> Result<String, CliError> {
+    let SweptFile { path, size_bytes, reason, .. } = file;
+    match json {
+        true => json_line(&FileLine { path, size_bytes: *size_bytes, reason: reason.name() }),
+        false => Ok(format!("removed {path} ({size_bytes} bytes, {})\n", reason.name())),
+    }
+}
+
+fn sum(swept: &Swept, json: bool) -> Result<String, CliError> {
+    let Swept { removed, removed_bytes, failed, held } = *swept;
+    match json {
+        true => json_line(&SumLine { removed, removed_bytes, failed, held }),
+        false => {
+            let rest = if held { "; a backup or a check holds the files: sweep again when it is over" } else { "" };
+            Ok(format!("{removed} files removed, {removed_bytes} bytes{rest}\n"))
+        }
+    }
+}

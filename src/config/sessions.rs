@@ -1,0 +1,11 @@
+//! `[sessions]`: how long a log-in lasts.
+
+use super::option::section;
+
+section! {
+    /// How long a log-in lasts.
+    Sessions in "sessions" {
+        /// Seconds without a request after which a session ends.
+        idle_s: u64 = 1_209_600, within 60..=31_536_000;
+    }
+}

@@ -1,0 +1,56 @@
+//! `/dataset/alternate/…`: the second entity list of a version.
+
+use axum::{
+    Json,
+    extract::{Request, State},
+};
+
+use super::{CallError, Caller, JsonBody, body, records::VersionAnswer};
+use crate::{
+    http::error::HttpError,
+    model::{ids::DatasetId, version::VersionNumber},
+    refresh::EnvelopeFields,
+    service::{AlternateError, App},
+};
+
+const DATASET_ID: &str = "dataset_id";
+const VERSION: &str = "version";
+
+/// `POST /dataset/alternate/save`: `dataset_id`, `version`, `entities`, in any order and of any size within
+/// `sources.max_bytes`. Nothing is saved unless the whole body came and can be used.
+pub(super) async fn save(
+    Caller(user): Caller,
+    State(app): State<App>,
+    request: Request,
+) -> Result<Json<VersionAnswer>, HttpError> {
+    if !body::is_json(request.headers()) {
+        return Err(CallError::NotJson.into());
+    }
+    let chunks = request.into_body().into_data_stream();
+    let pushed = app.receive(chunks, &[DATASET_ID, VERSION]).await.map_err(AlternateError::from)?;
+    let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
+    let version = VersionNumber::new(positive(&pushed.members, VERSION)?);
+    let saved = app.save_alternate(&user, dataset, version, pushed.entities, None).await?;
+    Ok(Json(VersionAnswer::from(&saved)))
+}
+
+/// `DELETE /dataset/alternate/delete`: `dataset_id`, `version`.
+pub(super) async fn delete(
+    Caller(user): Caller,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<VersionAnswer>, HttpError> {
+    let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION)?);
+    let deleted = app.delete_alternate(&user, dataset, version).await?;
+    Ok(Json(VersionAnswer::from(&deleted)))
+}
+
+/// A member beside the entities that must be a positive integer.
+fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpError> {
+    let problem = match members.integer(name).map_err(HttpError::Entities)? {
+        Some(0) => "0 is not valid; valid: a positive integer",
+        Some(number) => return Ok(number),
+        None => "it is missing; valid: a positive integer",
+    };
+    Err(CallError::field(name, problem).into())
+}

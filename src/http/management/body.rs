@@ -1,0 +1,167 @@
+//! JSON bodies of management calls, and their fields.
+//!
+//! Fields are taken one by one, so that an error names its field. Members that nobody asks for are ignored; of members
+//! with one name the last counts; where a field may be absent, null is as good as absent.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, Request},
+    http::{
+        HeaderMap,
+        header::{CONTENT_ENCODING, CONTENT_TYPE},
+    },
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::{Map, Value};
+
+use super::CallError;
+use crate::{
+    http::{error::HttpError, text::quoted},
+    model::{ids::DatasetId, version::VersionNumber},
+    service::App,
+};
+
+/// The body of a call: a JSON object.
+///
+/// Rejects with 415, 413, 408 and 400, in this order. Nesting is bounded by the parser, at 128.
+pub(in crate::http) struct JsonBody(pub Fields);
+
+impl FromRequest<App> for JsonBody {
+    type Rejection = HttpError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, HttpError> {
+        let limit = app.config().limits.body_bytes;
+        Ok(JsonBody(read(request, limit, app.config().limits.body_timeout_s).await?))
+    }
+}
+
+/// As [`JsonBody`], with another bound than `limits.body_bytes`.
+pub(in crate::http) async fn read(request: Request, limit: u64, seconds: u64) -> Result<Fields, CallError> {
+    if !is_json(request.headers()) {
+        return Err(CallError::NotJson);
+    }
+    let bytes = collect(request.into_body(), limit, seconds).await?;
+    let problem = match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(fields)) => return Ok(Fields(fields)),
+        Ok(_) => "it must be a JSON object".to_owned(),
+        Err(error) if bytes.is_empty() => format!("it must be a JSON object: {error}"),
+        Err(error) => error.to_string(),
+    };
+    Err(CallError::Body { problem })
+}
+
+/// `application/json`, or a type that says that it is JSON (`…+json`), whatever its parameters; not compressed.
+pub(in crate::http) fn is_json(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(value), None) = (types.next(), types.next()) else { return false };
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let plain =
+        headers.get_all(CONTENT_ENCODING).iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    let structured = essence.strip_prefix("application/").is_some_and(|subtype| subtype.ends_with("+json"));
+    plain && (essence == "application/json" || structured)
+}
+
+async fn collect(body: Body, limit: u64, seconds: u64) -> Result<bytes::Bytes, CallError> {
+    let too_large = CallError::TooLarge { limit };
+    if http_body::Body::size_hint(&body).lower() > limit {
+        return Err(too_large);
+    }
+    let whole = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect();
+    match tokio::time::timeout(Duration::from_secs(seconds), whole).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large),
+        Ok(Err(_)) => Err(CallError::Cut),
+        Err(_) => Err(CallError::TooSlow { seconds }),
+    }
+}
+
+/// The members of a JSON object, each taken with the type that it must have.
+#[derive(Clone, Debug, Default)]
+pub(in crate::http) struct Fields(pub Map<String, Value>);
+
+impl Fields {
+    fn present(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// `dataset_id`: a positive integer.
+    ///
+    /// # Errors
+    /// [`CallError::Field`], as of all methods.
+    pub fn dataset_id(&self) -> Result<DatasetId, CallError> {
+        self.positive("dataset_id").map(DatasetId::new)
+    }
+
+    /// The number of a version: a positive integer.
+    pub fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
+        self.positive(name).map(VersionNumber::new)
+    }
+
+    /// A positive integer, as a JSON number. One past `u64` is well formed and becomes `u64::MAX`, which names nothing.
+    pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
+        match self.present(name) {
+            Some(Value::Number(number)) => positive(&number.to_string()),
+            _ => None,
+        }
+        .ok_or_else(|| self.wrong(name, "a positive integer"))
+    }
+
+    /// A text.
+    pub fn text(&self, name: &'static str) -> Result<&str, CallError> {
+        match self.present(name) {
+            Some(Value::String(text)) => Ok(text),
+            _ => Err(self.wrong(name, "a string")),
+        }
+    }
+
+    /// A text that may be absent.
+    pub fn optional_text(&self, name: &'static str) -> Result<Option<&str>, CallError> {
+        self.present(name).map(|_| self.text(name)).transpose()
+    }
+
+    /// A text that may be absent, `None`, or null, `Some(None)`.
+    pub fn nullable_text(&self, name: &'static str) -> Result<Option<Option<&str>>, CallError> {
+        self.0.contains_key(name).then(|| self.optional_text(name)).transpose()
+    }
+
+    /// A boolean that may be absent.
+    pub fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
+        match self.present(name) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
+            Some(_) => Err(self.wrong(name, "true or false")),
+        }
+    }
+
+    /// A text that parses.
+    pub fn parsed<T: FromStr<Err: Display>>(&self, name: &'static str) -> Result<T, CallError> {
+        parse(name, self.text(name)?)
+    }
+
+    fn wrong(&self, name: &'static str, expected: &str) -> CallError {
+        let found = match self.0.get(name) {
+            None => "it is missing".to_owned(),
+            Some(Value::Null) => "it is null".to_owned(),
+            Some(Value::Bool(value)) => format!("{value} is not valid"),
+            Some(Value::Number(number)) => format!("{} is not valid", quoted(&number.to_string())),
+            Some(Value::String(text)) => format!("{} is not valid", quoted(text)),
+            Some(Value::Array(_)) => "an array is not valid".to_owned(),
+            Some(Value::Object(_)) => "an object is not valid".to_owned(),
+        };
+        CallError::field(name, format!("{found}; valid: {expected}"))
+    }
+}
+
+/// The value of a field that is a text.
+pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
+    text.parse().map_err(|error: T::Err| CallError::field(name, error))
+}
+
+/// `[1-9][0-9]*`.
+pub(super) fn positive(text: &str) -> Option<u64> {
+    text.parse::<DatasetId>().ok().map(DatasetId::get)
+}

@@ -1,0 +1,55 @@
+//! Who calls: a user, by the cookie of a session or by an API token.
+//!
+//! An `Authorization` counts alone, right or wrong. A browser sends cookies with whatever a page makes it send, so calls
+//! by cookie are protected twice: the cookie is `SameSite=Lax`, which keeps it out of all calls of other sites but
+//! links; and a call whose `Origin` is foreign is refused. Browsers send one with every call that changes something; a
+//! call without is a backend's.
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, header::COOKIE, request::Parts},
+};
+use tower_sessions::cookie::Cookie;
+
+use super::{CallError, reached::has_foreign_origin};
+use crate::{
+    http::{auth::authorization, error::HttpError},
+    model::user::User,
+    service::{App, Authorization},
+};
+
+/// The name of the cookie that holds the id of a session.
+pub(in crate::http) const SESSION_COOKIE: &str = "strata_session";
+
+/// The authenticated user. Rejects with 401, and with 403 when the origin is foreign.
+#[derive(Clone, Debug)]
+pub(in crate::http) struct Caller(pub User);
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
+        let user = match authorization(&parts.headers) {
+            Authorization::Bearer(token) => app.user_of_token(token).await?,
+            Authorization::Other => None,
+            Authorization::None => {
+                let user = match session_id(&parts.headers) {
+                    Some(id) => app.user_of_session(&id).await?,
+                    None => None,
+                };
+                if user.is_some() && has_foreign_origin(parts, app.config().server.public_url.as_ref()) {
+                    return Err(CallError::ForeignOrigin.into());
+                }
+                user
+            }
+        };
+        Ok(Caller(user.ok_or(CallError::Unauthenticated)?))
+    }
+}
+
+/// The id that the session cookie holds; where there are several such cookies, the first one's.
+pub(super) fn session_id(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let mut cookies = lines.flat_map(Cookie::split_parse).filter_map(Result::ok);
+    cookies.find(|cookie| cookie.name() == SESSION_COOKIE).map(|cookie| cookie.value().to_owned())
+}

@@ -1,0 +1,18 @@
+//! `/dataset/clone`: a new dataset from another's latest version.
+
+use axum::{Json, extract::State};
+
+use super::{Caller, JsonBody, Reached, records::DatasetAnswer};
+use crate::{http::error::HttpError, service::App};
+
+/// `POST /dataset/clone`: `dataset_id`, `name`.
+pub(super) async fn clone(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
+    let cloned = app.clone_dataset(&user, source, name).await?;
+    Ok(Json(DatasetAnswer::new(&cloned, &reached)))
+}

@@ -1,0 +1,135 @@
+//! `/dataset/…`: the caller's datasets, and the states of their versions.
+
+use axum::{Json, extract::State};
+
+use super::{
+    CallError, Caller, Fields, JsonBody, Query, Reached, body,
+    records::{DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, VersionRecord},
+};
+use crate::{
+    http::error::HttpError,
+    model::{
+        dataset::{DEFAULT_SCHEDULE, DatasetSource},
+        ids::DatasetId,
+    },
+    service::{App, DatasetSettings, OwnedDataset},
+};
+
+/// Most datasets in one answer of a list.
+const LISTED: u32 = 1_000;
+
+/// `POST /dataset/create`: `name`, perhaps `private`, `source`, `format`, `records_path`, `schedule`.
+pub(super) async fn create(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
+    let created = app.create_dataset(&user, name, settings, DEFAULT_SCHEDULE).await?;
+    Ok(Json(DatasetAnswer::new(&created, &reached)))
+}
+
+/// `POST /dataset/update`: `dataset_id`, and what changes.
+pub(super) async fn update(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
+    settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
+    let updated = app.update_dataset(&user, id, settings).await?;
+    Ok(Json(DatasetAnswer::new(&updated, &reached)))
+}
+
+/// What a body says of a dataset, but its name.
+fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
+    let format = fields.nullable_text("format")?;
+    let schedule = fields.nullable_text("schedule")?;
+    Ok(DatasetSettings {
+        name: None,
+        private: fields.optional_boolean("private")?,
+        source: fields.optional_text("source")?.map(DatasetSource::from),
+        format: format.map(|format| format.map(|text| body::parse("format", text)).transpose()).transpose()?,
+        records_path: fields.nullable_text("records_path")?.map(|path| path.map(str::to_owned)),
+        schedule: schedule
+            .map(|schedule| schedule.map(|text| body::parse("schedule", text)).transpose())
+            .transpose()?,
+    })
+}
+
+/// `GET /dataset/list`; a page of it with `after` (a `dataset_id`) and `limit`.
+pub(super) async fn list(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    query: Query,
+) -> Result<Json<DatasetsAnswer>, HttpError> {
+    let after = query.optional_positive("after")?.map(DatasetId::new);
+    let limit = query.optional_positive("limit")?;
+    let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(LISTED).min(LISTED));
+    let datasets = app.datasets(&user, after, limit).await?;
+    let datasets = datasets.iter().map(|dataset| DatasetRecord::new(dataset, &reached)).collect();
+    Ok(Json(DatasetsAnswer { ok: true, datasets }))
+}
+
+/// `GET /dataset/view`: `dataset_id`.
+pub(super) async fn view(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    query: Query,
+) -> Result<Json<DatasetViewAnswer>, HttpError> {
+    let view = app.dataset_view(&user, query.dataset_id()?).await?;
+    let versions = view.versions.iter().map(VersionRecord::from).collect();
+    let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
+    let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &reached), versions };
+    Ok(Json(DatasetViewAnswer { ok: true, dataset }))
+}
+
+/// `POST /dataset/rotate_key`: `dataset_id`.
+pub(super) async fn rotate_key(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let rotated = app.rotate_key(&user, fields.dataset_id()?).await?;
+    Ok(Json(DatasetAnswer::new(&rotated, &reached)))
+}
+
+/// `POST /dataset/rollback`: `dataset_id`, `version_number`, perhaps `freeze`.
+pub(super) async fn rollback(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
+    let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
+    let rolled_back = app.rollback(&user, id, version, freeze).await?;
+    Ok(Json(DatasetAnswer::new(&rolled_back, &reached)))
+}
+
+/// `POST /dataset/unpin`: `dataset_id`.
+pub(super) async fn unpin(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let unpinned = app.unpin(&user, fields.dataset_id()?).await?;
+    Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
+}
+
+/// `POST /dataset/unfreeze`: `dataset_id`.
+pub(super) async fn unfreeze(
+    Caller(user): Caller,
+    reached: Reached,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let unfrozen = app.unfreeze(&user, fields.dataset_id()?).await?;
+    Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
+}

@@ -1,0 +1,60 @@
+//! Why a management call is refused before any use case is asked.
+
+/// See the module. The texts are for the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Neither a session that lasts nor an API token that is valid.
+    #[error(
+        "This needs a session cookie (POST /session/login) or an API token as Authorization: Bearer strata_…; what was \
+         sent, if anything, is neither or no longer valid."
+    )]
+    Unauthenticated,
+    /// A page of another origin made a browser call.
+    #[error("The header Origin names another origin than this service's.")]
+    ForeignOrigin,
+    /// The body is not said to be JSON.
+    #[error("The body must be JSON, uncompressed: send it with Content-Type: application/json.")]
+    NotJson,
+    /// The body is not said to be in a format that sources have.
+    #[error(
+        "The body must be JSON, JSON lines, CSV, TSV or Parquet, plain, gzip or zstd: send it with its Content-Type, or as \
+         application/octet-stream."
+    )]
+    NotSource,
+    /// The body is longer than it may be.
+    #[error("The body is longer than {limit} bytes.")]
+    TooLarge {
+        /// How long it may be.
+        limit: u64,
+    },
+    /// The body took too long to come.
+    #[error("The body did not come within {seconds} s.")]
+    TooSlow {
+        /// How long it may take.
+        seconds: u64,
+    },
+    /// The body broke off.
+    #[error("The body broke off.")]
+    Cut,
+    /// The body is not a JSON object.
+    #[error("Invalid body: {problem}.")]
+    Body {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A field of the body, or a parameter, is missing or cannot be used.
+    #[error("Invalid request: {field}: {problem}.")]
+    Field {
+        /// Its name.
+        field: &'static str,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+}
+
+impl CallError {
+    /// A field that cannot be used.
+    pub fn field(field: &'static str, problem: impl ToString) -> CallError {
+        CallError::Field { field, problem: problem.to_string() }
+    }
+}

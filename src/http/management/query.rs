@@ -1,0 +1,65 @@
+//! Query strings of management calls. Parameters that nobody asks for are ignored.
+
+use std::convert::Infallible;
+
+use axum::{extract::FromRequestParts, http::request::Parts};
+
+use super::{CallError, body::positive};
+use crate::{http::text::quoted, model::ids::DatasetId, service::App};
+
+/// The parameters of a call.
+#[derive(Clone, Debug, Default)]
+pub(in crate::http) struct Query(Vec<(String, String)>);
+
+impl FromRequestParts<App> for Query {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
+        Ok(Query::parse(parts.uri.query().unwrap_or_default()))
+    }
+}
+
+impl Query {
+    fn parse(query: &str) -> Query {
+        Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    /// A parameter that may be absent.
+    ///
+    /// # Errors
+    /// [`CallError::Field`] when it is given twice.
+    pub fn optional(&self, name: &'static str) -> Result<Option<&str>, CallError> {
+        let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        match (values.next(), values.next()) {
+            (value, None) => Ok(value),
+            (_, Some(_)) => Err(CallError::field(name, "it is given twice")),
+        }
+    }
+
+    /// A positive integer that may be absent.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let wrong = || CallError::field(name, format!("{} is not valid; valid: a positive integer", quoted(text)));
+        positive(text).map(Some).ok_or_else(wrong)
+    }
+
+    /// A positive integer.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
+        let missing = || CallError::field(name, "it is missing; valid: a positive integer");
+        self.optional_positive(name)?.ok_or_else(missing)
+    }
+
+    /// `dataset_id`.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn dataset_id(&self) -> Result<DatasetId, CallError> {
+        self.positive("dataset_id").map(DatasetId::new)
+    }
+}

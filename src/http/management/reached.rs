@@ -1,0 +1,79 @@
+//! The URL at which the client reaches the service: what is configured, else what the request says.
+
+use std::{convert::Infallible, net::SocketAddr};
+
+use axum::{
+    extract::{ConnectInfo, FromRequestParts},
+    http::{
+        header::{HOST, ORIGIN},
+        request::Parts,
+        uri::Authority,
+    },
+};
+
+use crate::{config::PublicUrl, http::client, service::App};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::http) struct Reached {
+    base_url: String,
+    https: bool,
+}
+
+impl FromRequestParts<App> for Reached {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        let server = &app.config().server;
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
+        let forwarded = client::forwarded_https(peer, &parts.headers, &server.trusted_proxies);
+        Ok(match &server.public_url {
+            Some(url) => Reached { base_url: url.as_str().to_owned(), https: url.is_https() },
+            None => {
+                let https = forwarded.unwrap_or(false);
+                let host = host(parts).map_or_else(|| server.listen.as_str().to_owned(), |host| host.to_string());
+                Reached { base_url: format!("{}://{host}", if https { "https" } else { "http" }), https }
+            }
+        })
+    }
+}
+
+impl Reached {
+    /// Whether by https, as far as the service knows.
+    pub fn is_https(&self) -> bool {
+        self.https
+    }
+
+    /// The URL of a path, which begins with a slash.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url)
+    }
+}
+
+/// Whether the request says that a page of another origin made it: there is an `Origin`, and it is neither the
+/// configured one nor the host that the request itself is for. A page cannot choose the `Host` of its requests.
+pub(super) fn has_foreign_origin(parts: &Parts, public_url: Option<&PublicUrl>) -> bool {
+    parts.headers.get_all(ORIGIN).iter().any(|origin| {
+        let origin = origin.to_str().unwrap_or_default();
+        let configured = public_url.is_some_and(|url| url.origin().eq_ignore_ascii_case(origin));
+        let authority = origin.split_once("://").and_then(|(scheme, rest)| {
+            let port = match scheme {
+                "http" => 80,
+                "https" => 443,
+                _ => return None,
+            };
+            Some((rest.parse::<Authority>().ok().filter(|origin| !origin.as_str().contains('@'))?, port))
+        });
+        let same = authority.zip(host(parts)).is_some_and(|((origin, port), host)| {
+            let port_of = |authority: &Authority| authority.port_u16().unwrap_or(port);
+            origin.host().eq_ignore_ascii_case(host.host()) && port_of(&origin) == port_of(&host)
+        });
+        !(configured || same)
+    })
+}
+
+/// The host that the request is for, without user and password.
+fn host(parts: &Parts) -> Option<Authority> {
+    let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    parts.uri.authority().cloned().or(named).filter(|host| !host.as_str().contains('@') && !host.host().is_empty())
+}

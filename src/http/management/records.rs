@@ -1,0 +1,336 @@
+//! What management answers: envelopes and records (decisions, section 7). Times are RFC 3339 in UTC; a field that does
+//! not apply is null.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Reached;
+use crate::catalog::{ApiToken, Attempt, AttemptOutcome, VersionRecord as CatalogVersion, Webhook};
+use crate::model::user::User;
+use crate::service::OwnedDataset;
+
+/// A time as records show it.
+pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// That it was done.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Done {
+    /// Always true.
+    pub ok: bool,
+}
+
+impl Done {
+    /// The answer.
+    pub const OK: Done = Done { ok: true };
+}
+
+/// A user.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct UserRecord {
+    /// The e-mail address as it was given.
+    pub email: String,
+    /// `free`, `pro` or `scale`.
+    pub plan: &'static str,
+    /// When the user was added.
+    pub created_at: String,
+}
+
+impl From<&User> for UserRecord {
+    fn from(user: &User) -> Self {
+        UserRecord { email: user.email.clone(), plan: user.plan.name(), created_at: time(user.created_at) }
+    }
+}
+
+/// The envelope of a user.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct UserAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The user.
+    pub user: UserRecord,
+}
+
+impl From<&User> for UserAnswer {
+    fn from(user: &User) -> Self {
+        UserAnswer { ok: true, user: user.into() }
+    }
+}
+
+/// A new API token, which is shown this once.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TokenAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The token.
+    pub token: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// An API token without what opens anything.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TokenRecord {
+    /// Its name.
+    pub name: String,
+    /// When it was made.
+    pub created_at: String,
+    /// When it was last used, to the minute; null if never.
+    pub last_used_at: Option<String>,
+}
+
+impl From<ApiToken> for TokenRecord {
+    fn from(token: ApiToken) -> Self {
+        let (created_at, last_used_at) = (time(token.created_at), token.last_used_at.map(time));
+        TokenRecord { name: token.name, created_at, last_used_at }
+    }
+}
+
+/// The envelope of the caller's API tokens, by name.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TokensAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The tokens.
+    pub tokens: Vec<TokenRecord>,
+}
+
+/// One attempt to refresh a dataset.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AttemptRecord {
+    /// When it began.
+    pub started_at: String,
+    /// When it ended; null while it runs.
+    pub finished_at: Option<String>,
+    /// `schedule`, `ping`, `manual` or `import`.
+    pub trigger: &'static str,
+    /// Whether it made a version; null while it runs.
+    pub ok: Option<bool>,
+    /// The version that it made.
+    pub version: Option<u64>,
+    /// Why it made none.
+    pub error: Option<String>,
+}
+
+impl From<&Attempt> for AttemptRecord {
+    fn from(attempt: &Attempt) -> Self {
+        let (ok, version, error) = match &attempt.outcome {
+            None => (None, None, None),
+            Some(AttemptOutcome::Published(number)) => (Some(true), Some(number.get()), None),
+            Some(AttemptOutcome::Failed { error }) => (Some(false), None, Some(error.clone())),
+        };
+        AttemptRecord {
+            started_at: time(attempt.started_at),
+            finished_at: attempt.finished_at.map(time),
+            trigger: attempt.trigger.name(),
+            ok,
+            version,
+            error,
+        }
+    }
+}
+
+/// A dataset, for its owner.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DatasetRecord {
+    /// Its id.
+    pub dataset_id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its name in URLs.
+    pub name_slug: String,
+    /// Whether reading it needs its key.
+    pub private: bool,
+    /// The key; null while it is public.
+    pub private_key: Option<String>,
+    /// `push`, or the URL that its entities are fetched from.
+    pub source: String,
+    /// The format of the source; null detects it.
+    pub format: Option<&'static str>,
+    /// The path to the array of entities in a JSON source.
+    pub records_path: Option<String>,
+    /// When it is refreshed, as a cron expression in UTC.
+    pub schedule: Option<String>,
+    /// Whoever knows this URL can have it refreshed.
+    pub ping_url: String,
+    /// The version that `active` means.
+    pub active_version: Option<u64>,
+    /// The highest version number.
+    pub latest_version: Option<u64>,
+    /// Whether a rollback pinned the active version.
+    pub pinned: bool,
+    /// Whether it is frozen.
+    pub frozen: bool,
+    /// When it was created.
+    pub created_at: String,
+    /// The newest attempts to refresh it, newest first, at most 10.
+    pub last_attempts: Vec<AttemptRecord>,
+}
+
+impl DatasetRecord {
+    /// The record as a client sees it that reaches the service there.
+    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &Reached) -> DatasetRecord {
+        let dataset = &owned.dataset;
+        DatasetRecord {
+            dataset_id: dataset.id.get(),
+            name: dataset.name.as_str().to_owned(),
+            name_slug: dataset.name.slug().to_owned(),
+            private: dataset.is_private(),
+            private_key: dataset.private_key.as_ref().map(|key| key.expose().to_owned()),
+            source: dataset.source.to_string(),
+            format: dataset.format.map(|format| format.name()),
+            records_path: dataset.records_path.clone(),
+            schedule: dataset.schedule.clone(),
+            ping_url: reached.url(&format!("/ping/{}", dataset.ping_token.expose())),
+            active_version: dataset.active_version().map(|version| version.get()),
+            latest_version: dataset.latest_version.map(|version| version.get()),
+            pinned: dataset.pinned_version.is_some(),
+            frozen: dataset.frozen,
+            created_at: time(dataset.created_at),
+            last_attempts: owned.last_attempts.iter().map(AttemptRecord::from).collect(),
+        }
+    }
+}
+
+/// The envelope of a dataset.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DatasetAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The dataset.
+    pub dataset: DatasetRecord,
+}
+
+impl DatasetAnswer {
+    /// The answer to a client that reaches the service there.
+    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &Reached) -> DatasetAnswer {
+        DatasetAnswer { ok: true, dataset: DatasetRecord::new(owned, reached) }
+    }
+}
+
+/// The envelope of the caller's datasets, by id.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DatasetsAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The datasets.
+    pub datasets: Vec<DatasetRecord>,
+}
+
+/// A dataset with its versions.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DatasetViewRecord {
+    /// The dataset.
+    #[serde(flatten)]
+    pub dataset: DatasetRecord,
+    /// Its versions, newest first.
+    pub versions: Vec<VersionRecord>,
+}
+
+/// The envelope of a dataset with its versions.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DatasetViewAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The dataset.
+    pub dataset: DatasetViewRecord,
+}
+
+/// A version (specification, "Version record"), without the path of its file.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct VersionRecord {
+    /// From 1, one more for every refresh that succeeds.
+    pub version_number: u64,
+    /// The internal path of the alternate; null when there is none.
+    pub alt_file_path: Option<String>,
+    /// Its entities.
+    pub entity_count: u64,
+    /// Bytes of its file.
+    pub file_size_bytes: u64,
+    /// Whether `active` means it.
+    pub is_active: bool,
+    /// When it was made.
+    pub created_at: String,
+}
+
+impl From<&CatalogVersion> for VersionRecord {
+    fn from(record: &CatalogVersion) -> Self {
+        let version = &record.version;
+        VersionRecord {
+            version_number: version.number.get(),
+            alt_file_path: version.alt.as_ref().map(|alt| alt.path.clone()),
+            entity_count: version.file.entity_count,
+            file_size_bytes: version.file.size_bytes,
+            is_active: record.is_active,
+            created_at: time(version.created_at),
+        }
+    }
+}
+
+/// The envelope of a version.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct VersionAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The version.
+    pub version: VersionRecord,
+}
+
+impl From<&CatalogVersion> for VersionAnswer {
+    fn from(record: &CatalogVersion) -> Self {
+        VersionAnswer { ok: true, version: record.into() }
+    }
+}
+
+/// A webhook (specification, "Webhook record").
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct WebhookRecord {
+    /// Always true.
+    pub has_webhook: bool,
+    /// The receiver.
+    pub url: String,
+    /// Whether a secret signs the payload.
+    pub has_secret: bool,
+    /// Whether new versions fire it.
+    pub is_active: bool,
+    /// When it was fired last; null if never.
+    pub last_fired_at: Option<String>,
+    /// The receiver's HTTP status on the last attempt; null if none came.
+    pub last_status: Option<u16>,
+    /// When it was registered.
+    pub created_at: String,
+}
+
+/// That there is no webhook.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct NoWebhook {
+    /// Always false.
+    pub has_webhook: bool,
+}
+
+/// What is known of a dataset's webhook.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum WebhookAnswer {
+    /// There is one.
+    Registered(WebhookRecord),
+    /// There is none.
+    None(NoWebhook),
+}
+
+impl From<Option<Webhook>> for WebhookAnswer {
+    fn from(webhook: Option<Webhook>) -> Self {
+        let Some(webhook) = webhook else { return WebhookAnswer::None(NoWebhook { has_webhook: false }) };
+        WebhookAnswer::Registered(WebhookRecord {
+            has_webhook: true,
+            has_secret: webhook.secret.is_some(),
+            is_active: webhook.is_active,
+            last_fired_at: webhook.last_fired_at.map(time),
+            last_status: webhook.last_status,
+            created_at: time(webhook.created_at),
+            url: webhook.url,
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! `POST /dataset/refresh`: asks for a new version, or sends its entities.
+//!
+//! What a request is, in this order:
+//! 1. without `?dataset_id=`, the body is a JSON object. With a member `entities` it is a push; without one it asks for
+//!    a fetch of the dataset's URL;
+//! 2. with it, and neither a body nor a `Content-Type`, it asks for a fetch;
+//! 3. with it, a body that is announced as JSON, begins with `{` and has no `?format=` is an object with `entities`;
+//! 4. with it, any other body is a document of a source format, named by `?format=` or detected.
+//!
+//! Only as much of a body is held as tells these apart; the rest passes on as a stream.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    body::{Body, BodyDataStream},
+    extract::{Request, State},
+    http::{
+        HeaderMap,
+        header::{CONTENT_ENCODING, CONTENT_TYPE},
+    },
+};
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream};
+use serde_json::Value;
+
+use super::{CallError, Caller, Fields, Query, body, records::VersionAnswer};
+use crate::{
+    http::error::HttpError,
+    model::{ids::DatasetId, source::SourceFormat},
+    service::{App, Push},
+};
+
+/// Bytes of a body that are looked at: more than any request has that is not a push.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// The handler. Answers when the refresh is over; a client that leaves does not cancel it.
+pub(super) async fn refresh(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: Query,
+    request: Request,
+) -> Result<Json<VersionAnswer>, HttpError> {
+    let announced = Announced::of(request.headers())?;
+    let dataset = query.optional_positive("dataset_id")?.map(DatasetId::new);
+    let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
+    let seconds = app.config().limits.body_timeout_s;
+    let mut taken = Taken::new(request.into_body(), Duration::from_secs(seconds));
+
+    let may_be_enveloped = announced.json && format.is_none();
+    let (fetched, enveloped) = match dataset {
+        None if !may_be_enveloped => {
+            let problem = "it is missing; valid: a positive integer, in the query for a body that is not a JSON object";
+            return Err(CallError::field("dataset_id", problem).into());
+        }
+        None => {
+            taken.read_until(|head| head.len() >= HEAD_BYTES).await?;
+            (taken.asks_for_a_fetch()?, true)
+        }
+        Some(dataset) => {
+            taken.read_until(|head| !head.trim_ascii().is_empty()).await?;
+            let nothing = announced.content_type.is_none() && taken.ended && taken.head.is_empty();
+            (nothing.then_some(dataset), may_be_enveloped && taken.head.trim_ascii_start().starts_with(b"{"))
+        }
+    };
+    let record = match fetched {
+        Some(dataset) => app.refresh(user.id, dataset).await?,
+        None => {
+            let (content_type, body) = (announced.content_type, taken.into_stream());
+            app.push(user.id, Push { dataset, body, content_type, format, enveloped }).await?
+        }
+    };
+    Ok(Json(VersionAnswer::from(&record)))
+}
+
+/// What the headers say of the body.
+struct Announced {
+    content_type: Option<String>,
+    json: bool,
+}
+
+impl Announced {
+    /// # Errors
+    /// [`CallError::NotSource`] for a type, or a coding, that no source has.
+    fn of(headers: &HeaderMap) -> Result<Announced, CallError> {
+        for coding in headers.get_all(CONTENT_ENCODING) {
+            let coding = coding.to_str().unwrap_or("?").trim().to_ascii_lowercase();
+            // Told by the body's first bytes.
+            if !matches!(coding.as_str(), "" | "identity" | "gzip" | "x-gzip" | "zstd") {
+                return Err(CallError::NotSource);
+            }
+        }
+        let mut types = headers.get_all(CONTENT_TYPE).iter();
+        let (content_type, None) = (types.next(), types.next()) else { return Err(CallError::NotSource) };
+        let Some(content_type) = content_type else { return Ok(Announced { content_type: None, json: false }) };
+        let text = content_type.to_str().map_err(|_| CallError::NotSource)?;
+        let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let json = matches!(essence.as_str(), "application/json" | "text/json")
+            || (essence.starts_with("application/") && essence.ends_with("+json"));
+        let general = matches!(
+            essence.as_str(),
+            "application/octet-stream"
+                | "text/plain"
+                | "application/gzip"
+                | "application/x-gzip"
+                | "application/zstd"
+                | "application/x-zstd"
+        );
+        if !json && !general && SourceFormat::of_content_type(&essence).is_none() {
+            return Err(CallError::NotSource);
+        }
+        Ok(Announced { content_type: Some(text.to_owned()), json })
+    }
+}
+
+/// A body of which the beginning has been read.
+struct Taken {
+    head: BytesMut,
+    rest: BodyDataStream,
+    ended: bool,
+    patience: Duration,
+}
+
+impl Taken {
+    fn new(body: Body, patience: Duration) -> Taken {
+        Taken { head: BytesMut::new(), rest: body.into_data_stream(), ended: false, patience }
+    }
+
+    /// Reads until the beginning is enough, or the body has ended.
+    ///
+    /// # Errors
+    /// [`CallError::Cut`], [`CallError::TooSlow`].
+    async fn read_until(&mut self, enough: impl Fn(&[u8]) -> bool) -> Result<(), CallError> {
+        let patience = self.patience;
+        let read = async {
+            while !enough(&self.head) && self.head.len() < HEAD_BYTES {
+                match self.rest.next().await {
+                    Some(Ok(chunk)) => self.head.extend_from_slice(&chunk),
+                    Some(Err(_)) => return Err(CallError::Cut),
+                    None => {
+                        self.ended = true;
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        };
+        let late = CallError::TooSlow { seconds: patience.as_secs() };
+        tokio::time::timeout(patience, read).await.map_err(|_| late)?
+    }
+
+    /// The dataset, if the body is an object without entities. What is not a JSON object here may be one when it is
+    /// unpacked, or be too long to be looked at: the push will tell.
+    fn asks_for_a_fetch(&self) -> Result<Option<DatasetId>, CallError> {
+        if !self.ended {
+            return Ok(None);
+        }
+        match serde_json::from_slice(&self.head) {
+            Ok(Value::Object(fields)) if !fields.contains_key("entities") => Fields(fields).dataset_id().map(Some),
+            Ok(Value::Object(_)) => Ok(None),
+            Ok(_) => Err(CallError::Body { problem: "it must be a JSON object".to_owned() }),
+            Err(error) if self.head.is_empty() => {
+                Err(CallError::Body { problem: format!("it must be a JSON object: {error}") })
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The whole body.
+    fn into_stream(self) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
+        let head = self.head.freeze();
+        let rest = if self.ended { None } else { Some(self.rest) };
+        stream::once(async move { Ok(head) }).chain(stream::iter(rest).flatten())
+    }
+}

@@ -1,0 +1,83 @@
+//! `/session/…`: logging in and out.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Json,
+    extract::{ConnectInfo, FromRequestParts, Request, State},
+    http::{HeaderMap, HeaderValue, header::SET_COOKIE},
+    response::{IntoResponse, Response},
+};
+use tower_sessions::cookie::{Cookie, SameSite, time::Duration};
+
+use super::{
+    CallError, Caller, Reached, body,
+    caller::{SESSION_COOKIE, session_id},
+    reached::has_foreign_origin,
+    records::{Done, UserAnswer},
+};
+use crate::{
+    http::{client::client, error::HttpError},
+    service::App,
+};
+
+/// Bytes of a log-in, which anybody may try.
+const LOGIN_BYTES: u64 = 16 << 10;
+
+/// How long browsers keep the cookie: as long as they keep any. When a session ends is up to the service.
+const COOKIE_AGE: Duration = Duration::days(400);
+
+/// `POST /session/login`: `email`, `password`.
+pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
+    let (mut head, body) = request.into_parts();
+    // A page that logs its visitor in as somebody else would see what the visitor does.
+    if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
+        return Err(CallError::ForeignOrigin.into());
+    }
+    let reached = Reached::from_request_parts(&mut head, &app).await?;
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
+    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    let before = session_id(&head.headers);
+    let limits = &app.config().limits;
+    let request = Request::from_parts(head, body);
+    let fields = body::read(request, limits.body_bytes.min(LOGIN_BYTES), limits.body_timeout_s).await?;
+
+    let (email, password) = (fields.text("email")?, fields.text("password")?);
+    let logged_in = app.log_in(client, email, password, before.as_deref()).await?;
+    let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
+    set_cookie(response.headers_mut(), logged_in.session_id.expose(), COOKIE_AGE, &reached);
+    Ok(response)
+}
+
+/// `POST /session/logout`. A body is ignored.
+pub(super) async fn logout(
+    _: Caller,
+    reached: Reached,
+    State(app): State<App>,
+    headers: HeaderMap,
+) -> Result<Response, HttpError> {
+    if let Some(id) = session_id(&headers) {
+        app.end_session(&id).await?;
+    }
+    let mut response = Json(Done::OK).into_response();
+    set_cookie(response.headers_mut(), "", Duration::ZERO, &reached);
+    Ok(response)
+}
+
+/// `GET /session/me`.
+pub(super) async fn me(Caller(user): Caller) -> Json<UserAnswer> {
+    Json(UserAnswer::from(&user))
+}
+
+fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Reached) {
+    let cookie = Cookie::build((SESSION_COOKIE, value))
+        .path("/")
+        .http_only(true)
+        .same_site(SameSite::Lax)
+        .secure(reached.is_https())
+        .max_age(age);
+    // Letters, digits and punctuation are always a valid value.
+    if let Ok(value) = HeaderValue::try_from(cookie.to_string()) {
+        headers.insert(SET_COOKIE, value);
+    }
+}

@@ -1,0 +1,36 @@
+//! `/token/…`: the caller's API tokens.
+
+use axum::{Json, extract::State};
+
+use super::{
+    Caller, JsonBody,
+    records::{Done, TokenAnswer, TokenRecord, TokensAnswer},
+};
+use crate::{http::error::HttpError, service::App};
+
+/// `POST /token/create`: `name`.
+pub(super) async fn create(
+    Caller(user): Caller,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<TokenAnswer>, HttpError> {
+    let name = fields.text("name")?;
+    let token = app.create_token(&user, name).await?;
+    Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
+}
+
+/// `DELETE /token/delete`: `name`.
+pub(super) async fn delete(
+    Caller(user): Caller,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<Done>, HttpError> {
+    app.delete_token(&user, fields.text("name")?).await?;
+    Ok(Json(Done::OK))
+}
+
+/// `GET /token/list`.
+pub(super) async fn list(Caller(user): Caller, State(app): State<App>) -> Result<Json<TokensAnswer>, HttpError> {
+    let tokens = app.tokens(&user).await?;
+    Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
+}

@@ -1,0 +1,39 @@
+//! `/webhook/…`: the one webhook that a dataset may have.
+
+use axum::{Json, extract::State};
+
+use super::{
+    Caller, JsonBody, Query,
+    records::{Done, WebhookAnswer},
+};
+use crate::{http::error::HttpError, service::App};
+
+/// `POST /webhook/register`: `dataset_id`, `url`, perhaps `secret`.
+pub(super) async fn register(
+    Caller(user): Caller,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<Done>, HttpError> {
+    let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
+    app.register_webhook(&user, id, url, secret).await?;
+    Ok(Json(Done::OK))
+}
+
+/// `DELETE /webhook/delete`: `dataset_id`.
+pub(super) async fn delete(
+    Caller(user): Caller,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<Done>, HttpError> {
+    app.delete_webhook(&user, fields.dataset_id()?).await?;
+    Ok(Json(Done::OK))
+}
+
+/// `GET /webhook/view`: `dataset_id`.
+pub(super) async fn view(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: Query,
+) -> Result<Json<WebhookAnswer>, HttpError> {
+    Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
+}

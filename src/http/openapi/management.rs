@@ -1,0 +1,663 @@
+//! The operations of owners: one table of them, the fields of their requests, the records of their answers.
+
+use serde_json::{Map, Value, json};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{
+        ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, PathItem,
+        Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
+        path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
+        request_body::{RequestBody, RequestBodyBuilder},
+        schema::SchemaType,
+        security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+        tag::TagBuilder,
+    },
+};
+
+use super::{
+    Section,
+    headers::{self, EVERY, RATE},
+    responses::{TEXT, with_errors},
+};
+use crate::{
+    http::management::{SESSION_COOKIE, records},
+    model::{dataset::DEFAULT_SCHEDULE, source::SourceFormat},
+};
+
+const TAG: &str = "management";
+
+/// The names of the schemes by which users authenticate.
+const SESSION: &str = "session";
+const API_TOKEN: &str = "apiToken";
+
+/// A field of a body, or a parameter: its name, whether it must be there, what it is, an example.
+struct Field(&'static str, Need, Kind, &'static str, fn() -> Value);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Need {
+    Required,
+    Optional,
+}
+use Need::{Optional, Required as Needed};
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Id,
+    Text,
+    /// Null has a meaning of its own.
+    NullableText,
+    Boolean,
+    Format,
+    Entities,
+}
+
+/// What an operation is asked with.
+enum Asked {
+    Nothing,
+    Query(&'static [Field]),
+    Body(&'static [Field]),
+    /// A body, or a document of a source format with these parameters.
+    BodyOrDocument(&'static [Field], &'static [Field]),
+    /// The token in the path.
+    Token,
+}
+use Asked::{Body, BodyOrDocument, Nothing, Query, Token};
+
+/// Who may ask.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    Anybody,
+    User,
+}
+use By::{Anybody, User};
+
+/// One operation. `answer` is the name of a schema.
+struct Operation {
+    path: &'static str,
+    method: HttpMethod,
+    id: &'static str,
+    about: &'static str,
+    by: By,
+    asked: Asked,
+    answer: &'static str,
+    /// The statuses of its errors besides those that [`errors_of`] adds.
+    errors: &'static [u16],
+}
+
+const DATASET_ID: Field = Field("dataset_id", Needed, Kind::Id, "One of the caller's datasets.", || json!(1));
+const NAME: Field =
+    Field("name", Needed, Kind::Text, "Its name, unique among the caller's.", || json!("World Countries"));
+const TOKEN_NAME: Field =
+    Field("name", Needed, Kind::Text, "The token's name, unique among the caller's.", || json!("ci"));
+const PRIVATE: Field =
+    Field("private", Optional, Kind::Boolean, "Whether reading it needs a key; false for a new one.", || json!(true));
+const SOURCE: Field = Field(
+    "source",
+    Optional,
+    Kind::Text,
+    "Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one.",
+    || json!("https://example.org/countries.json"),
+);
+const FORMAT: Field =
+    Field("format", Optional, Kind::Format, "The format of the source; null, as for a new one, detects it.", || {
+        json!("json")
+    });
+const RECORDS_PATH: Field = Field(
+    "records_path",
+    Optional,
+    Kind::NullableText,
+    "The path to the array of entities within a JSON source; null, as for a new one, is the document itself.",
+    || json!("data.items"),
+);
+const SCHEDULE: Field = Field(
+    "schedule",
+    Optional,
+    Kind::NullableText,
+    "When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.",
+    || json!(DEFAULT_SCHEDULE),
+);
+const VERSION: Field = Field("version", Needed, Kind::Id, "The number of one of its versions.", || json!(1));
+const ENTITIES: Field = Field(
+    "entities",
+    Needed,
+    Kind::Entities,
+    "The entities, in their order.",
+    || json!([{ "name": "Aruba", "area": 180 }]),
+);
+
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        path: "/session/login",
+        method: HttpMethod::Post,
+        id: "logIn",
+        about: "Begins a session, whose id is in the cookie `strata_session`",
+        by: Anybody,
+        asked: Body(&[
+            Field("email", Needed, Kind::Text, "The e-mail address.", || json!("ada@example.org")),
+            Field("password", Needed, Kind::Text, "The password.", || json!("a password")),
+        ]),
+        answer: "UserAnswer",
+        errors: &[401, 403, 429, 503],
+    },
+    Operation {
+        path: "/session/logout",
+        method: HttpMethod::Post,
+        id: "logOut",
+        about: "Ends the session",
+        by: User,
+        asked: Nothing,
+        answer: "Done",
+        errors: &[],
+    },
+    Operation {
+        path: "/session/me",
+        method: HttpMethod::Get,
+        id: "getUser",
+        about: "The caller",
+        by: User,
+        asked: Nothing,
+        answer: "UserAnswer",
+        errors: &[],
+    },
+    Operation {
+        path: "/token/create",
+        method: HttpMethod::Post,
+        id: "createToken",
+        about: "Makes an API token, which is shown this once",
+        by: User,
+        asked: Body(&[TOKEN_NAME]),
+        answer: "TokenAnswer",
+        errors: &[409],
+    },
+    Operation {
+        path: "/token/delete",
+        method: HttpMethod::Delete,
+        id: "deleteToken",
+        about: "Deletes an API token, which opens nothing from then on",
+        by: User,
+        asked: Body(&[TOKEN_NAME]),
+        answer: "Done",
+        errors: &[404],
+    },
+    Operation {
+        path: "/token/list",
+        method: HttpMethod::Get,
+        id: "listTokens",
+        about: "The caller's API tokens, by name",
+        by: User,
+        asked: Nothing,
+        answer: "TokensAnswer",
+        errors: &[],
+    },
+    Operation {
+        path: "/dataset/create",
+        method: HttpMethod::Post,
+        id: "createDataset",
+        about: "Creates a dataset, without a version yet",
+        by: User,
+        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE]),
+        answer: "DatasetAnswer",
+        errors: &[409],
+    },
+    Operation {
+        path: "/dataset/update",
+        method: HttpMethod::Post,
+        id: "updateDataset",
+        about: "Changes what is given of a dataset, and nothing else",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            Field("name", Optional, Kind::Text, "Its name, and with it the slug.", || json!("World Countries")),
+            PRIVATE,
+            SOURCE,
+            FORMAT,
+            RECORDS_PATH,
+            SCHEDULE,
+        ]),
+        answer: "DatasetAnswer",
+        errors: &[404, 409],
+    },
+    Operation {
+        path: "/dataset/list",
+        method: HttpMethod::Get,
+        id: "listDatasets",
+        about: "The caller's datasets, by id",
+        by: User,
+        asked: Query(&[
+            Field("after", Optional, Kind::Id, "Only those with a greater `dataset_id`.", || json!(1)),
+            Field("limit", Optional, Kind::Id, "At most so many; 1,000 at most in any case.", || json!(100)),
+        ]),
+        answer: "DatasetsAnswer",
+        errors: &[],
+    },
+    Operation {
+        path: "/dataset/view",
+        method: HttpMethod::Get,
+        id: "viewDataset",
+        about: "A dataset with its versions, newest first",
+        by: User,
+        asked: Query(&[DATASET_ID]),
+        answer: "DatasetViewAnswer",
+        errors: &[404],
+    },
+    Operation {
+        path: "/dataset/rotate_key",
+        method: HttpMethod::Post,
+        id: "rotateKey",
+        about: "Replaces the key of a private dataset",
+        by: User,
+        asked: Body(&[DATASET_ID]),
+        answer: "DatasetAnswer",
+        errors: &[404, 409],
+    },
+    Operation {
+        path: "/dataset/refresh",
+        method: HttpMethod::Post,
+        id: "refreshDataset",
+        about: "Makes a version: fetches the source, or takes the entities of a `push` dataset",
+        by: User,
+        asked: BodyOrDocument(
+            &[DATASET_ID, Field("entities", Optional, Kind::Entities, "For `push`: the entities.", ENTITIES.4)],
+            &[
+                Field("dataset_id", Optional, Kind::Id, "The dataset, when the body does not name it.", || json!(1)),
+                Field(
+                    "format",
+                    Optional,
+                    Kind::Format,
+                    "The format of a document that is pushed; detected when not given.",
+                    || json!("jsonl"),
+                ),
+            ],
+        ),
+        answer: "VersionAnswer",
+        errors: &[404, 409, 422, 502, 503],
+    },
+    Operation {
+        path: "/dataset/rollback",
+        method: HttpMethod::Post,
+        id: "rollBack",
+        about: "Makes a version the active one for good; with `freeze` also freezes the dataset there",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            Field("version_number", Needed, Kind::Id, "The number of one of its versions.", || json!(1)),
+            Field("freeze", Optional, Kind::Boolean, "Whether to freeze the dataset.", || json!(false)),
+        ]),
+        answer: "DatasetAnswer",
+        errors: &[404],
+    },
+    Operation {
+        path: "/dataset/unpin",
+        method: HttpMethod::Post,
+        id: "unpin",
+        about: "Lets the active version follow the newest one again",
+        by: User,
+        asked: Body(&[DATASET_ID]),
+        answer: "DatasetAnswer",
+        errors: &[404],
+    },
+    Operation {
+        path: "/dataset/unfreeze",
+        method: HttpMethod::Post,
+        id: "unfreeze",
+        about: "Lets a frozen dataset be refreshed and read again; a pin stays",
+        by: User,
+        asked: Body(&[DATASET_ID]),
+        answer: "DatasetAnswer",
+        errors: &[404, 409],
+    },
+    Operation {
+        path: "/dataset/alternate/save",
+        method: HttpMethod::Post,
+        id: "saveAlternate",
+        about: "Saves the alternate of a version, in place of the one that is there",
+        by: User,
+        asked: Body(&[DATASET_ID, VERSION, ENTITIES]),
+        answer: "VersionAnswer",
+        errors: &[404, 409, 422, 503],
+    },
+    Operation {
+        path: "/dataset/alternate/delete",
+        method: HttpMethod::Delete,
+        id: "deleteAlternate",
+        about: "Deletes the alternate of a version",
+        by: User,
+        asked: Body(&[DATASET_ID, VERSION]),
+        answer: "VersionAnswer",
+        errors: &[404],
+    },
+    Operation {
+        path: "/dataset/clone",
+        method: HttpMethod::Post,
+        id: "cloneDataset",
+        about: "A new dataset whose first version is the latest of a public dataset, or of one of the caller's",
+        by: User,
+        asked: Body(&[Field("dataset_id", Needed, Kind::Id, "What is cloned.", || json!(1)), NAME]),
+        answer: "DatasetAnswer",
+        errors: &[404, 409],
+    },
+    Operation {
+        path: "/webhook/register",
+        method: HttpMethod::Post,
+        id: "registerWebhook",
+        about: "Registers the webhook of a dataset, in place of the one that is there; not on the plan free",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            Field("url", Needed, Kind::Text, "The receiver, http or https.", || json!("https://example.org/hook")),
+            Field("secret", Optional, Kind::Text, "Signs the payload; never shown.", || json!("a secret")),
+        ]),
+        answer: "Done",
+        errors: &[404],
+    },
+    Operation {
+        path: "/webhook/delete",
+        method: HttpMethod::Delete,
+        id: "deleteWebhook",
+        about: "Deletes the webhook of a dataset",
+        by: User,
+        asked: Body(&[DATASET_ID]),
+        answer: "Done",
+        errors: &[404],
+    },
+    Operation {
+        path: "/webhook/view",
+        method: HttpMethod::Get,
+        id: "viewWebhook",
+        about: "The webhook of a dataset, if there is one",
+        by: User,
+        asked: Query(&[DATASET_ID]),
+        answer: "WebhookAnswer",
+        errors: &[404],
+    },
+    Operation {
+        path: "/ping/{token}",
+        method: HttpMethod::Get,
+        id: "ping",
+        about: "Refreshes the dataset whose ping URL this is",
+        by: Anybody,
+        asked: Token,
+        answer: "VersionAnswer",
+        errors: &[404, 409, 422, 429, 502, 503],
+    },
+    Operation {
+        path: "/ping/{token}",
+        method: HttpMethod::Post,
+        id: "pingByPost",
+        about: "Refreshes the dataset whose ping URL this is",
+        by: Anybody,
+        asked: Token,
+        answer: "VersionAnswer",
+        errors: &[404, 409, 422, 429, 502, 503],
+    },
+];
+
+/// An error of management: its status, its component, when it is given, an example of its text, its headers.
+struct Error(u16, &'static str, &'static str, &'static str, &'static [&'static str]);
+
+const ERRORS: &[Error] = &[
+    Error(
+        400,
+        "InvalidRequest",
+        "The body is not a JSON object, or a field or parameter is missing or cannot be used: the text names it.",
+        "Invalid request: dataset_id: it is missing; valid: a positive integer.",
+        &["Cache-Control"],
+    ),
+    Error(
+        401,
+        "NotAuthenticated",
+        "There is neither a session that lasts nor a valid API token; or, at the log-in, no user with this email and \
+         password.",
+        "There is no user with this email and password.",
+        &["Cache-Control", "WWW-Authenticate"],
+    ),
+    Error(
+        403,
+        "NotAllowed",
+        "The caller's plan does not include it; or the call has a cookie and comes from a page of another origin.",
+        "Your plan allows at most 3 active datasets; frozen ones do not count.",
+        &["Cache-Control"],
+    ),
+    Error(
+        404,
+        "NotTheCallers",
+        "The caller has no such dataset or token, or the dataset no such version, alternate or webhook.",
+        "You have no dataset with this dataset_id.",
+        &["Cache-Control", "Referrer-Policy"],
+    ),
+    Error(408, "TooSlow", "The body did not come in time.", "The body did not come within 60 s.", &["Cache-Control"]),
+    Error(
+        409,
+        "Conflict",
+        "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed.",
+        "You have another dataset of this name.",
+        &["Cache-Control", "Referrer-Policy"],
+    ),
+    Error(413, "TooLarge", "The body is too large.", "The body is longer than 2097152 bytes.", &["Cache-Control"]),
+    Error(
+        415,
+        "UnsupportedMediaType",
+        "`Content-Type` does not say that the body is JSON, or of a source format where one is taken.",
+        "The body must be JSON, uncompressed: send it with Content-Type: application/json.",
+        &["Cache-Control"],
+    ),
+    Error(
+        422,
+        "UnusableEntities",
+        "The document cannot be used: the text names the place.",
+        "No version was made: item 3: it is not an object.",
+        &["Cache-Control", "Referrer-Policy"],
+    ),
+    Error(
+        429,
+        "TooManyTries",
+        "Too many log-ins, or pings.",
+        "Too many log-ins; the next one is tried in 42 s.",
+        &["Cache-Control", "Referrer-Policy", "Retry-After"],
+    ),
+    Error(
+        500,
+        "Failure",
+        "The service failed. The cause is in its log.",
+        "The service could not do this. The failure was logged.",
+        &["Cache-Control", "Referrer-Policy"],
+    ),
+    Error(
+        502,
+        "SourceUnreachable",
+        "The source cannot be fetched.",
+        "No version was made: the source cannot be fetched: it answered 404 Not Found.",
+        &["Cache-Control", "Referrer-Policy"],
+    ),
+    Error(
+        503,
+        "TooBusy",
+        "The service has too much to do, or is about to stop.",
+        "Too many log-ins are being checked. Try again in a moment.",
+        &["Cache-Control", "Referrer-Policy"],
+    ),
+];
+
+pub(super) fn section() -> Section {
+    Section {
+        tag: TagBuilder::new()
+            .name(TAG)
+            .description(Some(
+                "What owners do with their datasets. Bodies are JSON; members that an operation does not know are ignored.",
+            ))
+            .build(),
+        paths: paths(),
+        components: components(),
+    }
+}
+
+fn paths() -> Paths {
+    OPERATIONS
+        .iter()
+        .fold(PathsBuilder::new(), |paths, operation| {
+            paths.path(operation.path, PathItem::new(operation.method.clone(), described(operation)))
+        })
+        .build()
+}
+
+fn described(operation: &Operation) -> Described {
+    let mut described =
+        OperationBuilder::new().operation_id(Some(operation.id)).tag(TAG).summary(Some(operation.about));
+    if operation.by == User {
+        for scheme in [SESSION, API_TOKEN] {
+            described = described.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
+        }
+    }
+    described = match &operation.asked {
+        Nothing => described,
+        Query(fields) => query(described, fields),
+        Body(fields) => described.request_body(Some(body(fields, false))),
+        BodyOrDocument(fields, parameters) => query(described, parameters).request_body(Some(body(fields, true))),
+        Token => described.parameter(
+            ParameterBuilder::new()
+                .name("token")
+                .parameter_in(ParameterIn::Path)
+                .required(Required::True)
+                .description(Some("The token of the ping URL."))
+                .schema(Some(ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).build()))
+                .example(Some(json!("ping_0123456789abcdef")))
+                .build(),
+        ),
+    };
+    let answer = ContentBuilder::new().schema(Some(Ref::from_schema_name(operation.answer))).build();
+    let mut answer = ResponseBuilder::new().description("It is done.").content("application/json", answer);
+    answer = headers::with(answer, &[EVERY, &["Cache-Control"]]);
+    if matches!(operation.id, "logIn" | "logOut") {
+        answer = headers::with(answer, &[&["Set-Cookie"]]);
+    }
+    if matches!(operation.asked, Token) {
+        answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
+    }
+    let errors = errors_of(operation);
+    let described = with_errors(described.response("200", answer), &[405]);
+    ERRORS
+        .iter()
+        .filter(|error| errors.contains(&error.0))
+        .fold(described, |described, Error(status, name, ..)| {
+            described.response(status.to_string(), Ref::from_response_name(*name))
+        })
+        .build()
+}
+
+/// The statuses of an operation's errors, but 405.
+fn errors_of(operation: &Operation) -> Vec<u16> {
+    let mut errors = [operation.errors, &[500]].concat();
+    if operation.by == User {
+        errors.extend([401, 403]);
+    }
+    match operation.asked {
+        Nothing => {}
+        Query(_) => errors.push(400),
+        Token => errors.extend([400, 413]),
+        Body(_) | BodyOrDocument(..) => errors.extend([400, 408, 413, 415]),
+    }
+    errors
+}
+
+fn query(operation: OperationBuilder, fields: &[Field]) -> OperationBuilder {
+    fields.iter().fold(operation, |operation, Field(name, need, kind, about, example)| {
+        let parameter: Parameter = ParameterBuilder::new()
+            .name(*name)
+            .parameter_in(ParameterIn::Query)
+            .required(if *need == Needed { Required::True } else { Required::False })
+            .description(Some(*about))
+            .schema(Some(schema(*kind, None)))
+            .example(Some(example()))
+            .build();
+        operation.parameter(parameter)
+    })
+}
+
+fn body(fields: &[Field], or_document: bool) -> RequestBody {
+    let mut object = ObjectBuilder::new().schema_type(Type::Object);
+    let mut shown = Map::new();
+    for Field(name, need, kind, about, example) in fields {
+        object = object.property(*name, schema(*kind, Some(about)));
+        if *need == Needed {
+            object = object.required(*name);
+        }
+        shown.insert((*name).to_owned(), example());
+    }
+    let json = ContentBuilder::new().schema(Some(object.build())).example(Some(Value::Object(shown))).build();
+    let body = RequestBodyBuilder::new().content("application/json", json);
+    match or_document {
+        false => body.required(Some(Required::True)).build(),
+        true => {
+            let text =
+                || ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).build())).build();
+            body.required(Some(Required::False))
+                .content("application/x-ndjson", text())
+                .content("text/csv", text())
+                .content("text/tab-separated-values", text())
+                .content("application/octet-stream", Content::default())
+                .build()
+        }
+    }
+}
+
+fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
+    let object = ObjectBuilder::new().description(about);
+    let nullable = || SchemaType::from_iter([Type::String, Type::Null]);
+    let schema = match kind {
+        Kind::Id => object.schema_type(Type::Integer).minimum(Some(1_usize)),
+        Kind::Text => object.schema_type(Type::String).min_length(Some(1)),
+        Kind::NullableText => object.schema_type(nullable()),
+        Kind::Boolean => object.schema_type(Type::Boolean),
+        Kind::Format => object.schema_type(Type::String).enum_values(Some(SourceFormat::ALL.map(SourceFormat::name))),
+        Kind::Entities => {
+            return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
+        }
+    };
+    schema.build().into()
+}
+
+fn components() -> Components {
+    let token = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("An API token of the user: `POST /token/create`, or `strata user add --token`."))
+        .build();
+    let cookie = ApiKeyValue::with_description(SESSION_COOKIE, "The cookie that `POST /session/login` sets.");
+    let mut components = ComponentsBuilder::new()
+        .security_scheme(SESSION, SecurityScheme::ApiKey(ApiKey::Cookie(cookie)))
+        .security_scheme(API_TOKEN, SecurityScheme::Http(token))
+        .responses_from_iter(ERRORS.iter().map(error));
+    for (name, schema) in record_schemas() {
+        components = components.schema(name, schema);
+    }
+    components.build()
+}
+
+/// Every record, under its name.
+fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
+    let mut schemas = Vec::new();
+    add::<records::Done>(&mut schemas);
+    add::<records::UserAnswer>(&mut schemas);
+    add::<records::TokenAnswer>(&mut schemas);
+    add::<records::TokensAnswer>(&mut schemas);
+    add::<records::DatasetAnswer>(&mut schemas);
+    add::<records::DatasetsAnswer>(&mut schemas);
+    add::<records::DatasetViewAnswer>(&mut schemas);
+    add::<records::VersionAnswer>(&mut schemas);
+    add::<records::WebhookAnswer>(&mut schemas);
+    schemas
+}
+
+fn add<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((T::name().into_owned(), T::schema()));
+    T::schemas(schemas);
+}
+
+fn error(error: &Error) -> (&'static str, Response) {
+    let Error(_, name, description, example, more) = error;
+    let text = ContentBuilder::new()
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
+        .example(Some((*example).into()))
+        .build();
+    let response = ResponseBuilder::new().description(*description).content(TEXT, text);
+    (*name, headers::with(response, &[EVERY, RATE, more]).build())
+}

@@ -1,0 +1,62 @@
+//! `GET` and `POST /ping/{token}`: a refresh for whoever has the URL, without a session.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Json,
+    extract::{ConnectInfo, Request, State},
+    http::{
+        HeaderValue, Method,
+        header::{CACHE_CONTROL, REFERRER_POLICY},
+        request::Parts,
+    },
+    response::{IntoResponse, Response},
+};
+
+use super::{client::client, error::HttpError, management::records::VersionAnswer, rate};
+use crate::metrics;
+use crate::service::{App, Bucket, RefreshError, Standing, Verdict};
+
+/// What comes before the token.
+const PING: &str = "/ping/";
+
+/// The handler, for every method. Answers when the refresh is over; a client that leaves does not cancel it.
+///
+/// Pings count with the public reads of a client (`limits.public_per_minute`), before the token is looked at.
+pub(super) async fn ping(State(app): State<App>, request: Request) -> Response {
+    let (head, _body) = request.into_parts();
+    let mut standing = None;
+    let answered = match head.method {
+        // Others do not refresh by accident: not even HEAD, which stands in for GET elsewhere.
+        Method::GET | Method::POST => answer(&app, &head, &mut standing).await,
+        _ => Err(HttpError::MethodNotAllowed { allowed: Some("GET, POST") }),
+    };
+    let mut response = answered.unwrap_or_else(IntoResponse::into_response);
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    if let Some(standing) = &standing {
+        rate::describe(headers, standing);
+    }
+    response
+}
+
+async fn answer(app: &App, head: &Parts, standing: &mut Option<Standing>) -> Result<Response, HttpError> {
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
+    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    *standing = app.rate_limiter().count(client, Bucket::Public).await;
+    if let Some(standing) = standing {
+        metrics::limiter_decision(false, standing.verdict == Verdict::Within);
+        if let Verdict::Exceeded { retry_after_s } = standing.verdict {
+            return Err(HttpError::RateLimited { retry_after_s });
+        }
+    }
+    let token = head.uri.path().strip_prefix(PING).unwrap_or_default();
+    let mut record = app.ping(token).await.map_err(|error| match error {
+        RefreshError::NotFound => HttpError::NoSuchPing,
+        error => HttpError::Refresh(error),
+    })?;
+    // Where files lie is the owner's to know.
+    record.version.alt = None;
+    Ok(Json(VersionAnswer::from(&record)).into_response())
+}

@@ -1,0 +1,116 @@
+//! Alternates: a second entity list that a version may have, saved and deleted as a whole.
+//!
+//! An alternate is a file of its own. A save writes it where nobody looks, then one transaction of the catalog makes
+//! it the version's: every read sees the one before or the one after. The file of an alternate that was replaced or
+//! deleted stays for the reads that began before, and goes with a sweep.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::files::PushedEntities;
+use super::manage::ManageError;
+use super::{App, RefreshError};
+use crate::catalog::{AlternateBase, VersionRecord};
+use crate::model::ids::DatasetId;
+use crate::model::user::User;
+use crate::model::version::{Version, VersionNumber};
+use crate::refresh::SourceError;
+
+/// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
+#[derive(Debug, thiserror::Error)]
+pub enum AlternateError {
+    /// The owner's request is refused, or cannot be done.
+    #[error(transparent)]
+    Manage(#[from] ManageError),
+    /// The body cannot be used.
+    #[error(transparent)]
+    Body(#[from] SourceError),
+    /// The process is about to stop.
+    #[error("the service stopped before the alternate was saved")]
+    Stopping,
+}
+
+impl From<RefreshError> for AlternateError {
+    fn from(error: RefreshError) -> AlternateError {
+        match error {
+            RefreshError::Source(error) => AlternateError::Body(error),
+            RefreshError::Stopping => AlternateError::Stopping,
+            RefreshError::Catalog(error) => AlternateError::Manage(error.into()),
+            other => AlternateError::Manage(ManageError::Failed(format!("saving an alternate: {other:?}"))),
+        }
+    }
+}
+
+/// The etag over a version and its alternate, in quotes: another one once the alternate is saved, also with the same
+/// entities, or deleted.
+pub fn alternate_etag(version: &Version) -> String {
+    let base = AlternateBase::of(version);
+    let alt = base.alt.map_or("none".to_owned(), |alt| alt.to_string());
+    let hash = Sha256::digest(format!("{}/{}/{}/{alt}", version.dataset, version.number, base.file));
+    format!("\"{}\"", hex::encode(&hash[..16]))
+}
+
+impl App {
+    /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
+    /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
+    ///
+    /// # Errors
+    /// [`AlternateError`]: a missing dataset or version, and a stale etag, before anything is written;
+    /// [`ManageError::Stale`] also when another save or delete came first.
+    pub async fn save_alternate(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        version: VersionNumber,
+        entities: PushedEntities,
+        expected: Option<&str>,
+    ) -> Result<VersionRecord, AlternateError> {
+        self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        let current = self.catalog().version(dataset, version).await.map_err(ManageError::from)?.version;
+        let base = match expected {
+            Some(etag) if etag == alternate_etag(&current) => Some(AlternateBase::of(&current)),
+            Some(_) => return Err(ManageError::Stale.into()),
+            None => None,
+        };
+        let app = self.clone();
+        self.refreshes().run(async move { Ok(app.save_now(dataset, version, entities, base).await) }).await?
+    }
+
+    async fn save_now(
+        &self,
+        dataset: DatasetId,
+        version: VersionNumber,
+        entities: PushedEntities,
+        base: Option<AlternateBase>,
+    ) -> Result<VersionRecord, AlternateError> {
+        let PushedEntities { spooled, turn: _turn } = entities;
+        let progress = Arc::default();
+        let file = tokio::select! {
+            file = self.write_reserved(spooled, &progress) => file?,
+            () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
+        };
+        let new = file.new.clone();
+        // From here on a record may name it, whatever becomes of this future.
+        file.keep();
+        let saved = self.write(self.catalog().save_alternate(dataset, version, &new, base)).await;
+        if saved.is_err() {
+            self.abandon_file(&new.path).await;
+        }
+        Ok(saved?)
+    }
+
+    /// Takes the alternate of a version of the owner's dataset away.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::VersionNotFound`], [`ManageError::AltNotFound`].
+    pub async fn delete_alternate(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        version: VersionNumber,
+    ) -> Result<VersionRecord, ManageError> {
+        self.catalog().owned_dataset(owner.id, dataset).await?;
+        self.write(self.catalog().delete_alternate(dataset, version)).await
+    }
+}

@@ -1,0 +1,243 @@
+//! The check: whether every file that the catalog names is there and holds what was written.
+//!
+//! Files are held meanwhile, so that no sweep removes one between its listing and its reading. Several files are read
+//! at once; each is told of by itself, with the versions that name it.
+
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+
+use super::App;
+use crate::catalog::{CatalogError, FileReference, RecordedFile};
+use crate::config::VERSIONS_FOLDER;
+use crate::model::ids::{FileId, HoldId};
+use crate::model::version::VersionFile;
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::reader::VersionReader;
+use crate::storage::store::Store;
+use crate::storage::verify;
+
+/// How long files stay held without a sign of life from who holds them.
+const HELD: Duration = Duration::from_secs(180);
+
+/// How often that is given.
+const RENEWED: Duration = Duration::from_secs(45);
+
+/// Files that are listed at a time.
+const PAGE: u32 = 500;
+
+/// Most versions that are told of one damaged file; clones and unchanged sources may share it among more.
+const REFERENCES: u32 = 100;
+
+/// How closely files are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckDepth {
+    /// Size and footer.
+    Footers,
+    /// Every byte that a read may use.
+    Everything,
+}
+
+/// Something that a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A recorded file is missing or not what it was.
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+        /// Versions that name it; none when it only waits for the sweep.
+        versions: Vec<FileReference>,
+    },
+    /// A version names a file of which there is no record.
+    Dangling(FileReference),
+    /// A file of the store that the catalog does not know. Nothing is wrong: the next sweep takes it when it is old
+    /// enough.
+    Unnamed {
+        /// The file.
+        path: String,
+        /// Its size.
+        size_bytes: u64,
+    },
+}
+
+/// What a check found in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Recorded files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files and versions that are damaged.
+    pub damaged: u64,
+    /// Files that the catalog does not know.
+    pub unnamed: u64,
+}
+
+/// A check could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The store cannot be listed.
+    #[error("the store cannot be listed")]
+    Store(#[from] StorageError),
+}
+
+/// Why a file is not what its record says.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Damage {
+    #[error("it is missing")]
+    Missing,
+    #[error("it has {found} bytes, and should have {recorded}")]
+    Size { found: u64, recorded: u64 },
+    #[error("it holds {found} entities, and should hold {recorded}")]
+    Count { found: u64, recorded: u64 },
+    #[error("its footer tells another content than the catalog")]
+    Hash,
+    #[error("its documents are not those that were written")]
+    Content,
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] StorageError),
+}
+
+impl App {
+    /// Checks every recorded file and tells of each finding as it comes.
+    ///
+    /// # Errors
+    /// [`CheckError`]. A damaged file is no error, it is a finding.
+    pub async fn check(
+        &self,
+        depth: CheckDepth,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<Checked, CheckError> {
+        self.holding_files(async |_| self.check_held(depth, tell).await).await
+    }
+
+    async fn check_held(
+        &self,
+        depth: CheckDepth,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<Checked, CheckError> {
+        let mut checked = Checked::default();
+        for reference in self.catalog().references_to_nothing(REFERENCES).await? {
+            checked.damaged += 1;
+            tell(&Finding::Dangling(reference));
+        }
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+        let mut last: Option<FileId> = None;
+        loop {
+            let page = self.catalog().files(last, PAGE).await?;
+            let Some(end) = page.last() else { break };
+            last = Some(end.file.id);
+            let mut reading = FuturesUnordered::new();
+            for RecordedFile { file, .. } in page {
+                checked.files += 1;
+                checked.bytes += file.size_bytes;
+                if reading.len() >= at_once
+                    && let Some((file, found)) = reading.next().await
+                {
+                    self.tell_damage(&file, found, &mut checked, tell).await?;
+                }
+                reading.push(inspected(self.store().clone(), file, depth));
+            }
+            while let Some((file, found)) = reading.next().await {
+                self.tell_damage(&file, found, &mut checked, tell).await?;
+            }
+        }
+        let listing = self.store().objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| error.1)?;
+            let paths: Vec<&str> = page.iter().map(|object| object.location.as_ref()).collect();
+            let named = self.catalog().files_named(&paths).await?;
+            for object in page.iter().filter(|object| !named.contains(object.location.as_ref())) {
+                checked.unnamed += 1;
+                tell(&Finding::Unnamed { path: object.location.to_string(), size_bytes: object.size });
+            }
+        }
+        Ok(checked)
+    }
+
+    async fn tell_damage(
+        &self,
+        file: &VersionFile,
+        found: Result<(), Damage>,
+        checked: &mut Checked,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<(), CheckError> {
+        let Err(damage) = found else { return Ok(()) };
+        checked.damaged += 1;
+        let versions = self.catalog().references_to(file.id, REFERENCES).await?;
+        tell(&Finding::Damaged { path: file.path.clone(), reason: damage.to_string(), versions });
+        Ok(())
+    }
+
+    /// Does `work` while all files are held. When the hold is lost, as after the process was stopped for minutes,
+    /// that is the error, and the work is dropped. A hold that nobody ends expires by itself.
+    pub(super) async fn holding_files<T, E: From<CatalogError>>(
+        &self,
+        work: impl AsyncFnOnce(HoldId) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let hold = self.catalog().hold_files(HELD).await?;
+        let done = tokio::select! {
+            done = work(hold) => done,
+            lost = self.keep_held(hold) => Err(lost.into()),
+        };
+        if let Err(error) = self.catalog().release_hold(hold).await {
+            tracing::warn!(%error, "the hold on files could not be ended, and ends by itself");
+        }
+        done
+    }
+
+    /// Renews a hold for ever; the error is that it is lost.
+    async fn keep_held(&self, hold: HoldId) -> CatalogError {
+        loop {
+            tokio::time::sleep(RENEWED).await;
+            match self.catalog().renew_hold(hold, HELD).await {
+                Ok(()) => {}
+                Err(CatalogError::LeaseLost) => return CatalogError::LeaseLost,
+                // There is time for another try.
+                Err(error) => tracing::warn!(%error, "the hold on files could not be renewed"),
+            }
+        }
+    }
+}
+
+/// [`inspect`] on a task of its own, so that several files are decoded at once.
+async fn inspected(store: Store, file: VersionFile, depth: CheckDepth) -> (VersionFile, Result<(), Damage>) {
+    let inspected = file.clone();
+    let task = tokio::spawn(async move { inspect(&store, &inspected, depth).await });
+    let found = task.await.unwrap_or(Err(Damage::Unreadable(StorageError::Worker)));
+    (file, found)
+}
+
+/// Whether a file of the store is what its record says.
+pub(super) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), Damage> {
+    let path = ObjectPath::from(file.path.as_str());
+    let size_bytes = match store.objects().head(&path).await {
+        Ok(object) => object.size,
+        Err(object_store::Error::NotFound { .. }) => return Err(Damage::Missing),
+        Err(error) => return Err(Damage::Unreadable(error.into())),
+    };
+    if size_bytes != file.size_bytes {
+        return Err(Damage::Size { found: size_bytes, recorded: file.size_bytes });
+    }
+    // Nothing is read twice, and what another check has read is no evidence.
+    let reader = VersionReader::open(store, &path, size_bytes, &PartCache::new(0)).await?;
+    if reader.entity_count() != file.entity_count {
+        return Err(Damage::Count { found: reader.entity_count(), recorded: file.entity_count });
+    }
+    if reader.layout().content_sha256 != file.content_hash {
+        return Err(Damage::Hash);
+    }
+    if depth == CheckDepth::Everything && verify::verify(&reader).await? != file.content_hash {
+        return Err(Damage::Content);
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Version files that no refresh holds: those of alternates, and of datasets that are not there yet.
+//!
+//! 1. Entities are decoded into a spool, of which nobody knows.
+//! 2. The file's path is reserved, so that no sweep takes the file for one that a crash left behind; then it is
+//!    written. The reservation is renewed for as long as that takes.
+//! 3. The catalog records the file, which ends the reservation; or the file is abandoned ([`App::abandon_file`]).
+//!
+//! Whatever happens in between, a killed process too, the file ends up recorded, removed, or neither recorded nor
+//! reserved, so that the next sweep finds it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+use tokio::time::Instant;
+
+use super::refresh::{Turn, within};
+use super::version_file::{Document, ImportProgress, UnpublishedFile, new_path};
+use super::{App, RefreshError};
+use crate::catalog::CatalogError;
+use crate::refresh::{EnvelopeFields, SourceInput};
+use crate::storage::StorageError;
+use crate::storage::spool::Spooled;
+
+/// How long a path stays reserved without a sign of life from its writer.
+const RESERVED: Duration = Duration::from_secs(300);
+
+/// How often a writer gives one.
+const RENEWED: Duration = Duration::from_secs(75);
+
+/// Entities that were received whole, and the right to write them.
+pub struct PushedEntities {
+    pub(super) spooled: Spooled,
+    pub(super) turn: Turn,
+}
+
+/// A pushed JSON body that was received and decoded whole.
+pub struct Pushed {
+    /// Its members beside the entities.
+    pub members: EnvelopeFields,
+    /// Its entities.
+    pub entities: PushedEntities,
+}
+
+impl App {
+    /// Receives a JSON object with the member `entities` and these others, of any size within `sources.max_bytes`: the
+    /// entities go to the disk as they come. Dropping it ends the work.
+    ///
+    /// # Errors
+    /// [`RefreshError::Source`] for the body, [`RefreshError::Storage`] when the disk is full.
+    pub async fn receive<S, E>(&self, body: S, members: &'static [&'static str]) -> Result<Pushed, RefreshError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let turn = self.refreshes().turn().await?;
+        let sources = &self.config().sources;
+        let body = within(body, Duration::from_secs(sources.timeout_s));
+        let input = SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s));
+        let envelope = Some(members);
+        let document = Document { input, format: None, records_path: None, fetched_from: None, envelope };
+        let mut decoding = self.decode(document, &Arc::default());
+        let members = decoding.fields().await;
+        let spooled = decoding.finish().await?;
+        let members = members.ok_or(RefreshError::Worker)?;
+        Ok(Pushed { members, entities: PushedEntities { spooled, turn } })
+    }
+
+    /// Writes entities to a new file of the store, reserved until it is recorded or abandoned.
+    ///
+    /// # Errors
+    /// [`RefreshError`]; the file is abandoned then.
+    pub(super) async fn write_reserved(
+        &self,
+        entities: Spooled,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<UnpublishedFile, RefreshError> {
+        let path = new_path();
+        self.catalog().reserve_file(path.as_ref(), None, RESERVED).await?;
+        let written = tokio::select! {
+            written = self.write_file(entities, path.clone(), progress) => written,
+            error = self.keep_reserved(path.as_ref()) => Err(error),
+        };
+        if written.is_err() {
+            self.abandon_file(path.as_ref()).await;
+        }
+        written
+    }
+
+    /// Renews a reservation for ever; the error is that it can have been lost.
+    async fn keep_reserved(&self, path: &str) -> RefreshError {
+        let mut reserved = Instant::now();
+        loop {
+            tokio::time::sleep(RENEWED).await;
+            // Reserving again what expired would hide that a sweep may have removed the file meanwhile.
+            if reserved.elapsed() >= RESERVED {
+                return CatalogError::ReservationLost.into();
+            }
+            let asked = Instant::now();
+            match self.catalog().reserve_file(path, None, RESERVED).await {
+                Ok(()) => reserved = asked,
+                Err(error) => tracing::warn!(%error, path, "a reservation could not be renewed"),
+            }
+        }
+    }
+
+    /// Gives up a file whose recording failed or was never tried: removes it, unless it is recorded after all, as a
+    /// commit may succeed whose answer is lost. What cannot be removed now is left for the sweep.
+    pub(super) async fn abandon_file(&self, path: &str) {
+        if let Err(error) = self.try_abandon(path).await {
+            tracing::warn!(cause = ?error, path, "an unused version file stays for the sweep");
+        }
+    }
+
+    async fn try_abandon(&self, path: &str) -> Result<(), RefreshError> {
+        // Waits for a transaction that records the file, if one is still under way: it holds the reservation's row.
+        self.catalog().release_file(path).await?;
+        if !self.catalog().files_named(&[path]).await?.is_empty() {
+            return Ok(());
+        }
+        match self.store().objects().delete(&ObjectPath::from(path)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(StorageError::from(error).into()),
+        }
+    }
+}

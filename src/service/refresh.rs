@@ -1,0 +1,566 @@
+//! The one way in which a dataset gets a new version, whoever asks for it: its owner, a ping, the schedule, an import.
+//!
+//! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
+//! 2. Wait for a turn, fetch or take the document, decode it into a spool.
+//! 3. Write the version file under a reserved path. A source that says, or content that shows, that nothing has changed
+//!    needs none: the version shares the file of the one before.
+//! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
+//!
+//! It all runs in a task of its own, so that a caller who leaves cancels nothing, and [`App::finish_refreshes`] can wait
+//! for what is under way when the process is to end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+use super::App;
+use super::import::ImportRequest;
+use super::version_file::{Decoding, Document, ImportProgress, UnpublishedFile, new_path};
+use crate::catalog::{AttemptOutcome, CatalogError, FetchedState, RefreshLease, VersionContent, VersionRecord};
+use crate::crash;
+use crate::model::dataset::{Dataset, DatasetSource, RefreshTrigger};
+use crate::model::ids::{AttemptId, DatasetId, UserId};
+use crate::model::path::{Path as FieldPath, PathError};
+use crate::model::source::{SourceFormat, Validators};
+use crate::model::version::VersionFile;
+use crate::refresh::{Opened, SourceError, SourceInput};
+use crate::storage::StorageError;
+
+/// How long an attempt holds its dataset without a sign of life.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// How often it gives one.
+const HEARTBEAT: Duration = Duration::from_secs(20);
+
+/// How long refreshes that are told to stop may take to record that they have.
+const STOPPING: Duration = Duration::from_secs(3);
+
+/// How many attempts of a dataset are looked through for one: as many as the catalog keeps.
+const ATTEMPTS: u32 = 50;
+
+/// No version was made.
+#[derive(Debug, thiserror::Error)]
+pub enum RefreshError {
+    /// There is no such dataset, or not for this caller.
+    #[error("there is no such dataset")]
+    NotFound,
+    /// The dataset is frozen.
+    #[error("the dataset is frozen: unfreeze it before refreshing it")]
+    Frozen,
+    /// Another refresh of the dataset is under way.
+    #[error("another refresh of the dataset is under way; try again when it is over")]
+    Busy,
+    /// There is nothing to fetch.
+    #[error("the dataset's source is push, so there is nothing to fetch: send the entities, or give it a source URL")]
+    NothingToFetch,
+    /// The dataset is made of what its URL gives, not of what is pushed.
+    #[error("the dataset has a source URL, so entities cannot be pushed: set its source to push first")]
+    NotPushed,
+    /// The source cannot be fetched or used.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The version file cannot be written.
+    #[error("writing the version")]
+    Storage(#[from] StorageError),
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[source] CatalogError),
+    /// The dataset's record holds a path that is none.
+    #[error("the dataset's records_path")]
+    RecordsPath(#[from] PathError),
+    /// The attempt was too slow with a sign of life, and another may have taken the dataset over.
+    #[error("the refresh lost its hold on the dataset: the catalog did not answer in time, or another took over")]
+    LeaseLost,
+    /// The process is about to stop.
+    #[error("the service stopped before the refresh was over")]
+    Stopping,
+    /// A worker ended early.
+    #[error("the refresh's worker ended early")]
+    Worker,
+}
+
+impl From<CatalogError> for RefreshError {
+    fn from(error: CatalogError) -> RefreshError {
+        match error {
+            CatalogError::NotFound => RefreshError::NotFound,
+            CatalogError::Frozen => RefreshError::Frozen,
+            CatalogError::Busy => RefreshError::Busy,
+            CatalogError::LeaseLost => RefreshError::LeaseLost,
+            other => RefreshError::Catalog(other),
+        }
+    }
+}
+
+impl RefreshError {
+    /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
+    fn for_the_owner(&self) -> String {
+        match self {
+            RefreshError::Storage(_)
+            | RefreshError::Catalog(_)
+            | RefreshError::RecordsPath(_)
+            | RefreshError::Worker => {
+                tracing::error!(cause = with_causes(self), "a refresh failed");
+                "the service failed to make the version; the failure was logged".to_owned()
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Entities that an owner sends.
+pub struct Push<S> {
+    /// The dataset, where the request names it; otherwise the body does.
+    pub dataset: Option<DatasetId>,
+    /// The body as it comes.
+    pub body: S,
+    /// What the body is announced as.
+    pub content_type: Option<String>,
+    /// The format of the body; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// Whether the body is an object with a member `entities`, and perhaps `dataset_id`.
+    pub enveloped: bool,
+}
+
+/// What runs at the moment, and who may.
+pub(super) struct Refreshes {
+    turns: Arc<Semaphore>,
+    tasks: TaskTracker,
+    /// No more are begun.
+    closed: AtomicBool,
+    /// Those that run end.
+    stop: CancellationToken,
+}
+
+/// The right to fetch, decode and write.
+pub(super) type Turn = OwnedSemaphorePermit;
+
+impl Refreshes {
+    pub(super) fn new(at_once: u64) -> Refreshes {
+        let at_once = usize::try_from(at_once).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Refreshes {
+            turns: Arc::new(Semaphore::new(at_once)),
+            tasks: TaskTracker::new(),
+            closed: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Waits for a turn; those who wait get theirs in order.
+    pub(super) async fn turn(&self) -> Result<Turn, RefreshError> {
+        // The semaphore is never closed.
+        self.turns.clone().acquire_owned().await.map_err(|_| RefreshError::Stopping)
+    }
+
+    /// Runs a refresh, whoever waits for it.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        refresh: impl Future<Output = Result<T, RefreshError>> + Send + 'static,
+    ) -> Result<T, RefreshError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(RefreshError::Stopping);
+        }
+        self.tasks.spawn(refresh.in_current_span()).await.map_err(|_| RefreshError::Worker)?
+    }
+
+    /// Begins a refresh that nobody waits for.
+    pub(super) fn begin(&self, refresh: impl Future<Output = ()> + Send + 'static) {
+        if !self.closed.load(Ordering::SeqCst) {
+            self.tasks.spawn(refresh);
+        }
+    }
+
+    /// Completes when what runs is to end.
+    pub(super) async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+}
+
+/// Where the entities of a refresh come from.
+pub(super) enum Entities {
+    /// From the dataset's URL.
+    Fetched,
+    /// From what is imported.
+    Imported(Box<ImportRequest>),
+    /// From a document that whoever asked has opened.
+    Given(Box<Document>),
+    /// From one that is being decoded already.
+    Decoding(Decoding),
+}
+
+/// The entities of the version to be.
+enum Made {
+    New(UnpublishedFile),
+    Shared(VersionFile),
+}
+
+impl App {
+    /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels nothing.
+    ///
+    /// # Errors
+    /// [`RefreshError`]; the dataset is as it was then, and the reason is recorded for the owner.
+    pub async fn refresh(&self, owner: UserId, dataset: DatasetId) -> Result<VersionRecord, RefreshError> {
+        let dataset = self.catalog().owned_dataset(owner, dataset).await?;
+        self.fetch(&dataset, RefreshTrigger::Manual).await
+    }
+
+    /// [`App::refresh`], asked for by whoever has the dataset's ping URL.
+    ///
+    /// # Errors
+    /// As there; [`RefreshError::NotFound`] for an unknown token.
+    pub async fn ping(&self, token: &str) -> Result<VersionRecord, RefreshError> {
+        let dataset = self.catalog().dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;
+        self.fetch(&dataset, RefreshTrigger::Ping).await
+    }
+
+    async fn fetch(&self, dataset: &Dataset, trigger: RefreshTrigger) -> Result<VersionRecord, RefreshError> {
+        if dataset.frozen {
+            return Err(RefreshError::Frozen);
+        }
+        if dataset.source == DatasetSource::Push {
+            return Err(RefreshError::NothingToFetch);
+        }
+        let (app, id) = (self.clone(), dataset.id);
+        self.refreshes().run(async move { app.make_version(id, trigger, Entities::Fetched, None).await }).await
+    }
+
+    /// Makes a version of what the owner sends. Once the body is there, dropping it cancels nothing.
+    ///
+    /// # Errors
+    /// As [`App::refresh`]. A body that does not say which dataset it is for leaves no record.
+    pub async fn push<S, E>(&self, owner: UserId, push: Push<S>) -> Result<VersionRecord, RefreshError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        if let Some(dataset) = push.dataset {
+            self.pushed_to(owner, dataset).await?;
+        }
+        let app = self.clone();
+        self.refreshes().run(async move { app.take_push(owner, push).await }).await
+    }
+
+    /// The dataset, if it takes what this owner pushes.
+    async fn pushed_to(&self, owner: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
+        let dataset = self.catalog().owned_dataset(owner, dataset).await?;
+        match dataset.source {
+            _ if dataset.frozen => Err(RefreshError::Frozen),
+            DatasetSource::Push => Ok(()),
+            DatasetSource::Url(_) => Err(RefreshError::NotPushed),
+        }
+    }
+
+    async fn take_push<S, E>(&self, owner: UserId, push: Push<S>) -> Result<VersionRecord, RefreshError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        const DATASET_ID: &str = "dataset_id";
+
+        let sources = &self.config().sources;
+        let body = within(push.body, Duration::from_secs(sources.timeout_s));
+        let mut input = SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s));
+        if let Some(content_type) = push.content_type {
+            input = input.with_content_type(content_type);
+        }
+        let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
+        let document = Document { input, format: push.format, records_path: None, fetched_from: None, envelope };
+        if !push.enveloped {
+            let dataset = push.dataset.ok_or(RefreshError::NotFound)?;
+            return self.make_version(dataset, RefreshTrigger::Manual, Entities::Given(Box::new(document)), None).await;
+        }
+
+        // The dataset may stand before the entities or after them; it is held as soon as it is known.
+        let turn = self.refreshes().turn().await?;
+        let mut decoding = self.decode(document, &Arc::default());
+        let fields = decoding.fields().await;
+        let named = || match &fields {
+            None => Ok(None),
+            Some(fields) => fields.integer(DATASET_ID),
+        };
+        let mut found = named()?;
+        if push.dataset.is_none() && found.is_none() {
+            decoding.wait().await?;
+            found = named()?;
+        }
+        let dataset = match (push.dataset, found.map(DatasetId::new)) {
+            (Some(one), Some(other)) if one != other => {
+                let reason = format!("the query names the dataset {one}, and the body the dataset {other}");
+                return Err(RefreshError::Source(SourceError::BadBody { reason }));
+            }
+            (Some(dataset), _) | (None, Some(dataset)) => dataset,
+            (None, None) => {
+                let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
+                return Err(RefreshError::Source(SourceError::BadBody { reason }));
+            }
+        };
+        self.pushed_to(owner, dataset).await?;
+        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoding(decoding), Some(turn)).await
+    }
+
+    /// From holding the dataset to its new version, or to the record of a failure.
+    pub(super) async fn make_version(
+        &self,
+        dataset: DatasetId,
+        trigger: RefreshTrigger,
+        entities: Entities,
+        turn: Option<Turn>,
+    ) -> Result<VersionRecord, RefreshError> {
+        self.make_version_reporting(dataset, trigger, entities, turn, &Arc::default()).await
+    }
+
+    /// [`App::make_version`], telling how far it is.
+    pub(super) async fn make_version_reporting(
+        &self,
+        dataset: DatasetId,
+        trigger: RefreshTrigger,
+        entities: Entities,
+        turn: Option<Turn>,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<VersionRecord, RefreshError> {
+        let lease = self.catalog().acquire_refresh(dataset, trigger, LEASE).await?;
+        crash::point("refresh.leased");
+        let made = tokio::select! {
+            made = self.make(&lease, entities, turn, progress) => made,
+            () = self.refreshes().stopped() => Err(RefreshError::Stopping),
+            () = self.hold(lease.attempt) => Err(RefreshError::LeaseLost),
+        };
+        let outcome = match made {
+            Err(error) => self.settle(&lease, error, None).await,
+            Ok((made, validators)) => self.publish(&lease, made, validators.as_ref()).await,
+        };
+        // Also after a failure, which may have come after a write.
+        self.catalog_changed();
+        self.deliveries_due();
+        match &outcome {
+            Ok(record) => tracing::info!(
+                dataset_id = dataset.get(),
+                trigger = trigger.name(),
+                version = record.version.number.get(),
+                entities = record.version.file.entity_count,
+                "a new version"
+            ),
+            Err(error) => {
+                tracing::info!(
+                    dataset_id = dataset.get(),
+                    trigger = trigger.name(),
+                    %error,
+                    "a refresh made nothing"
+                );
+            }
+        }
+        outcome
+    }
+
+    /// Gives signs of life; ends when the lease is lost, or must be taken for lost.
+    async fn hold(&self, attempt: AttemptId) {
+        let mut held_until = Instant::now() + LEASE;
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            let asked = Instant::now();
+            match tokio::time::timeout_at(held_until, self.catalog().renew_refresh(attempt, LEASE)).await {
+                Ok(Ok(())) => held_until = asked + LEASE,
+                Ok(Err(CatalogError::LeaseLost)) | Err(_) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "a refresh could not renew its lease");
+                    if Instant::now() >= held_until {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The content of the next version, and what to ask its source by next time.
+    async fn make(
+        &self,
+        lease: &RefreshLease,
+        entities: Entities,
+        turn: Option<Turn>,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<(Made, Option<Validators>), RefreshError> {
+        let _turn = match turn {
+            Some(turn) => turn,
+            None => self.refreshes().turn().await?,
+        };
+        let before = match lease.dataset.latest_version {
+            Some(latest) => Some(self.catalog().version(lease.dataset.id, latest).await?.version.file),
+            None => None,
+        };
+        let (decoding, validators) = match entities {
+            Entities::Imported(request) => (self.decode(self.open_import(&request).await?, progress), None),
+            Entities::Given(document) => (self.decode(*document, progress), None),
+            Entities::Decoding(decoding) => (decoding, None),
+            Entities::Fetched => {
+                let DatasetSource::Url(url) = &lease.dataset.source else { return Err(RefreshError::NothingToFetch) };
+                let known = match &before {
+                    Some(_) => self.catalog().source_validators(lease.dataset.id).await?,
+                    None => None,
+                };
+                match (self.source_client().open(url, known.as_ref()).await?, before.clone()) {
+                    (Opened::NotModified(validators), Some(file)) => return Ok((Made::Shared(file), Some(validators))),
+                    (Opened::NotModified(_), None) => return Err(not_asked().into()),
+                    (Opened::Document(fetched), _) => {
+                        let records_path = lease.dataset.records_path.as_deref().map(FieldPath::parse).transpose()?;
+                        let document = Document {
+                            input: fetched.input,
+                            format: lease.dataset.format,
+                            records_path,
+                            fetched_from: Some(fetched.source_url),
+                            envelope: None,
+                        };
+                        (self.decode(document, progress), Some(fetched.validators))
+                    }
+                }
+            }
+        };
+        let spooled = decoding.finish().await?;
+        crash::point("refresh.spooled");
+        if let Some(file) = before.filter(|file| file.content_hash == spooled.content_sha256()) {
+            return Ok((Made::Shared(file), validators));
+        }
+        let path = new_path();
+        self.catalog().reserve_file(path.as_ref(), Some(lease.attempt), LEASE).await?;
+        crash::point("refresh.reserved");
+        let file = self.write_file(spooled, path, progress).await?;
+        Ok((Made::New(file), validators))
+    }
+
+    async fn publish(
+        &self,
+        lease: &RefreshLease,
+        made: Made,
+        validators: Option<&Validators>,
+    ) -> Result<VersionRecord, RefreshError> {
+        let content = match &made {
+            Made::New(file) => VersionContent::New(&file.new),
+            Made::Shared(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
+        };
+        let fetched = validators.map(|validators| FetchedState { dataset: &lease.dataset, validators });
+        let published = self.catalog().publish_fetched(lease.dataset.id, content, fetched, lease.attempt).await;
+        let file = match made {
+            Made::New(file) => Some(file),
+            Made::Shared(_) => None,
+        };
+        match published {
+            Ok(record) => {
+                if let Some(file) = file {
+                    file.keep();
+                }
+                Ok(record)
+            }
+            Err(error) => self.settle(lease, error.into(), file).await,
+        }
+    }
+
+    /// Ends an attempt that failed: records why, gives the dataset back, and only then removes the file. Where an error
+    /// hid a commit that took place after all, gives the version.
+    async fn settle(
+        &self,
+        lease: &RefreshLease,
+        error: RefreshError,
+        file: Option<UnpublishedFile>,
+    ) -> Result<VersionRecord, RefreshError> {
+        let reason = error.for_the_owner();
+        let published = match self.catalog().fail_refresh(lease.attempt, &reason).await {
+            Ok(()) => Ok(None),
+            // It has ended before: with a version, or because another took over.
+            Err(CatalogError::LeaseLost) => self.published_by(lease).await,
+            Err(error) => Err(error),
+        };
+        match (&published, file) {
+            (Ok(None), Some(file)) => file.remove().await,
+            // A record names it; or whether one does is not known, and the sweep will find out.
+            (Ok(Some(_)) | Err(_), Some(file)) => file.keep(),
+            (_, None) => {}
+        }
+        match published {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => Err(error),
+            Err(failed) => {
+                tracing::warn!(error = %failed, "the end of a refresh could not be recorded");
+                Err(error)
+            }
+        }
+    }
+
+    /// The version that an attempt ended with.
+    async fn published_by(&self, lease: &RefreshLease) -> Result<Option<VersionRecord>, CatalogError> {
+        let attempts = self.catalog().last_attempts(lease.dataset.id, ATTEMPTS).await?;
+        let outcome =
+            attempts.into_iter().find(|attempt| attempt.id == lease.attempt).and_then(|attempt| attempt.outcome);
+        match outcome {
+            Some(AttemptOutcome::Published(number)) => {
+                Ok(Some(self.catalog().version(lease.dataset.id, number).await?))
+            }
+            Some(AttemptOutcome::Failed { .. }) | None => Ok(None),
+        }
+    }
+
+    /// Begins no more refreshes, and waits for those that run: for `limit`, then tells them to stop and to record it.
+    pub async fn finish_refreshes(&self, limit: Duration) {
+        let refreshes = self.refreshes();
+        refreshes.closed.store(true, Ordering::SeqCst);
+        refreshes.tasks.close();
+        if tokio::time::timeout(limit, refreshes.tasks.wait()).await.is_ok() {
+            return;
+        }
+        tracing::warn!(refreshes = refreshes.tasks.len(), "stopping refreshes that did not end within the drain limit");
+        refreshes.stop.cancel();
+        if tokio::time::timeout(STOPPING, refreshes.tasks.wait()).await.is_err() {
+            tracing::warn!(refreshes = refreshes.tasks.len(), "refreshes were cut");
+        }
+    }
+}
+
+/// A body that must end in time, however steadily it comes.
+pub(super) fn within<S, E>(
+    body: S,
+    limit: Duration,
+) -> impl Stream<Item = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    let late = async move {
+        tokio::time::sleep(limit).await;
+        Err(format!("it took longer than sources.timeout_s ({} s)", limit.as_secs()).into())
+    };
+    // Whichever is first: the body's end, or an error that ends it.
+    let body = body.map(|chunk| chunk.map(Some).map_err(Into::into)).chain(futures::stream::once(async { Ok(None) }));
+    futures::stream::select(body, futures::stream::once(late)).scan(false, |over, item| {
+        let item = match item {
+            _ if *over => None,
+            Ok(None) => None,
+            Ok(Some(chunk)) => Some(Ok(chunk)),
+            Err(error) => {
+                *over = true;
+                Some(Err(error))
+            }
+        };
+        std::future::ready(item)
+    })
+}
+
+/// A source that answers a question that was not put.
+pub(super) fn not_asked() -> SourceError {
+    SourceError::Unreachable { reason: "it says that it has not changed, which it was not asked".to_owned() }
+}
+
+/// An error and what caused it, on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

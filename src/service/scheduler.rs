@@ -1,0 +1,121 @@
+//! Refreshes by schedule, and the end of those whose process is gone.
+//!
+//! Several processes may run this on one catalog: each due time is claimed by one of them, and only when it has a turn
+//! to run the refresh at once. Runs that were missed while no process was there are made up for by one. When in its
+//! minute a dataset's turn comes is the schedule's to say (`sources.schedule_spread_s`).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::App;
+use super::refresh::{Entities, RefreshError};
+use crate::catalog::{CatalogError, DueSchedule};
+use crate::model::dataset::RefreshTrigger;
+use crate::model::schedule::Schedule;
+
+/// How often due schedules are looked for: a fraction of the minute in which schedules count.
+const POLL: Duration = Duration::from_secs(5);
+
+/// By how much it varies, so that processes that started together do not go on asking together.
+const POLL_JITTER_MS: u64 = 1_000;
+
+/// How often refreshes whose lease has expired are looked for.
+const CLEAN_UP: Duration = Duration::from_secs(60);
+
+/// Schedules looked at in one round.
+const AT_ONCE: u32 = 100;
+
+impl App {
+    /// Runs what is due until `stop`.
+    pub(super) async fn run_scheduler(&self, stop: CancellationToken) {
+        let mut cleaned_up: Option<Instant> = None;
+        loop {
+            if cleaned_up.is_none_or(|at| at.elapsed() >= CLEAN_UP) {
+                match self.catalog().end_expired_refreshes().await {
+                    Ok(0) => {}
+                    Ok(ended) => tracing::warn!(ended, "refreshes of ended processes were recorded as failed"),
+                    Err(error) => tracing::warn!(%error, "refreshes of ended processes cannot be looked for"),
+                }
+                cleaned_up = Some(Instant::now());
+            }
+            // A claim is never dropped: the round notices the end by itself.
+            if let Err(error) = self.run_due_schedules_until(&stop).await {
+                tracing::warn!(%error, "due schedules cannot be looked for");
+            }
+            let pause = POLL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Begins the refreshes that are due at the moment, and tells how many this process has claimed. Waits for turns,
+    /// not for the refreshes.
+    ///
+    /// # Errors
+    /// When the catalog fails; what was not claimed stays due.
+    pub async fn run_due_schedules(&self) -> Result<u64, CatalogError> {
+        self.run_due_schedules_until(&CancellationToken::new()).await
+    }
+
+    async fn run_due_schedules_until(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
+        let mut claimed = 0;
+        loop {
+            let due = self.catalog().due_schedules(AT_ONCE).await?;
+            let is_last_round = u32::try_from(due.len()).is_ok_and(|count| count < AT_ONCE);
+            for due in due {
+                if stop.is_cancelled() {
+                    return Ok(claimed);
+                }
+                claimed += u64::from(self.run_due(&due, stop).await?);
+            }
+            if is_last_round {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
+    async fn run_due(&self, due: &DueSchedule, stop: &CancellationToken) -> Result<bool, CatalogError> {
+        let next = match due.schedule.parse::<Schedule>() {
+            Ok(schedule) => {
+                let spread = Duration::from_secs(self.config().sources.schedule_spread_s);
+                schedule.due_after(self.catalog().now(), due.dataset, spread)
+            }
+            Err(error) => {
+                tracing::error!(dataset_id = due.dataset.get(), %error, "a dataset is not refreshed any more");
+                None
+            }
+        };
+        if due.due_at.is_none() {
+            self.catalog().claim_schedule(due, next).await?;
+            return Ok(false);
+        }
+        let turn = tokio::select! {
+            turn = self.refreshes().turn() => turn,
+            () = stop.cancelled() => return Ok(false),
+        };
+        let Ok(turn) = turn else { return Ok(false) };
+        if !self.catalog().claim_schedule(due, next).await? {
+            return Ok(false);
+        }
+        let (app, dataset) = (self.clone(), due.dataset);
+        self.refreshes().begin(async move {
+            let made = app.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched, Some(turn)).await;
+            match made {
+                // Whoever holds the dataset makes the version of this moment.
+                Err(RefreshError::Busy) => {
+                    tracing::info!(dataset_id = dataset.get(), "a scheduled refresh found another under way");
+                }
+                // Frozen, or given another source, since it was claimed.
+                Err(RefreshError::Frozen | RefreshError::NothingToFetch) | Ok(_) => {}
+                Err(error) => tracing::warn!(dataset_id = dataset.get(), %error, "a scheduled refresh failed"),
+            }
+        });
+        Ok(true)
+    }
+}

@@ -1,0 +1,206 @@
+//! The sweep: removes files that nothing needs any more.
+//!
+//! 1. Records of files that no version and no alternate has named for long enough are removed, each under a check that
+//!    still none does; then the files. A crash in between leaves an unnamed file, of which the second part takes care.
+//! 2. Files of the store that are neither recorded nor reserved, which crashes and failures leave behind, are removed
+//!    when they are old enough by the store's clock.
+//!
+//! What protects whom: a writer's reservation protects its file. A read has none, in whatever process; it is protected
+//! by the age, which is more than the longest read takes ([`crate::config::Config::longest_read`]): a read that still
+//! uses a file began when a version named it. A hold (a backup, a check) stops all removals.
+//!
+//! Sweeps of several processes at once do no harm: each removal is checked by itself, and files that are gone already
+//! are passed over.
+
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as ObjectPath;
+use object_store::{ObjectMeta, ObjectStoreExt};
+
+use super::App;
+use crate::catalog::CatalogError;
+use crate::config::VERSIONS_FOLDER;
+use crate::storage::StorageError;
+
+/// Files that are looked up, or whose records are removed, at a time.
+const PAGE: u32 = 100;
+
+/// What a sweep did to one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweptFile {
+    /// Its path in the store.
+    pub path: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Why it was to go.
+    pub reason: SweepReason,
+    /// Why it is still there; `None` when it was removed.
+    pub failure: Option<String>,
+}
+
+/// Why a file is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepReason {
+    /// No version and no alternate names it any more.
+    Unreferenced,
+    /// The catalog does not know it.
+    Unnamed,
+}
+
+impl SweepReason {
+    /// The reason in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            SweepReason::Unreferenced => "unreferenced",
+            SweepReason::Unnamed => "unnamed",
+        }
+    }
+}
+
+/// What a sweep did in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Files removed.
+    pub removed: u64,
+    /// Their bytes.
+    pub removed_bytes: u64,
+    /// Files that could not be removed.
+    pub failed: u64,
+    /// Whether a backup or a check kept the sweep from removing all that it would.
+    pub held: bool,
+}
+
+/// A sweep broke off. What it removed is gone; the rest is left for the next.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The store cannot be listed.
+    #[error("the store cannot be listed")]
+    Store(#[from] StorageError),
+}
+
+impl App {
+    /// Removes files that nothing has needed for longer than `older_than`, and tells of each. Memory is bounded,
+    /// whatever the number of files; the store's `versions/` folder is listed once.
+    ///
+    /// A read that is still at work when `older_than` has passed since it began loses its file: give at least
+    /// [`crate::config::Config::longest_read`] while anything reads.
+    ///
+    /// # Errors
+    /// [`SweepError`]. A file that cannot be removed is no error, it is told of.
+    pub async fn sweep(
+        &self,
+        older_than: Duration,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<Swept, SweepError> {
+        let mut swept = Swept::default();
+        self.sweep_unreferenced(older_than, &mut swept, tell).await?;
+        self.sweep_unnamed(older_than, &mut swept, tell).await?;
+        Ok(swept)
+    }
+
+    async fn sweep_unreferenced(
+        &self,
+        older_than: Duration,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<(), SweepError> {
+        loop {
+            let found = self.catalog().unreferenced_files(older_than, PAGE).await?;
+            let ids: Vec<_> = found.iter().map(|file| file.id).collect();
+            let files = self.catalog().remove_file_records(&ids, older_than).await?;
+            if files.is_empty() {
+                swept.held |= self.catalog().files_held().await?;
+                return Ok(());
+            }
+            for file in files {
+                self.remove(&file.path, file.size_bytes, SweepReason::Unreferenced, swept, tell).await;
+            }
+        }
+    }
+
+    async fn sweep_unnamed(
+        &self,
+        older_than: Duration,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<(), SweepError> {
+        // First, for an expired reservation still allows its file to be recorded.
+        self.catalog().expire_reservations().await?;
+        let listing = self.store().objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        while let Some(page) = pages.next().await {
+            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
+            old.retain(|object| is_older(object, self.catalog().now(), older_than));
+            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
+            let named = self.catalog().files_named(&paths).await?;
+            let unnamed = old.iter().filter(|object| !named.contains(object.location.as_ref()));
+            for object in unnamed {
+                if self.catalog().files_held().await? {
+                    swept.held = true;
+                    return Ok(());
+                }
+                self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed, swept, tell).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove(
+        &self,
+        path: &str,
+        size_bytes: u64,
+        reason: SweepReason,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) {
+        let failure = match self.store().objects().delete(&ObjectPath::from(path)).await {
+            Ok(()) => None,
+            // Another sweep was faster, or the file was never there.
+            Err(object_store::Error::NotFound { .. }) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        match failure {
+            None => {
+                swept.removed += 1;
+                swept.removed_bytes += size_bytes;
+            }
+            Some(_) => swept.failed += 1,
+        }
+        tell(&SweptFile { path: path.to_owned(), size_bytes, reason, failure });
+    }
+
+    /// Sweeps every `sweep.interval_s`, for ever, and logs what it did. The first sweep comes after a random part of
+    /// the interval, so that those of several processes are spread.
+    pub async fn sweep_periodically(&self) {
+        let options = &self.config().sweep;
+        if options.interval_s == 0 {
+            return;
+        }
+        let interval = Duration::from_secs(options.interval_s);
+        let older_than = Duration::from_secs(options.older_than_s);
+        tokio::time::sleep(interval.mul_f64(rand::random())).await;
+        loop {
+            let mut tell = |file: &SweptFile| match &file.failure {
+                None => tracing::info!(path = file.path, reason = file.reason.name(), "swept a file"),
+                Some(error) => tracing::warn!(path = file.path, error, "a file cannot be removed"),
+            };
+            match self.sweep(older_than, &mut tell).await {
+                Ok(swept) if swept == Swept::default() => {}
+                Ok(Swept { removed, removed_bytes, failed, held }) => {
+                    tracing::info!(removed, removed_bytes, failed, held, "swept");
+                }
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the sweep broke off"),
+            }
+            tokio::time::sleep(interval).await;
+        }
+    }
+}
+
+fn is_older(object: &ObjectMeta, now: chrono::DateTime<chrono::Utc>, older_than: Duration) -> bool {
+    // One from the future, by another clock, is not.
+    now.signed_duration_since(object.last_modified).to_std().is_ok_and(|age| age > older_than)
+}

@@ -1,0 +1,240 @@
+//! Entities to a version file: decoded into a spool, then written to the store under a name never used before.
+//!
+//! Both steps run on threads that may block. Dropping what waits for them ends them early, and whatever they had made
+//! goes with them: a file that is written belongs to an [`UnpublishedFile`], which removes it unless it is kept.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{App, RefreshError};
+use crate::config::VERSIONS_FOLDER;
+use crate::crash;
+use crate::model::path::Path as FieldPath;
+use crate::model::source::SourceFormat;
+use crate::model::version::NewFile;
+use crate::refresh::{self, Decode, DecodeOptions, EnvelopeFields, Progress, SourceError, SourceInput};
+use crate::storage::spool::{Spool, Spooled};
+use crate::storage::store::Store;
+use crate::storage::writer::{self, WriteOptions};
+
+/// How far the making of a version is. Two phases: decoding the source, then writing the file.
+#[derive(Debug, Default)]
+pub struct ImportProgress {
+    /// Bytes read from the source.
+    pub bytes_read: AtomicU64,
+    /// Bytes of the source; 0 while unknown.
+    pub bytes_total: AtomicU64,
+    /// Entities decoded.
+    pub entities_decoded: AtomicU64,
+    /// Entities written.
+    pub entities_written: AtomicU64,
+}
+
+/// The bytes of entities, and what is known about them.
+pub(super) struct Document {
+    /// The bytes.
+    pub input: SourceInput,
+    /// The format; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// Where the array of entities lies in a JSON document.
+    pub records_path: Option<FieldPath>,
+    /// What entities without `_source` get as one.
+    pub fetched_from: Option<String>,
+    /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
+    pub envelope: Option<&'static [&'static str]>,
+}
+
+/// A document that is being decoded. Dropping it ends the decoding.
+pub(super) struct Decoding {
+    work: JoinHandle<Result<Spooled, RefreshError>>,
+    done: Option<Spooled>,
+    begun: oneshot::Receiver<EnvelopeFields>,
+    _end: DropGuard,
+}
+
+impl Decoding {
+    /// Waits until the members of the envelope that stand before the entities are known, or all of them at its end.
+    /// `None` when there is no envelope, or it was not even begun.
+    pub(super) async fn fields(&mut self) -> Option<EnvelopeFields> {
+        (&mut self.begun).await.ok()
+    }
+
+    /// Waits until all is decoded.
+    pub(super) async fn wait(&mut self) -> Result<(), RefreshError> {
+        if self.done.is_none() {
+            self.done = Some((&mut self.work).await.map_err(|_| RefreshError::Worker)??);
+        }
+        Ok(())
+    }
+
+    /// The entities, once all are decoded.
+    pub(super) async fn finish(mut self) -> Result<Spooled, RefreshError> {
+        self.wait().await?;
+        self.done.ok_or(RefreshError::Worker)
+    }
+}
+
+/// A version file that is written and that no record names yet. Removed when dropped.
+pub(super) struct UnpublishedFile {
+    /// What is to be recorded of it.
+    pub new: NewFile,
+    path: ObjectPath,
+    store: Store,
+    runtime: Handle,
+    removed_when_dropped: bool,
+}
+
+impl UnpublishedFile {
+    /// Leaves it where it is: a record names it now, or may do so.
+    pub(super) fn keep(mut self) {
+        self.removed_when_dropped = false;
+    }
+
+    /// Removes it.
+    pub(super) async fn remove(mut self) {
+        self.removed_when_dropped = false;
+        remove(&self.store, &self.path).await;
+    }
+}
+
+impl Drop for UnpublishedFile {
+    fn drop(&mut self) {
+        if self.removed_when_dropped {
+            let (store, path) = (self.store.clone(), self.path.clone());
+            self.runtime.spawn(async move { remove(&store, &path).await });
+        }
+    }
+}
+
+async fn remove(store: &Store, path: &ObjectPath) {
+    match store.objects().delete(path).await {
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+        // The sweep finds it.
+        Err(error) => tracing::warn!(%error, %path, "a version file that was not published could not be removed"),
+    }
+}
+
+/// A path in the store that no file had before.
+pub(super) fn new_path() -> ObjectPath {
+    ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; 16]>())))
+}
+
+/// Lines handed from the decoding thread to the spooling one at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+
+impl App {
+    /// Starts decoding a document into a spool.
+    pub(super) fn decode(&self, document: Document, progress: &Arc<ImportProgress>) -> Decoding {
+        let options = DecodeOptions {
+            format: document.format,
+            records_path: document.records_path,
+            fetched_from: document.fetched_from,
+            entity_limit_bytes: usize::try_from(self.config().limits.entity_bytes).unwrap_or(usize::MAX),
+            source_limit_bytes: self.config().sources.max_bytes,
+            spool_directory: self.temporary_directory().to_owned(),
+            ..DecodeOptions::default()
+        };
+        let (begin, begun) = oneshot::channel();
+        let end = CancellationToken::new();
+        let (directory, progress, ended) = (self.temporary_directory().to_owned(), progress.clone(), end.clone());
+        let (input, envelope) = (document.input, document.envelope);
+        let work = move || {
+            let open = |input| match envelope {
+                None => refresh::open(input, &options).map(|(decoder, _)| (decoder, None)),
+                Some(members) => refresh::open_push(input, &options, members)
+                    .map(|(decoder, fields)| (decoder, Some((begin, fields)))),
+            };
+            decode(input, open, &directory, &progress, &ended)
+        };
+        Decoding { work: tokio::task::spawn_blocking(work), done: None, begun, _end: end.drop_guard() }
+    }
+
+    /// Writes a spool to `path`, which is reserved.
+    pub(super) async fn write_file(
+        &self,
+        spooled: Spooled,
+        path: ObjectPath,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<UnpublishedFile, RefreshError> {
+        let (store, runtime, progress) = (self.store().clone(), Handle::current(), progress.clone());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let work = move || {
+            let options = WriteOptions { threads, ..WriteOptions::default() };
+            let report = |entities| {
+                progress.entities_written.store(entities, Ordering::Relaxed);
+                crash::point("file.writing");
+            };
+            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)?;
+            crash::point("file.written");
+            let new = NewFile {
+                path: path.to_string(),
+                size_bytes: written.size_bytes,
+                entity_count: written.entity_count,
+                content_hash: written.content_sha256,
+            };
+            Ok::<_, RefreshError>(UnpublishedFile { new, path, store, runtime, removed_when_dropped: true })
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| RefreshError::Worker)?
+    }
+}
+
+type Begin = (oneshot::Sender<EnvelopeFields>, EnvelopeFields);
+
+/// Decodes a source into a spool: the decoder on a thread of its own, the profile on this one.
+fn decode(
+    input: SourceInput,
+    open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError> + Send,
+    directory: &Path,
+    progress: &ImportProgress,
+    ended: &CancellationToken,
+) -> Result<Spooled, RefreshError> {
+    let read: Progress = input.progress();
+    progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
+    let mut spool = Spool::create(directory)?;
+    let (blocks, received) = sync_channel::<Vec<u8>>(2);
+    std::thread::scope(|scope| {
+        let decoding = scope.spawn(move || -> Result<(), SourceError> {
+            let (mut decoder, mut begin) = open(input)?;
+            let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+            loop {
+                let more = decoder.next(&mut block);
+                if let Some((begin, fields)) = begin.take() {
+                    // Whoever waited may have given up.
+                    let _ = begin.send(fields);
+                }
+                let more = more?;
+                if more {
+                    block.push(b'\n');
+                }
+                if block.len() >= BLOCK_BYTES || !more {
+                    let fresh = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+                    // The other side is gone only when it failed; its error is the one that is reported.
+                    if blocks.send(std::mem::replace(&mut block, fresh)).is_err() || !more {
+                        return Ok(());
+                    }
+                }
+            }
+        });
+        let spooled: Result<(), RefreshError> = received.into_iter().try_for_each(|block| {
+            if ended.is_cancelled() {
+                return Err(RefreshError::Stopping);
+            }
+            spool.add_lines(&block)?;
+            progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
+            progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
+            Ok(())
+        });
+        decoding.join().map_err(|_| RefreshError::Worker)??;
+        spooled
+    })?;
+    Ok(spool.finish()?)
+}

@@ -1,0 +1,99 @@
+//! Whether a version file holds what it was written with: a full read.
+//!
+//! The documents are hashed as the spool hashed them. Every other column is a function of the documents, so it is
+//! computed anew and compared: a damaged byte is found wherever it lies, but in bloom filters and padding.
+
+use arrow::array::{Array, ArrayRef, StringArray};
+use arrow::compute::cast;
+use sha2::{Digest, Sha256};
+
+use super::StorageError;
+use super::layout::LeafColumn;
+use super::reader::VersionReader;
+use super::shred::Shredder;
+
+/// Rows computed anew at a time.
+const BATCH_ROWS: usize = 2_048;
+
+/// Reads a whole file and returns the hex SHA-256 of its documents, each followed by a line feed. Holds a decoded row
+/// group; costs about as much as writing the file.
+///
+/// # Errors
+/// When the store fails, a part does not decode, or a column does not follow from the documents.
+pub async fn verify(reader: &VersionReader) -> Result<String, StorageError> {
+    let mut content = Sha256::new();
+    let mut shredder = Shredder::new(reader.layout());
+    let mut entities = 0;
+    for row_group in 0..reader.row_groups().len() {
+        let columns = columns(reader, row_group).await?;
+        let mut documents = Documents { texts: Vec::new(), first: 0 };
+        for page in 0..reader.page_count(row_group) {
+            let page = reader.documents(row_group, page).await?;
+            for row in page.rows() {
+                let document = page.document(row);
+                content.update(document);
+                content.update(b"\n");
+                let text = std::str::from_utf8(document)
+                    .map_err(|_| damaged(&format!("entity {} is not UTF-8", entities + 1)))?;
+                documents.texts.push(text.to_owned());
+                entities += 1;
+                if documents.texts.len() == BATCH_ROWS {
+                    documents.compare(&mut shredder, &columns)?;
+                }
+            }
+        }
+        documents.compare(&mut shredder, &columns)?;
+        if documents.first != reader.row_groups()[row_group].rows {
+            return Err(damaged("a row group lacks entities"));
+        }
+    }
+    if entities != reader.entity_count() {
+        return Err(damaged(&format!("it holds {entities} of {} entities", reader.entity_count())));
+    }
+    Ok(hex::encode(content.finalize()))
+}
+
+/// The columns of a row group but the documents, in the order of the layout's schema.
+async fn columns(reader: &VersionReader, row_group: usize) -> Result<Vec<ArrayRef>, StorageError> {
+    let mut columns = vec![reader.search(row_group).await?, reader.hashes(row_group).await?];
+    for leaf in 0..reader.layout().leaves.len() {
+        for column in LeafColumn::ALL {
+            columns.extend(reader.leaf(row_group, leaf, column).await?);
+        }
+    }
+    Ok(columns)
+}
+
+/// Documents of a row group that wait to be compared.
+struct Documents {
+    texts: Vec<String>,
+    /// The row of the first of them.
+    first: usize,
+}
+
+impl Documents {
+    /// Computes the columns of the documents that wait, and compares them with those of the file.
+    fn compare(&mut self, shredder: &mut Shredder, columns: &[ArrayRef]) -> Result<(), StorageError> {
+        let documents = StringArray::from_iter_values(self.texts.drain(..));
+        let rows = documents.len();
+        let batch = shredder.shred(&documents)?;
+        let schema = batch.schema();
+        for (index, stored) in columns.iter().enumerate() {
+            let (expected, name) = (batch.column(index + 1), schema.field(index + 1).name());
+            if stored.len() < self.first + rows {
+                return Err(damaged(&format!("the column {name} lacks entities")));
+            }
+            let stored = cast(&stored.slice(self.first, rows), expected.data_type())?;
+            if *stored != **expected {
+                return Err(damaged(&format!("the column {name} is not that of the documents")));
+            }
+        }
+        shredder.recycle(batch);
+        self.first += rows;
+        Ok(())
+    }
+}
+
+fn damaged(what: &str) -> StorageError {
+    StorageError::Layout(format!("it is damaged: {what}"))
+}
