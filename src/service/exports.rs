@@ -548,11 +548,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::model::ids::{DatasetId, FileId};
-    use crate::model::request::ReadRequest;
-    use crate::model::version::{VersionFile, VersionNumber};
     use crate::query::EngineOptions;
-    use crate::service::Admitted;
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -578,31 +574,13 @@ mod tests {
         Setup { root, engine, exports }
     }
 
-    fn identity(number: u32) -> Identity {
-        let admitted = Admitted {
-            dataset_id: DatasetId::new(1),
-            name_slug: "x".to_owned(),
-            private: false,
-            version: VersionNumber::new(1),
-            alt: false,
-            file: VersionFile {
-                id: FileId::new(1),
-                path: number.to_string(),
-                size_bytes: 0,
-                entity_count: 0,
-                content_hash: String::new(),
-            },
-        };
-        Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
-    }
-
     impl Setup {
-        async fn get(&self, number: u32, make: &Make) -> Result<Option<Export>, ReadError> {
-            self.exports.get(&self.engine, identity(number), make.clone()).await
+        async fn get(&self, number: usize, make: &Make) -> Result<Option<Export>, ReadError> {
+            self.exports.get(&self.engine, Identity::numbered(number), make.clone()).await
         }
 
         /// Gets an export and reads it.
-        async fn read(&self, number: u32, make: &Make) -> Option<Vec<u8>> {
+        async fn read(&self, number: usize, make: &Make) -> Option<Vec<u8>> {
             let export = self.get(number, make).await.expect("no error")?;
             Some(read(export.whole()).await.expect("a body"))
         }
@@ -793,7 +771,7 @@ mod tests {
         }
         assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (3, (3, 30)));
         // The second is the oldest, but is being read: the third goes.
-        let held = setup.exports.shared.index().entries.get(&identity(2)).map(|entry| match entry {
+        let held = setup.exports.shared.index().entries.get(&Identity::numbered(2)).map(|entry| match entry {
             Entry::Made { file, .. } => file.clone(),
             Entry::Making { .. } => panic!("it is made"),
         });

@@ -41,3 +41,28 @@ impl fmt::Debug for Identity {
         formatter.write_str(&self.short())
     }
 }
+
+#[cfg(test)]
+impl Identity {
+    /// One for each number, for tests.
+    pub(super) fn numbered(number: usize) -> Identity {
+        use crate::model::ids::{DatasetId, FileId};
+        use crate::model::version::{VersionFile, VersionNumber};
+
+        let admitted = Admitted {
+            dataset_id: DatasetId::new(1),
+            name_slug: "x".to_owned(),
+            private: false,
+            version: VersionNumber::new(1),
+            alt: false,
+            file: VersionFile {
+                id: FileId::new(1),
+                path: number.to_string(),
+                size_bytes: 0,
+                entity_count: 0,
+                content_hash: String::new(),
+            },
+        };
+        Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
+    }
+}

@@ -296,26 +296,6 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::model::ids::{DatasetId, FileId};
-    use crate::model::version::{VersionFile, VersionNumber};
-
-    fn identity(number: usize) -> Identity {
-        let admitted = Admitted {
-            dataset_id: DatasetId::new(1),
-            name_slug: "x".to_owned(),
-            private: false,
-            version: VersionNumber::new(1),
-            alt: false,
-            file: VersionFile {
-                id: FileId::new(1),
-                path: number.to_string(),
-                size_bytes: 0,
-                entity_count: 0,
-                content_hash: String::new(),
-            },
-        };
-        Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
-    }
 
     fn whole(bytes: usize, coding: ContentCoding) -> Answer {
         let body = AnswerBody::Whole(vec![7; bytes].into());
@@ -351,7 +331,7 @@ mod tests {
                     answer()
                 }
             };
-            responses.get(identity(number), coding, make).await
+            responses.get(Identity::numbered(number), coding, make).await
         }
 
         fn made(&self) -> usize {

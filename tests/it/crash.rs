@@ -14,8 +14,8 @@ use crate::cli::{Machine, Server, succeeded};
 use crate::loopback_server::{LoopbackServer, ok};
 use crate::support::files;
 
-/// The signal of `abort`.
-const SIGABRT: i32 = 6;
+/// The number of SIGKILL.
+const SIGKILL: i32 = 9;
 
 /// What is asked for when the process ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +85,7 @@ async fn check(action: Action) {
         let world = World::new().await;
         let mut server = world.serve(Some(case.point));
         let answer = world.act(&server, action).await;
-        assert_eq!(server.ended_by(), Some(SIGABRT), "{case:?}");
+        assert_eq!(server.ended_by(), Some(SIGKILL), "{case:?}");
         // The deliveries are not waited for, so there the answer may have been sent.
         assert!(answer.is_none() || case.point.starts_with("delivery"), "{case:?}: {answer:?}");
         world.let_time_pass().await;

@@ -5,7 +5,6 @@
 use std::{
     convert::Infallible,
     future::pending,
-    io::Write,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -31,6 +30,8 @@ use tokio::{
     sync::oneshot,
 };
 use tower::Service;
+
+use crate::support::Log;
 
 // ---- the checks of a read that need no data ----
 
@@ -475,36 +476,4 @@ async fn read_until(connection: &mut TcpStream, end: &str) -> String {
         read.push(connection.read_u8().await.expect("more"));
     }
     String::from_utf8(read).expect("text")
-}
-
-/// Collects log lines.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    /// The lines so far, which are forgotten.
-    fn take(&self) -> Vec<serde_json::Value> {
-        let bytes = std::mem::take(&mut *self.0.lock().expect("not poisoned"));
-        let text = String::from_utf8(bytes).expect("text");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
-    type Writer = Log;
-
-    fn make_writer(&'a self) -> Log {
-        self.clone()
-    }
 }

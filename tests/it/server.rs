@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
-use crate::support::TestService;
+use crate::support::{Log, TestService};
 
 const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
 const PAGE: &str = "/api/1/large/v1/?limit=3&pretty=false";
@@ -422,37 +422,6 @@ async fn a_service_without_its_store_is_not_ready() {
     // Within its own limit, although the client of the store tries for minutes.
     service.get("/readyz").await.is_error(503);
     assert_eq!(service.get("/healthz").await.text(), "ok");
-}
-
-/// Collects log lines.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn lines(&self) -> Vec<serde_json::Value> {
-        let bytes = self.0.lock().expect("not poisoned").clone();
-        let text = String::from_utf8(bytes).expect("text");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
-    type Writer = Log;
-
-    fn make_writer(&'a self) -> Log {
-        self.clone()
-    }
 }
 
 // ---- the binary ----
