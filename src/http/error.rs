@@ -17,7 +17,7 @@ use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, ManageError, ReadError, RefreshError},
+    service::{AlternateError, ExplainError, ManageError, ReadError, RefreshError},
 };
 
 /// Why a request gets no other answer.
@@ -104,6 +104,15 @@ impl From<AlternateError> for HttpError {
             AlternateError::Manage(error) => HttpError::Manage(error),
             AlternateError::Body(error) => HttpError::Entities(error),
             AlternateError::Stopping => HttpError::NotReady(Box::new(error)),
+        }
+    }
+}
+
+impl From<ExplainError> for HttpError {
+    fn from(error: ExplainError) -> Self {
+        match error {
+            ExplainError::Manage(error) => HttpError::Manage(error),
+            ExplainError::Read(error) => HttpError::Read(error),
         }
     }
 }

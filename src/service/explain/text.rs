@@ -4,6 +4,7 @@ use std::fmt::{self, Formatter};
 
 use super::Explanation;
 use super::record::{LookupUse, StageName};
+use crate::model::text::is_invisible;
 use crate::query::explain::{AccessName, KeyUse, PlanOperator, PredicateUse, ScanUse};
 
 impl fmt::Display for Explanation {
@@ -202,12 +203,9 @@ fn indented(out: &mut Formatter<'_>, lines: &str) -> fmt::Result {
 
 /// A text that may come from a request, with what could break or reorder its line escaped.
 fn one_line(text: &str) -> String {
-    let hidden = |character: char| {
-        character.is_control()
-            || matches!(character, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let escaped = |character: char| {
+        if is_invisible(character) { character.escape_unicode().collect() } else { character.to_string() }
     };
-    let escaped =
-        |character: char| if hidden(character) { character.escape_unicode().collect() } else { character.to_string() };
     text.chars().map(escaped).collect()
 }
 
