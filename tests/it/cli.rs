@@ -84,7 +84,7 @@ pub fn succeeded(output: &Output) -> String {
 
 /// The one line on standard error with which a command failed.
 #[track_caller]
-fn failed(output: &Output) -> String {
+pub fn failed(output: &Output) -> String {
     let errors = String::from_utf8(output.stderr.clone()).expect("UTF-8");
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing on standard output");
@@ -105,7 +105,7 @@ pub fn one_json_line(output: &Output) -> Value {
 fn help_names_every_command_and_flag() {
     let machine = Machine::new();
     for (arguments, words) in [
-        (&["--help"][..], &["serve", "user", "import", "--data", "--config", "--version"][..]),
+        (&["--help"][..], &["serve", "user", "import", "explain", "--data", "--config", "--version"][..]),
         (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
         (&["user", "--help"], &["add", "passwd", "plan"]),
         (&["user", "passwd", "--help"], &["<EMAIL>", "sessions"]),
@@ -115,6 +115,7 @@ fn help_names_every_command_and_flag() {
             &["import", "--help"],
             &["<FILE-OR-URL>", "--name", "--owner", "--private", "--format", "jsonl", "--records-path", "entity_count"],
         ),
+        (&["explain", "--help"], &["<DATASET_ID>", "[QUERY]", "--version", "--alt", "--json"]),
     ] {
         let help = succeeded(&machine.run(arguments));
         for word in words {

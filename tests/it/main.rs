@@ -12,6 +12,7 @@ mod diff;
 mod document;
 mod encode;
 mod examples;
+mod explain;
 mod faults;
 mod http;
 mod layers;

@@ -646,7 +646,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             }
         }
     }
-    for uri in ["/dataset/view", "/webhook/view"] {
+    for uri in ["/dataset/view", "/webhook/view", "/dataset/explain"] {
         let get = async |query: &str, headers: &[(&str, &str)]| {
             owners.raw("GET", &format!("{uri}{query}"), headers, Vec::new()).await
         };

@@ -89,7 +89,9 @@ fn keys(explanation: &Explanation, reader: &VersionReader, hints: &mut Vec<Strin
             Some(_) => {
                 format!("`{field}` is an array in some entities: a sort by it reads the documents, leaf or not.")
             }
-            None => format!("`{field}` has no leaf: the sort by it reads the documents. {INDEX}."),
+            None => format!(
+                "`{field}` has no leaf: the sort by it reads the documents. {INDEX}, which helps if it holds no arrays."
+            ),
         });
     }
     if scan.dedup.as_ref().is_some_and(|dedup| dedup.access == AccessName::Documents) {
