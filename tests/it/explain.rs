@@ -15,7 +15,7 @@ use crate::cli::{Machine, failed, one_json_line, succeeded};
 use crate::openapi::Document;
 use crate::pipeline::{Lab, cases, entities, no_failure, plan, query};
 use crate::storage::{all_leaves, no_leaves};
-use crate::support::{Answer, Log, OWNER, TestService};
+use crate::support::{Answer, FIXTURES, Log, OWNER, TestService};
 use crate::twin::Value;
 
 const PASSWORD: &str = "a long enough password";
@@ -88,6 +88,13 @@ fn hundred() -> Vec<Value> {
     (0..100).map(entity).collect()
 }
 
+/// The fixture of 250 countries, as the owner's.
+async fn import_countries(service: &TestService) {
+    let countries =
+        std::fs::read(std::path::Path::new(FIXTURES).join("world-countries/countries.json")).expect("a file");
+    service.try_import("World Countries", false, &countries).await.expect("imported");
+}
+
 /// Ten row groups of ten.
 fn tens(leaf_bounds: strata::storage::profile::LeafBounds) -> WriteOptions {
     WriteOptions { threads: 1, row_group_rows: 10, leaf_bounds }
@@ -96,7 +103,7 @@ fn tens(leaf_bounds: strata::storage::profile::LeafBounds) -> WriteOptions {
 #[tokio::test]
 async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
     let service = TestService::start().await;
-    service.load_fixtures().await;
+    import_countries(&service).await;
     let owner = Owner::of(&service).await;
     for (query, words) in [
         ("", &["VersionScan: positions=0..250", "all defaults", "250 entities"][..]),
@@ -432,7 +439,7 @@ async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
 #[tokio::test]
 async fn what_lies_ready_is_told_and_not_used() {
     let service = TestService::configured(|config| config.query.heavy_bytes = 1).await;
-    service.load_fixtures().await;
+    import_countries(&service).await;
     let owner = Owner::of(&service).await;
     let page = "filter=region:europe&limit=5";
     let kept = async |query: &str| owner.json(query).await["kept"].clone();
