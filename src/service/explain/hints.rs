@@ -24,6 +24,12 @@ pub(super) fn hints(explanation: &Explanation, request: &ReadRequest, reader: &V
     }
     predicates(explanation, request, reader, &mut hints);
     keys(explanation, reader, &mut hints);
+    if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
+        hints.push(format!(
+            "{} needs its columns first, so that documents are fetched twice: json, jsonl and xml need none.",
+            request.format.name()
+        ));
+    }
     for operator in explanation.operators.iter().filter(|operator| operator.spills > 0) {
         let name = operator.operator.split(':').next().unwrap_or_default();
         hints.push(format!(
