@@ -338,7 +338,6 @@ async fn requests_that_are_not_reads_are_refused_as_reads_are() {
     for file in service.version_files() {
         std::fs::remove_file(file).expect("removed");
     }
-    let untold = |answer: &Answer| answer.text().split(" Request id").next().unwrap_or_default().to_owned();
     let other = service.beside(|_| {}).await;
     let (read, owner) = (other.get("/api/1/data/v1/").await, Owner::of(&other).await);
     let explained = owner.ask("dataset_id=1", &[]).await;
@@ -538,4 +537,52 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
     for arguments in [&["explain"][..], &["explain", "x"], &["explain", "1", "--version", "new"]] {
         assert_eq!(machine.run(arguments).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+/// Keys that memory does not hold, and documents that the cache does not: both go by way of the disk, and with less memory
+/// than there may be the read and its explanation are refused alike.
+#[test]
+fn what_goes_by_way_of_the_disk_is_told() {
+    let filler = "x".repeat(700);
+    let entities: Vec<Value> = (0..24_000_u64)
+        .map(|number| {
+            let text = format!("{{\"v\":\"{filler}{:05}\"}}", number * 7_919 % 24_000);
+            Value::parse_entity(&text).expect("an entity")
+        })
+        .collect();
+    for (memory_bytes, status) in [(16 << 20, 200), (1 << 20, 503)] {
+        let lab = Lab::new(|config| {
+            config.query.memory_bytes = memory_bytes;
+            config.cache.memory_bytes = 1 << 20;
+        });
+        let version = lab.publish(&entities, &WriteOptions { row_group_rows: 2_500, ..WriteOptions::default() });
+        let query = "sort=v:desc&format=jsonl";
+        let read = lab.get(version, query);
+        let explained = lab.bench.runtime.block_on(async {
+            let owner = Owner::of(&lab.service).await;
+            owner.ask(&format!("dataset_id=1&explain=json&version={version}&{query}"), &[]).await
+        });
+        assert_eq!((read.status, explained.status), (status, status), "{}", explained.text());
+        if status != 200 {
+            assert_eq!(untold(&read), untold(&explained));
+            continue;
+        }
+        let explained: Json = serde_json::from_slice(&explained.body).expect("JSON");
+        assert_eq!(number(&explained, "/answer/body_bytes"), read.body.len() as u64);
+        assert_eq!(explained["answer"]["streamed"], true);
+        let sort = explained["operators"].as_array().and_then(|operators| {
+            operators.iter().find(|operator| operator["operator"].to_string().contains("SortExec"))
+        });
+        let sort = sort.unwrap_or_else(|| panic!("{explained:#}"));
+        assert!(number(sort, "/spills") > 0 && number(sort, "/spilled_bytes") > 1 << 20, "{sort}");
+        assert!(number(&explained, "/documents/spilled_bytes") >= 24_000 * 700, "{explained:#}");
+        assert!(explained["stages"].to_string().contains("\"order\""), "{explained:#}");
+        let hints = explained["hints"].to_string();
+        assert!(hints.contains("SortExec wrote") && hints.contains("by way of the disk"), "{hints}");
+    }
+}
+
+/// The text of a failure without the id of its request.
+fn untold(answer: &Answer) -> String {
+    answer.text().split(" Request id").next().unwrap_or_default().to_owned()
 }

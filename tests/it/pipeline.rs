@@ -443,7 +443,7 @@ impl Lab {
         })
     }
 
-    fn get(&self, version: u64, query: &str) -> Answer {
+    pub fn get(&self, version: u64, query: &str) -> Answer {
         self.bench.runtime.block_on(self.service.get(&format!("/api/1/data/v{version}/?{query}")))
     }
 
