@@ -182,13 +182,9 @@ impl ReadRequest {
         }
         add("dedup", self.dedup, self.dedup.to_string());
         add("dedup_key", !self.dedup_key.is_empty(), list(&self.dedup_key));
-        for (name, number) in [("sample", self.sample), ("offset", Some(self.offset)), ("limit", self.limit)] {
-            add(
-                name,
-                number.is_some_and(|number| name != "offset" || number > 0),
-                number.unwrap_or_default().to_string(),
-            );
-        }
+        add("sample", self.sample.is_some(), self.sample.unwrap_or_default().to_string());
+        add("offset", self.offset != plain.offset, self.offset.to_string());
+        add("limit", self.limit.is_some(), self.limit.unwrap_or_default().to_string());
         add("flatten", self.flatten, self.flatten.to_string());
         add("format", self.format != plain.format, self.format.name().to_owned());
         add("pretty", self.pretty != plain.pretty, self.pretty.to_string());

@@ -7,6 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::{Value as Json, json};
+use strata::http::params;
 use strata::model::request::{Format, ReadRequest};
 use strata::model::user::Plan as UserPlan;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
@@ -285,6 +286,14 @@ fn any_read_is_explained_and_fails_as_it_fails() {
         lab.bench.runtime.block_on(async {
             for (plan, sample, count) in &plans {
                 let request = plan.resolve(&entities);
+                // What is shown of a request is all of it.
+                let shown = form_urlencoded::Serializer::new(String::new()).extend_pairs(request.parameters()).finish();
+                prop_assert_eq!(
+                    params::parse(Some(&shown)).map(|parsed| parsed.0).ok(),
+                    Some(request.clone()),
+                    "{}",
+                    shown
+                );
                 if sample.is_some() {
                     // Every sample has other bytes, and other columns.
                     let request = ReadRequest { sample: *sample, count: *count, format: Format::Json, ..request };
