@@ -17,7 +17,7 @@ use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, ManageError, ReadError, RefreshError},
+    service::{AlternateError, ManageError, ProfileError, ReadError, RefreshError},
 };
 
 /// Why a request gets no other answer.
@@ -52,6 +52,8 @@ pub enum HttpError {
     Manage(ManageError),
     /// The service made no version.
     Refresh(RefreshError),
+    /// There is no profile to be seen.
+    Profile(ProfileError),
     /// No dataset has this ping URL.
     NoSuchPing,
     /// Entities that were sent cannot be used, or not be received.
@@ -108,6 +110,16 @@ impl From<AlternateError> for HttpError {
     }
 }
 
+impl From<ProfileError> for HttpError {
+    fn from(error: ProfileError) -> Self {
+        match error {
+            ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
+            ProfileError::Read(error) => HttpError::Read(error),
+            error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
+        }
+    }
+}
+
 impl From<std::convert::Infallible> for HttpError {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
@@ -155,6 +167,16 @@ impl HttpError {
             HttpError::Call(error) => (call_status(error), error.to_string()),
             HttpError::Manage(error) => public_manage_error(error),
             HttpError::Refresh(error) => public_refresh_error(error),
+            HttpError::Profile(error) => (
+                StatusCode::NOT_FOUND,
+                match error {
+                    ProfileError::NotKept { version } => format!(
+                        "Version {version} was written before profiles were kept. Refresh the dataset: its next version \
+                         has a profile."
+                    ),
+                    _ => "There is no dataset with this dataset_id that is public or yours.".into(),
+                },
+            ),
             HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
             HttpError::Entities(error) => public_entities_error(error),
             HttpError::NotReady(_) => {
@@ -185,7 +207,7 @@ impl HttpError {
             HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_))) => {
                 tracing::error!(cause = %Causes(error), "a management call failed");
             }
-            HttpError::Manage(_) | HttpError::NoSuchPing => {}
+            HttpError::Manage(_) | HttpError::Profile(_) | HttpError::NoSuchPing => {}
             HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
                 tracing::error!(cause = %Causes(error), "a refresh failed");
             }

@@ -605,6 +605,7 @@ fn any_request_is_answered_as_the_twin_answers() {
             threads: 1,
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
             leaf_bounds: [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()][bounds],
+            ..WriteOptions::default()
         };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);
@@ -757,7 +758,10 @@ fn the_first_of_an_order_are_the_same_however_they_are_found() {
         for (row_group_rows, leaf_bounds, lab) in
             [(5, all_leaves(), &labs[0]), (64, all_leaves(), &labs[1]), (100, no_leaves(), &labs[1])]
         {
-            let version = lab.publish(&entities, &WriteOptions { threads: 1, row_group_rows, leaf_bounds });
+            let version = lab.publish(
+                &entities,
+                &WriteOptions { threads: 1, row_group_rows, leaf_bounds, ..WriteOptions::default() },
+            );
             for (request, expected) in requests.iter().zip(&expected) {
                 let query = query(request);
                 let answer = lab.get(version, &query);
@@ -863,7 +867,8 @@ fn check_selected(lines: &[&str], id: &str, cases: &[(&str, &[&str])]) {
     let entities: Vec<Value> = lines.iter().map(|line| Value::parse_entity(line).expect(line)).collect();
     let mut wrong = Vec::new();
     for (row_group_rows, leaf_bounds) in [(1, all_leaves()), (2, no_leaves()), (ROW_GROUP_ROWS, all_leaves())] {
-        let version = lab.publish(&entities, &WriteOptions { threads: 1, row_group_rows, leaf_bounds });
+        let version = lab
+            .publish(&entities, &WriteOptions { threads: 1, row_group_rows, leaf_bounds, ..WriteOptions::default() });
         for (query, expected) in cases {
             let answer = lab.get(version, &format!("format=jsonl&{query}"));
             let found = answer.text().lines().map(|line| {

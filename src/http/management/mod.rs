@@ -10,6 +10,7 @@
 //! | `records` | what is answered: envelopes and records |
 //! | `reached` | the URL at which the client reaches the service |
 //! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `webhooks` | the operations, by resource |
+//! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
 //! | `error` | why a call is refused before any use case is asked |
 
 mod alternates;
@@ -18,6 +19,7 @@ mod caller;
 mod clones;
 mod datasets;
 mod error;
+mod profile;
 mod query;
 mod reached;
 pub mod records;
@@ -55,6 +57,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/dataset/update", post(datasets::update))
         .route("/dataset/list", get(datasets::list))
         .route("/dataset/view", get(datasets::view))
+        .route("/dataset/profile", get(profile::profile))
         .route("/dataset/refresh", post(refresh::refresh))
         .route("/dataset/rotate_key", post(datasets::rotate_key))
         .route("/dataset/rollback", post(datasets::rollback))

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::Reached;
 use crate::catalog::{ApiToken, Attempt, AttemptOutcome, VersionRecord as CatalogVersion, Webhook};
 use crate::model::user::User;
-use crate::service::OwnedDataset;
+use crate::service::{OwnedDataset, VersionProfile};
 
 /// A time as records show it.
 pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
@@ -282,6 +282,15 @@ impl From<&CatalogVersion> for VersionAnswer {
     fn from(record: &CatalogVersion) -> Self {
         VersionAnswer { ok: true, version: record.into() }
     }
+}
+
+/// The envelope of a profile.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ProfileAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The profile.
+    pub profile: VersionProfile,
 }
 
 /// A webhook (specification, "Webhook record").

@@ -49,6 +49,8 @@ enum Kind {
     Boolean,
     Format,
     Entities,
+    /// `active`, `latest`, or a number.
+    Version,
 }
 
 /// What an operation is asked with.
@@ -68,8 +70,10 @@ use Asked::{Body, BodyOrDocument, Nothing, Query, Token};
 enum By {
     Anybody,
     User,
+    /// Anybody, who may see less than a user.
+    Everybody,
 }
-use By::{Anybody, User};
+use By::{Anybody, Everybody, User};
 
 /// One operation. `answer` is the name of a schema.
 struct Operation {
@@ -239,6 +243,26 @@ const OPERATIONS: &[Operation] = &[
         asked: Query(&[DATASET_ID]),
         answer: "DatasetViewAnswer",
         errors: &[404],
+    },
+    Operation {
+        path: "/dataset/profile",
+        method: HttpMethod::Get,
+        id: "profileVersion",
+        about: "What the paths of a version hold, and which have a leaf: of the caller's datasets, and of public ones",
+        by: Everybody,
+        asked: Query(&[
+            Field("dataset_id", Needed, Kind::Id, "One of the caller's datasets, or a public one.", || json!(1)),
+            Field(
+                "version",
+                Optional,
+                Kind::Version,
+                "`active` (the default), `latest`, or the number of a version, with or without a `v`.",
+                || json!("latest"),
+            ),
+            Field("alt", Optional, Kind::Boolean, "Whether the alternate of the version is meant.", || json!(false)),
+        ]),
+        answer: "ProfileAnswer",
+        errors: &[404, 429],
     },
     Operation {
         path: "/dataset/rotate_key",
@@ -451,7 +475,7 @@ const ERRORS: &[Error] = &[
     Error(
         429,
         "TooManyTries",
-        "Too many log-ins, or pings.",
+        "Too many log-ins, pings, or calls of nobody.",
         "Too many log-ins; the next one is tried in 42 s.",
         &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
@@ -503,10 +527,13 @@ fn paths() -> Paths {
 fn described(operation: &Operation) -> Described {
     let mut described =
         OperationBuilder::new().operation_id(Some(operation.id)).tag(TAG).summary(Some(operation.about));
-    if operation.by == User {
+    if operation.by != Anybody {
         for scheme in [SESSION, API_TOKEN] {
             described = described.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
         }
+    }
+    if operation.by == Everybody {
+        described = described.security(SecurityRequirement::default());
     }
     described = match &operation.asked {
         Nothing => described,
@@ -533,8 +560,12 @@ fn described(operation: &Operation) -> Described {
     if matches!(operation.asked, Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
     }
+    if operation.by == Everybody {
+        answer = headers::with(answer, &[RATE]);
+    }
     let errors = errors_of(operation);
-    let described = with_errors(described.response("200", answer), &[405]);
+    let shared: &[u16] = if operation.by == Everybody { &[405, 410] } else { &[405] };
+    let described = with_errors(described.response("200", answer), shared);
     ERRORS
         .iter()
         .filter(|error| errors.contains(&error.0))
@@ -547,7 +578,7 @@ fn described(operation: &Operation) -> Described {
 /// The statuses of an operation's errors, but 405.
 fn errors_of(operation: &Operation) -> Vec<u16> {
     let mut errors = [operation.errors, &[500]].concat();
-    if operation.by == User {
+    if operation.by != Anybody {
         errors.extend([401, 403]);
     }
     match operation.asked {
@@ -607,6 +638,7 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::Id => object.schema_type(Type::Integer).minimum(Some(1_usize)),
         Kind::Text => object.schema_type(Type::String).min_length(Some(1)),
         Kind::NullableText => object.schema_type(nullable()),
+        Kind::Version => object.schema_type(Type::String).pattern(Some("^(active|latest|v?[1-9][0-9]*|v0)$")),
         Kind::Boolean => object.schema_type(Type::Boolean),
         Kind::Format => object.schema_type(Type::String).enum_values(Some(SourceFormat::ALL.map(SourceFormat::name))),
         Kind::Entities => {
@@ -643,6 +675,7 @@ fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<records::DatasetsAnswer>(&mut schemas);
     add::<records::DatasetViewAnswer>(&mut schemas);
     add::<records::VersionAnswer>(&mut schemas);
+    add::<records::ProfileAnswer>(&mut schemas);
     add::<records::WebhookAnswer>(&mut schemas);
     schemas
 }
