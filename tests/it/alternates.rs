@@ -19,8 +19,8 @@ use crate::support::{Answer, TestService};
 pub struct Owned {
     pub service: TestService,
     pub user: User,
-    token: String,
-    _server: Option<Arc<Postgres>>,
+    pub token: String,
+    pub _server: Option<Arc<Postgres>>,
 }
 
 impl Owned {

@@ -8,7 +8,7 @@ use utoipa::{
         Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
         path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
         request_body::{RequestBody, RequestBodyBuilder},
-        schema::SchemaType,
+        schema::{AdditionalProperties, SchemaType},
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
         tag::TagBuilder,
     },
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     http::management::{SESSION_COOKIE, records},
-    model::{dataset::DEFAULT_SCHEDULE, source::SourceFormat},
+    model::{dataset::DEFAULT_SCHEDULE, index::INDEX_PATHS, source::SourceFormat},
 };
 
 const TAG: &str = "management";
@@ -51,6 +51,8 @@ enum Kind {
     Entities,
     /// `active`, `latest`, or a number.
     Version,
+    /// An object of two lists of paths, or null.
+    Index,
 }
 
 /// What an operation is asked with.
@@ -119,6 +121,14 @@ const SCHEDULE: Field = Field(
     Kind::NullableText,
     "When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.",
     || json!(DEFAULT_SCHEDULE),
+);
+const INDEX: Field = Field(
+    "index",
+    Optional,
+    Kind::Index,
+    "Paths that get a leaf in versions and alternates written from then on, and paths that get none, at most 64 together; \
+     replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
+    || json!({ "always": ["name"], "never": ["notes"] }),
 );
 const VERSION: Field = Field("version", Needed, Kind::Id, "The number of one of its versions.", || json!(1));
 const ENTITIES: Field = Field(
@@ -199,7 +209,7 @@ const OPERATIONS: &[Operation] = &[
         id: "createDataset",
         about: "Creates a dataset, without a version yet",
         by: User,
-        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE]),
+        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE, INDEX]),
         answer: "DatasetAnswer",
         errors: &[409],
     },
@@ -217,6 +227,7 @@ const OPERATIONS: &[Operation] = &[
             FORMAT,
             RECORDS_PATH,
             SCHEDULE,
+            INDEX,
         ]),
         answer: "DatasetAnswer",
         errors: &[404, 409],
@@ -641,6 +652,15 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::Version => object.schema_type(Type::String).pattern(Some("^(active|latest|v?[1-9][0-9]*|v0)$")),
         Kind::Boolean => object.schema_type(Type::Boolean),
         Kind::Format => object.schema_type(Type::String).enum_values(Some(SourceFormat::ALL.map(SourceFormat::name))),
+        Kind::Index => {
+            let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
+            let paths = || ArrayBuilder::new().items(text()).max_items(Some(INDEX_PATHS));
+            object
+                .schema_type(SchemaType::from_iter([Type::Object, Type::Null]))
+                .property("always", paths())
+                .property("never", paths())
+                .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        }
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(found.len(), 3);
         for (value, candidate) in (1_u64..).zip(found) {
             assert_eq!(*candidate.value, value.to_be_bytes());
-            let expected = SAMPLED * 100_000 / (10 * value);
+            let expected = SAMPLED * 100_000_u64.div_ceil(10 * value);
             assert!(candidate.count <= expected && candidate.count * 10 >= expected * 9, "{}", candidate.count);
         }
     }
