@@ -5,7 +5,10 @@ use std::io;
 
 use crate::config::ConfigError;
 use crate::http::ServeError;
-use crate::service::{AccountError, BackupError, CheckError, DemoError, ImportError, OpenError, SweepError};
+use crate::model::ids::DatasetId;
+use crate::service::{
+    AccountError, BackupError, CheckError, DemoError, ExplainError, ImportError, OpenError, SweepError,
+};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +29,17 @@ pub(super) enum CliError {
         from: String,
         /// Why.
         source: ImportError,
+    },
+    /// The text is no query of a read.
+    #[error("QUERY: {0}")]
+    Query(String),
+    /// The read cannot be explained.
+    #[error("explaining a read of dataset {dataset}")]
+    Explain {
+        /// The dataset.
+        dataset: DatasetId,
+        /// Why.
+        source: ExplainError,
     },
     /// The demo cannot be loaded.
     #[error("the demo cannot be loaded")]

@@ -8,6 +8,7 @@ mod check;
 mod demo;
 mod duration;
 mod error;
+mod explain;
 mod fixtures;
 mod import;
 mod logging;
@@ -53,6 +54,7 @@ enum Command {
     Serve(serve::Arguments),
     User(user::Arguments),
     Import(import::Arguments),
+    Explain(explain::Arguments),
     Sweep(sweep::Arguments),
     Check(check::Arguments),
     Backup(backup::Arguments),
@@ -74,7 +76,12 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
     let listen = match &command {
         Command::Serve(arguments) => arguments.listen.clone(),
-        Command::User(_) | Command::Import(_) | Command::Sweep(_) | Command::Check(_) | Command::Backup(_) => None,
+        Command::User(_)
+        | Command::Import(_)
+        | Command::Explain(_)
+        | Command::Sweep(_)
+        | Command::Check(_)
+        | Command::Backup(_) => None,
     };
     let config = Config::load(&sources(shared, listen))?;
     match command {
@@ -90,6 +97,10 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Import(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(import::run(arguments, config))
+        }
+        Command::Explain(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(explain::run(arguments, config))
         }
         Command::Sweep(arguments) => {
             logging::start(&config.log, "warn")?;

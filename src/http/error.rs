@@ -17,7 +17,7 @@ use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, ManageError, ProfileError, ReadError, RefreshError},
+    service::{AlternateError, ExplainError, ManageError, ProfileError, ReadError, RefreshError},
 };
 
 /// Why a request gets no other answer.
@@ -116,6 +116,15 @@ impl From<ProfileError> for HttpError {
             ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
             ProfileError::Read(error) => HttpError::Read(error),
             error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
+        }
+    }
+}
+
+impl From<ExplainError> for HttpError {
+    fn from(error: ExplainError) -> Self {
+        match error {
+            ExplainError::Manage(error) => HttpError::Manage(error),
+            ExplainError::Read(error) => HttpError::Read(error),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `body`, `stream` | the selected entities to the bytes of an answer |
 //! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
+//! | `explain` | what a read does: its plans, and what they cost |
 //! | `exports` | Parquet exports, made once and served in parts |
 //! | `files` | version files between their first byte and their record |
 //! | `refresh` | the one way in which a dataset gets a new version |
@@ -41,6 +42,7 @@ mod clones;
 mod datasets;
 mod deliveries;
 mod demo;
+mod explain;
 mod exports;
 mod files;
 mod identity;
@@ -73,6 +75,7 @@ pub use check::{CheckDepth, CheckError, Checked, Finding};
 pub use datasets::{DatasetSettings, OwnedDataset};
 pub use deliveries::DeliveryError;
 pub use demo::{DemoDataset, DemoError};
+pub use explain::{ExplainError, Explanation};
 pub use exports::Export;
 pub use files::{Pushed, PushedEntities};
 pub use identity::Identity;

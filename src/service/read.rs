@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use object_store::path::Path as ObjectPath;
 
+use super::explain::Observer;
 use super::exports::Export;
 use super::{App, body};
 use crate::catalog::{CatalogError, Resolved};
@@ -16,7 +17,7 @@ use crate::encode::{self, ContentCoding, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
-use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
+use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::query::engine::Outcome;
 use crate::query::{QueryError, cost};
 use crate::storage::StorageError;
@@ -166,19 +167,7 @@ impl Lookup {
             return Err(ReadError::Frozen);
         }
         let version = version.as_ref().ok_or(ReadError::VersionNotFound(self.version))?;
-        let file = match (&version.alt, alt) {
-            (_, false) => &version.file,
-            (Some(file), true) => file,
-            (None, true) => return Err(ReadError::AltNotFound(version.number)),
-        };
-        Ok(Admitted {
-            dataset_id: dataset.id,
-            name_slug: dataset.name.slug().to_owned(),
-            private: dataset.is_private(),
-            version: version.number,
-            alt,
-            file: file.clone(),
-        })
+        Admitted::of(dataset, version, alt)
     }
 }
 
@@ -199,6 +188,28 @@ pub struct Admitted {
     pub file: VersionFile,
 }
 
+impl Admitted {
+    /// A version of a dataset, or its alternate.
+    ///
+    /// # Errors
+    /// [`ReadError::AltNotFound`].
+    pub(super) fn of(dataset: &Dataset, version: &Version, alt: bool) -> Result<Admitted, ReadError> {
+        let file = match (&version.alt, alt) {
+            (_, false) => &version.file,
+            (Some(file), true) => file,
+            (None, true) => return Err(ReadError::AltNotFound(version.number)),
+        };
+        Ok(Admitted {
+            dataset_id: dataset.id,
+            name_slug: dataset.name.slug().to_owned(),
+            private: dataset.is_private(),
+            version: version.number,
+            alt,
+            file: file.clone(),
+        })
+    }
+}
+
 impl App {
     /// What the catalog says of the target of a read, or said less than a second ago.
     ///
@@ -210,8 +221,8 @@ impl App {
         Ok(Lookup { resolved, version: target.version })
     }
 
-    /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]). Dropping the future, or a
-    /// streamed body, stops its work.
+    /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]); what it takes is told to the
+    /// observer. Dropping the future, or a streamed body, stops its work.
     ///
     /// # Errors
     /// [`ReadError`] of the query and of the file.
@@ -219,12 +230,28 @@ impl App {
         &self,
         admitted: &Admitted,
         request: Arc<ReadRequest>,
+        mut observer: Option<&mut Observer>,
     ) -> Result<Answer, ReadError> {
         let path = ObjectPath::from(admitted.file.path.as_str());
-        let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, self.cache()).await?;
-        let heavy = cost::work_bytes(reader.layout(), &request) > self.config().query.heavy_bytes;
+        let observed = observer.as_ref().map(|observer| self.cache().observed(observer.settling.clone()));
+        let cache = observed.as_ref().unwrap_or(self.cache());
+        let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, cache).await?;
+        let work_bytes = cost::work_bytes(reader.layout(), &request);
+        let heavy = work_bytes > self.config().query.heavy_bytes;
+        if let Some(observer) = &mut observer {
+            observer.opened(&reader, work_bytes);
+        }
         let turn = if heavy { Some(self.admission().heavy().await?) } else { None };
-        match self.engine().select(reader.clone(), request.clone()).await? {
+        let outcome = match &mut observer {
+            None => self.engine().select(reader.clone(), request.clone()).await?,
+            Some(observer) => {
+                observer.admitted();
+                let (outcome, explained) = self.engine().explain(reader.clone(), request.clone()).await?;
+                observer.settled(explained);
+                outcome
+            }
+        };
+        match outcome {
             Outcome::Count(count) => {
                 let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, request.pretty);
                 let content_type = Format::Json.content_type();
@@ -233,7 +260,11 @@ impl App {
             }
             Outcome::Selection(selection) => {
                 let total = selection.len();
-                let body = body::body(self, reader, selection, &request, turn).await?;
+                let reader = match &observer {
+                    None => reader,
+                    Some(observer) => reader.observed(observer.answering.clone()),
+                };
+                let body = body::body(self, reader, selection, &request, turn, observer).await?;
                 let content_type = request.format.content_type();
                 Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
             }

@@ -137,6 +137,19 @@ impl Responses {
         }
     }
 
+    /// The codings in which the answer of this identity is kept whole.
+    pub async fn kept(&self, identity: Identity) -> Vec<ContentCoding> {
+        let mut codings = Vec::new();
+        for coding in ContentCoding::ALL {
+            // Asked first, since it does not count as a use.
+            let key = (identity, coding);
+            if self.kept.contains_key(&key) && matches!(self.kept.get(&key).await, Some(Kept::Small(_))) {
+                codings.push(coding);
+            }
+        }
+        codings
+    }
+
     /// The making of an answer, begun unless it is under way; with it, for who has begun it, where a streamed answer goes,
     /// which only one can have.
     fn making<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
@@ -197,12 +210,12 @@ impl App {
         if request.format == Format::Parquet && !request.count {
             return match identity {
                 Some(identity) => self.export(identity, admitted, request).await,
-                None => self.make_answer(admitted, request).await,
+                None => self.make_answer(admitted, request, None).await,
             };
         }
         let make = || {
             let (app, admitted, request) = (self.clone(), admitted.clone(), request.clone());
-            async move { coded(app.engine(), app.make_answer(&admitted, request).await?, coding).await }
+            async move { coded(app.engine(), app.make_answer(&admitted, request, None).await?, coding).await }
         };
         match identity {
             Some(identity) => self.responses().get(identity, coding, make).await,
@@ -221,7 +234,7 @@ impl App {
         let make: Make = Arc::new(move || {
             let (app, admitted, request) = (app.clone(), owned.clone(), wanted.clone());
             Box::pin(async move {
-                let Answer { total, body, .. } = app.make_answer(&admitted, request).await?;
+                let Answer { total, body, .. } = app.make_answer(&admitted, request, None).await?;
                 let chunks = match body {
                     AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
                     AnswerBody::Stream(chunks) => chunks,
@@ -237,7 +250,7 @@ impl App {
                 coding: ContentCoding::Identity,
                 body: AnswerBody::Export(export),
             }),
-            None => self.make_answer(admitted, request).await,
+            None => self.make_answer(admitted, request, None).await,
         }
     }
 }

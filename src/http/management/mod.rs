@@ -9,7 +9,7 @@
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what is answered: envelopes and records |
 //! | `reached` | the URL at which the client reaches the service |
-//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `webhooks` | the operations, by resource |
+//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `explain`, `webhooks` | the operations, by resource |
 //! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
 //! | `error` | why a call is refused before any use case is asked |
 
@@ -19,6 +19,7 @@ mod caller;
 mod clones;
 mod datasets;
 mod error;
+pub(super) mod explain;
 mod profile;
 mod query;
 mod reached;
@@ -66,6 +67,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/dataset/alternate/save", post(alternates::save))
         .route("/dataset/alternate/delete", delete(alternates::delete))
         .route("/dataset/clone", post(clones::clone))
+        .route("/dataset/explain", get(explain::explain))
         .route("/webhook/register", post(webhooks::register))
         .route("/webhook/delete", delete(webhooks::delete))
         .route("/webhook/view", get(webhooks::view))

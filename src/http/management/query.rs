@@ -7,10 +7,7 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 use super::{CallError, body::positive};
 use crate::{
     http::{params::boolean, text::quoted},
-    model::{
-        ids::DatasetId,
-        version::{VersionNumber, VersionSelector},
-    },
+    model::{ids::DatasetId, version::VersionSelector},
     service::App,
 };
 
@@ -68,12 +65,11 @@ impl Query {
     /// [`CallError::Field`].
     pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
-        let number = || positive(text).map(|number| VersionSelector::Number(VersionNumber::new(number)));
-        let wrong = || {
-            let problem = format!("{} is not valid; valid: active, latest, or the number of a version", quoted(text));
-            CallError::field(name, problem)
+        let wrong = |_| {
+            let valid = "active, latest, or a version number, with v before it or not";
+            CallError::field(name, format!("{} is not valid; valid: {valid}", quoted(text)))
         };
-        text.parse().ok().or_else(number).map(Some).ok_or_else(wrong)
+        VersionSelector::parse_or_number(text).map(Some).map_err(wrong)
     }
 
     /// A boolean that may be absent, as in reads.

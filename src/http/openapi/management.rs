@@ -20,8 +20,12 @@ use super::{
     responses::{TEXT, with_errors},
 };
 use crate::{
-    http::management::{SESSION_COOKIE, records},
+    http::{
+        management::{SESSION_COOKIE, explain, records},
+        params::PARAMETERS,
+    },
     model::{dataset::DEFAULT_SCHEDULE, index::INDEX_PATHS, source::SourceFormat},
+    service::Explanation,
 };
 
 const TAG: &str = "management";
@@ -53,19 +57,22 @@ enum Kind {
     Version,
     /// An object of two lists of paths, or null.
     Index,
+    Form,
 }
 
 /// What an operation is asked with.
 enum Asked {
     Nothing,
     Query(&'static [Field]),
+    /// A query with these parameters, and those of a read.
+    Read(&'static [Field]),
     Body(&'static [Field]),
     /// A body, or a document of a source format with these parameters.
     BodyOrDocument(&'static [Field], &'static [Field]),
     /// The token in the path.
     Token,
 }
-use Asked::{Body, BodyOrDocument, Nothing, Query, Token};
+use Asked::{Body, BodyOrDocument, Nothing, Query, Read, Token};
 
 /// Who may ask.
 #[derive(Clone, Copy, PartialEq)]
@@ -372,6 +379,33 @@ const OPERATIONS: &[Operation] = &[
         errors: &[404, 409],
     },
     Operation {
+        path: "/dataset/explain",
+        method: HttpMethod::Get,
+        id: "explainRead",
+        about: "What a read of a dataset does, frozen or not: it is made with these parameters, counted and discarded",
+        by: User,
+        asked: Read(&[
+            DATASET_ID,
+            Field(
+                explain::VERSION,
+                Optional,
+                Kind::Version,
+                "The version: `active`, unless another one is named, `latest`, or a number, with `v` before it or not.",
+                || json!("v1"),
+            ),
+            Field(
+                explain::EXPLAIN,
+                Optional,
+                Kind::Form,
+                "What the explanation is written as. When not given, `json` for who prefers application/json in `Accept`, \
+                 and `text` for all others.",
+                || json!("json"),
+            ),
+        ]),
+        answer: "Explanation",
+        errors: &[404, 503],
+    },
+    Operation {
         path: "/webhook/register",
         method: HttpMethod::Post,
         id: "registerWebhook",
@@ -549,6 +583,9 @@ fn described(operation: &Operation) -> Described {
     described = match &operation.asked {
         Nothing => described,
         Query(fields) => query(described, fields),
+        Read(fields) => PARAMETERS.iter().fold(query(described, fields), |described, parameter| {
+            described.parameter_ref(Ref::new(format!("#/components/parameters/{}", parameter.name())))
+        }),
         Body(fields) => described.request_body(Some(body(fields, false))),
         BodyOrDocument(fields, parameters) => query(described, parameters).request_body(Some(body(fields, true))),
         Token => described.parameter(
@@ -564,6 +601,10 @@ fn described(operation: &Operation) -> Described {
     };
     let answer = ContentBuilder::new().schema(Some(Ref::from_schema_name(operation.answer))).build();
     let mut answer = ResponseBuilder::new().description("It is done.").content("application/json", answer);
+    if matches!(operation.asked, Read(_)) {
+        let text = ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).build())).build();
+        answer = answer.content(TEXT, text);
+    }
     answer = headers::with(answer, &[EVERY, &["Cache-Control"]]);
     if matches!(operation.id, "logIn" | "logOut") {
         answer = headers::with(answer, &[&["Set-Cookie"]]);
@@ -575,8 +616,14 @@ fn described(operation: &Operation) -> Described {
         answer = headers::with(answer, &[RATE]);
     }
     let errors = errors_of(operation);
-    let shared: &[u16] = if operation.by == Everybody { &[405, 410] } else { &[405] };
-    let described = with_errors(described.response("200", answer), shared);
+    let mut shared = vec![405];
+    if operation.by == Everybody {
+        shared.push(410);
+    }
+    if matches!(operation.asked, Read(_)) {
+        shared.push(414);
+    }
+    let described = with_errors(described.response("200", answer), &shared);
     ERRORS
         .iter()
         .filter(|error| errors.contains(&error.0))
@@ -586,7 +633,7 @@ fn described(operation: &Operation) -> Described {
         .build()
 }
 
-/// The statuses of an operation's errors, but 405.
+/// The statuses of an operation's errors, but 405 and 414.
 fn errors_of(operation: &Operation) -> Vec<u16> {
     let mut errors = [operation.errors, &[500]].concat();
     if operation.by != Anybody {
@@ -594,7 +641,7 @@ fn errors_of(operation: &Operation) -> Vec<u16> {
     }
     match operation.asked {
         Nothing => {}
-        Query(_) => errors.push(400),
+        Query(_) | Read(_) => errors.push(400),
         Token => errors.extend([400, 413]),
         Body(_) | BodyOrDocument(..) => errors.extend([400, 408, 413, 415]),
     }
@@ -661,6 +708,7 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
                 .property("never", paths())
                 .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         }
+        Kind::Form => object.schema_type(Type::String).enum_values(Some(["text", "json"])),
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
@@ -697,6 +745,7 @@ fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<records::VersionAnswer>(&mut schemas);
     add::<records::ProfileAnswer>(&mut schemas);
     add::<records::WebhookAnswer>(&mut schemas);
+    add::<Explanation>(&mut schemas);
     schemas
 }
 
