@@ -11,6 +11,7 @@
 //! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
 //! | `exports` | Parquet exports, made once and served in parts |
+//! | `under_way` | work that equal requests share |
 //! | `files` | version files between their first byte and their record |
 //! | `refresh` | the one way in which a dataset gets a new version |
 //! | `version_file` | entities to a version file |
@@ -58,6 +59,7 @@ mod scratch;
 mod sessions;
 mod stream;
 mod sweep;
+mod under_way;
 mod version_file;
 mod webhooks;
 
