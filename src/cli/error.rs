@@ -5,7 +5,7 @@ use std::io;
 
 use crate::config::ConfigError;
 use crate::http::ServeError;
-use crate::service::{AccountError, BackupError, CheckError, DemoError, ImportError, OpenError, SweepError};
+use crate::service::{AccountError, BackupError, CheckError, DemoError, DiffError, ImportError, OpenError, SweepError};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,18 @@ pub(super) enum CliError {
         from: String,
         /// Why.
         source: ImportError,
+    },
+    /// The versions cannot be compared.
+    #[error("comparing versions {v1} and {v2} of dataset {dataset}")]
+    Diff {
+        /// The dataset.
+        dataset: u64,
+        /// One version.
+        v1: u64,
+        /// The other one.
+        v2: u64,
+        /// Why.
+        source: DiffError,
     },
     /// The demo cannot be loaded.
     #[error("the demo cannot be loaded")]

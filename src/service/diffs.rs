@@ -52,12 +52,12 @@ pub enum DiffError {
     #[error(transparent)]
     Manage(#[from] ManageError),
     /// The dataset has no such version.
-    #[error("the dataset has no version {number}; {}", versions(*latest))]
+    #[error("there is no version {number}; {there_are}")]
     VersionNotFound {
         /// The one that was asked for.
         number: VersionNumber,
-        /// The highest one that there is.
-        latest: Option<VersionNumber>,
+        /// Which there are: `its versions are 1 to 4`.
+        there_are: String,
     },
     /// The versions cannot be read, or comparing them would take too long or too much memory.
     #[error(transparent)]
@@ -309,7 +309,7 @@ impl App {
         match self.catalog().version(dataset.id, number).await {
             Ok(record) => Ok(record.version.file),
             Err(CatalogError::NoVersion) => {
-                Err(DiffError::VersionNotFound { number, latest: dataset.latest_version })
+                Err(DiffError::VersionNotFound { number, there_are: versions(dataset.latest_version) })
             }
             Err(error) => Err(ManageError::from(error).into()),
         }

@@ -9,7 +9,7 @@
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what is answered: envelopes and records |
 //! | `reached` | the URL at which the client reaches the service |
-//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `webhooks` | the operations, by resource |
+//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `diffs`, `webhooks` | the operations, by resource |
 //! | `error` | why a call is refused before any use case is asked |
 
 mod alternates;
@@ -17,6 +17,7 @@ mod body;
 mod caller;
 mod clones;
 mod datasets;
+mod diffs;
 mod error;
 mod query;
 mod reached;
@@ -63,6 +64,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/dataset/alternate/save", post(alternates::save))
         .route("/dataset/alternate/delete", delete(alternates::delete))
         .route("/dataset/clone", post(clones::clone))
+        .route("/dataset/diff", get(diffs::diff))
         .route("/webhook/register", post(webhooks::register))
         .route("/webhook/delete", delete(webhooks::delete))
         .route("/webhook/view", get(webhooks::view))
