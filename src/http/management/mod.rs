@@ -9,7 +9,7 @@
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what is answered: envelopes and records |
 //! | `reached` | the URL at which the client reaches the service |
-//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `explain`, `webhooks` | the operations, by resource |
+//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `diffs`, `explain`, `webhooks` | the operations, by resource |
 //! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
 //! | `error` | why a call is refused before any use case is asked |
 
@@ -18,6 +18,7 @@ mod body;
 mod caller;
 mod clones;
 mod datasets;
+mod diffs;
 mod error;
 pub(super) mod explain;
 mod profile;
@@ -68,6 +69,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/dataset/alternate/delete", delete(alternates::delete))
         .route("/dataset/clone", post(clones::clone))
         .route("/dataset/explain", get(explain::explain))
+        .route("/dataset/diff", get(diffs::diff))
         .route("/webhook/register", post(webhooks::register))
         .route("/webhook/delete", delete(webhooks::delete))
         .route("/webhook/view", get(webhooks::view))

@@ -15,7 +15,7 @@ use utoipa::{
 };
 
 use super::{
-    Section,
+    Section, diffs,
     headers::{self, EVERY, RATE},
     responses::{TEXT, with_errors},
 };
@@ -29,6 +29,7 @@ use crate::{
         index::INDEX_PATHS,
         source::SourceFormat,
     },
+    query::diff::ChangeType,
     service::Explanation,
 };
 
@@ -78,6 +79,11 @@ enum Kind {
     /// An object of two lists of paths, or null.
     Index,
     Form,
+    /// A whole number, 0 too.
+    Count,
+    ChangeType,
+    /// `json` or `jsonl`.
+    DiffFormat,
 }
 
 /// What an operation is asked with.
@@ -170,6 +176,9 @@ const ENTITIES: Field = Field(
     "The entities, in their order.",
     || json!([{ "name": "Aruba", "area": 180 }]),
 );
+
+/// The operation whose answer has two formats.
+const DIFF: &str = "diffVersions";
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -431,6 +440,26 @@ const OPERATIONS: &[Operation] = &[
         errors: &[404, 503],
     },
     Operation {
+        path: "/dataset/diff",
+        method: HttpMethod::Get,
+        id: DIFF,
+        about: "What two versions differ in; a page of the records with `change_type`, `offset` and `limit`",
+        by: User,
+        asked: Query(&[
+            DATASET_ID,
+            Field("v1", Needed, Kind::Id, "The number of the version that is compared.", || json!(1)),
+            Field("v2", Needed, Kind::Id, "The number of the version that it is compared with.", || json!(2)),
+            Field("change_type", Optional, Kind::ChangeType, "Only records of this type.", || json!("modified")),
+            Field("offset", Optional, Kind::Count, "Skips the first so many records.", || json!(0)),
+            Field("limit", Optional, Kind::Count, "At most so many records.", || json!(100)),
+            Field("format", Optional, Kind::DiffFormat, "`jsonl` is the records alone, one per line.", || {
+                json!("json")
+            }),
+        ]),
+        answer: diffs::DIFF_RESULT,
+        errors: &[404, 503],
+    },
+    Operation {
         path: "/webhook/register",
         method: HttpMethod::Post,
         id: "registerWebhook",
@@ -566,9 +595,9 @@ const ERRORS: &[Error] = &[
     Error(
         503,
         "TooBusy",
-        "The service has too much to do, or is about to stop.",
+        "The service has too much to do, or is about to stop; or comparing two versions took too long or too much memory.",
         "Too many log-ins are being checked. Try again in a moment.",
-        &["Cache-Control", "Referrer-Policy"],
+        &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
 ];
 
@@ -633,6 +662,10 @@ fn described(operation: &Operation) -> Described {
     answer = headers::with(answer, &[EVERY, &["Cache-Control"]]);
     if matches!(operation.id, "logIn" | "logOut") {
         answer = headers::with(answer, &[&["Set-Cookie"]]);
+    }
+    if operation.id == DIFF {
+        answer =
+            headers::with(answer.content("application/x-ndjson", diffs::lines()), &[&["Vary", "Content-Encoding"]]);
     }
     if matches!(operation.asked, Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
@@ -745,6 +778,9 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
                 .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         }
         Kind::Form => text().enum_values(Some(["text", "json"])),
+        Kind::Count => object().schema_type(Type::Integer).minimum(Some(0_usize)),
+        Kind::ChangeType => text().enum_values(Some(ChangeType::ALL.map(ChangeType::name))),
+        Kind::DiffFormat => text().enum_values(Some(["json", "jsonl"])),
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
@@ -763,6 +799,9 @@ fn components() -> Components {
         .security_scheme(API_TOKEN, SecurityScheme::Http(token))
         .responses_from_iter(ERRORS.iter().map(error));
     for (name, schema) in record_schemas() {
+        components = components.schema(name, schema);
+    }
+    for (name, schema) in diffs::schemas() {
         components = components.schema(name, schema);
     }
     components.build()
