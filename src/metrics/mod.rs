@@ -190,7 +190,7 @@ registry! {
     overdue_connections: Counter = "strata_connections_overdue_total";
     /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
     limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket", "decision"];
-    /// Heavy queries that settle their selection or find their columns.
+    /// Heavy queries that settle their selection, find their columns, or compare versions.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
