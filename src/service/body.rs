@@ -42,13 +42,13 @@ pub(super) async fn body(
     let engine = app.engine();
     let documents = SelectedDocuments::of(engine, reader, selection);
     let documents = within_time(engine, async { Ok(documents.await?) }).await?;
-    if let Some(observer) = &mut observer {
-        observer.ordered(documents.spilled_bytes());
+    if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
+        observer.ordered(bytes);
     }
     let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
     let columns = if request.format.is_table() { table_columns(app, &source).await? } else { Arc::default() };
-    if let Some(observer) = observer {
-        observer.columns_found(request.format.is_table().then_some(columns.len()));
+    if let (Some(observer), true) = (observer, request.format.is_table()) {
+        observer.columns_found(columns.len());
     }
     // What is left waits for its reader, and must not keep other queries waiting.
     drop(turn);

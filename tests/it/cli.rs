@@ -105,7 +105,10 @@ pub fn one_json_line(output: &Output) -> Value {
 fn help_names_every_command_and_flag() {
     let machine = Machine::new();
     for (arguments, words) in [
-        (&["--help"][..], &["serve", "user", "import", "diff", "--data", "--config", "--version"][..]),
+        (
+            &["--help"][..],
+            &["serve", "user", "import", "diff", "explain", "--data", "--config", "--version"][..],
+        ),
         (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
         (&["user", "--help"], &["add", "passwd", "plan"]),
         (
@@ -130,6 +133,7 @@ fn help_names_every_command_and_flag() {
             &["import", "--help"],
             &["<FILE-OR-URL>", "--name", "--owner", "--private", "--format", "jsonl", "--records-path", "entity_count"],
         ),
+        (&["explain", "--help"], &["<DATASET_ID>", "[QUERY]", "--version", "--alt", "--json"]),
     ] {
         let help = succeeded(&machine.run(arguments));
         for word in words {

@@ -13,6 +13,7 @@ mod diffs;
 mod document;
 mod encode;
 mod examples;
+mod explain;
 mod faults;
 mod http;
 mod layers;

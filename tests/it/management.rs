@@ -658,7 +658,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             }
         }
     }
-    for uri in ["/dataset/view", "/webhook/view", "/dataset/diff"] {
+    for uri in ["/dataset/view", "/webhook/view", "/dataset/diff", "/dataset/explain"] {
         let get = async |query: &str, headers: &[(&str, &str)]| {
             owners.raw("GET", &format!("{uri}{query}"), headers, Vec::new()).await
         };

@@ -24,6 +24,12 @@ pub(super) fn hints(explanation: &Explanation, request: &ReadRequest, reader: &V
     }
     predicates(explanation, request, reader, &mut hints);
     keys(explanation, reader, &mut hints);
+    if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
+        hints.push(format!(
+            "{} needs its columns first, so that documents are fetched twice: json, jsonl and xml need none.",
+            request.format.name()
+        ));
+    }
     for operator in explanation.operators.iter().filter(|operator| operator.spills > 0) {
         let name = operator.operator.split(':').next().unwrap_or_default();
         hints.push(format!(
@@ -89,7 +95,9 @@ fn keys(explanation: &Explanation, reader: &VersionReader, hints: &mut Vec<Strin
             Some(_) => {
                 format!("`{field}` is an array in some entities: a sort by it reads the documents, leaf or not.")
             }
-            None => format!("`{field}` has no leaf: the sort by it reads the documents. {INDEX}."),
+            None => format!(
+                "`{field}` has no leaf: the sort by it reads the documents. {INDEX}, which helps if it holds no arrays."
+            ),
         });
     }
     if scan.dedup.as_ref().is_some_and(|dedup| dedup.access == AccessName::Documents) {

@@ -99,16 +99,16 @@ impl Observer {
         self.explained = Some(explained);
     }
 
-    /// The documents are in order, on disk where so many bytes are given.
-    pub fn ordered(&mut self, spilled_bytes: Option<u64>) {
+    /// Documents have been put in order by way of the disk, so many bytes of them.
+    pub fn ordered(&mut self, spilled_bytes: u64) {
         self.over(StageName::Order);
-        self.spilled_bytes = spilled_bytes;
+        self.spilled_bytes = Some(spilled_bytes);
     }
 
-    /// The columns are known, of a table that many.
-    pub fn columns_found(&mut self, columns: Option<usize>) {
+    /// The columns of a table are known.
+    pub fn columns_found(&mut self, columns: usize) {
         self.over(StageName::Columns);
-        self.columns = columns;
+        self.columns = Some(columns);
     }
 }
 
@@ -129,10 +129,11 @@ impl App {
     ) -> Result<Explanation, ExplainError> {
         let resolved = self.catalog().resolve_read(dataset, version).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
-        self.explain_resolved(resolved, version, request, ignored).await
+        self.explain_resolved(resolved, version, request, ignored, true).await
     }
 
-    /// As [`App::explain`], of any dataset: for the operator.
+    /// As [`App::explain`], of any dataset: for the operator's command, which answers no reads, and so does not tell where
+    /// an answer is kept.
     ///
     /// # Errors
     /// As of [`App::explain`].
@@ -144,7 +145,7 @@ impl App {
         ignored: Vec<String>,
     ) -> Result<Explanation, ExplainError> {
         let resolved = self.catalog().resolve_read(dataset, version).await.map_err(ManageError::from)?;
-        self.explain_resolved(resolved, version, request, ignored).await
+        self.explain_resolved(resolved, version, request, ignored, false).await
     }
 
     async fn explain_resolved(
@@ -153,11 +154,12 @@ impl App {
         selector: VersionSelector,
         request: ReadRequest,
         ignored: Vec<String>,
+        answers_reads: bool,
     ) -> Result<Explanation, ExplainError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or(ReadError::VersionNotFound(selector))?;
         let admitted = Admitted::of(&dataset, &version, request.alt)?;
-        let kept = self.kept_answer(&admitted, &request).await;
+        let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();
         let answer = self.make_answer(&admitted, request.clone(), Some(&mut observer)).await?;

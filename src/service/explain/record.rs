@@ -30,14 +30,14 @@ pub struct Explanation {
     pub ignored: Vec<String>,
     /// The answer.
     pub answer: AnswerUse,
-    /// The stages, one after the other.
+    /// The stages that there were, one after the other.
     pub stages: Vec<StageTime>,
     /// Microseconds from the first to the last of them.
     pub total_us: u64,
     /// The work that the read was held for before it ran.
     pub work: WorkUse,
-    /// Where the answer to the same read lay ready.
-    pub kept: KeptAnswer,
+    /// Where the answer to the same read lay ready; null from the command line, which knows no server's caches.
+    pub kept: Option<KeptAnswer>,
     /// The logical plan, an operator on each line, indented.
     pub logical_plan: String,
     /// What was made of it; null where nothing changed.

@@ -3,7 +3,7 @@
 use std::fmt::{self, Formatter};
 
 use super::Explanation;
-use super::record::{LookupUse, StageName};
+use super::record::{KeptAnswer, LookupUse, StageName};
 use crate::model::text::is_invisible;
 use crate::query::explain::{AccessName, KeyUse, PlanOperator, PredicateUse, ScanUse};
 
@@ -12,8 +12,8 @@ impl fmt::Display for Explanation {
         let alt = if self.alt { ", alternate" } else { "" };
         let (id, slug, version) = (self.dataset_id, &self.name_slug, self.version);
         writeln!(out, "Read of dataset {id} ({slug}), version {version}{alt}")?;
-        let (entities, documents) = (number(self.entity_count), size(self.document_bytes));
-        writeln!(out, "  {entities} entities, {documents} of documents")?;
+        let entities = counted(self.entity_count, "entity", "entities");
+        writeln!(out, "  {entities}, {} of documents", size(self.document_bytes))?;
         self.request(out)?;
         self.answer(out)?;
         writeln!(out, "\nLogical plan")?;
@@ -52,28 +52,24 @@ impl Explanation {
     fn answer(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let answer = &self.answer;
         writeln!(out, "\nAnswer")?;
-        let what = if self.is_count() { "counted" } else { "entities" };
+        let total = if self.is_count() {
+            format!("a count of {}", number(answer.total))
+        } else {
+            counted(answer.total, "entity", "entities")
+        };
         let parts = if answer.streamed { "in parts" } else { "whole" };
-        write!(out, "  {} {what}, {} of {}", number(answer.total), size(answer.body_bytes), answer.content_type)?;
+        write!(out, "  {total}, {} of {}", size(answer.body_bytes), answer.content_type)?;
         if let Some(columns) = answer.columns {
-            write!(out, ", {} columns", number(columns))?;
+            write!(out, ", {}", counted(columns, "column", "columns"))?;
         }
         writeln!(out, ", {parts}")?;
         let work = &self.work;
         let weight = if work.heavy { "heavy, it takes a turn" } else { "light" };
         let (bytes, limit) = (size(work.work_bytes), size(work.heavy_bytes));
         writeln!(out, "  work of {bytes} told beforehand: {weight} (query.heavy_bytes is {limit})")?;
-        let kept = &self.kept;
-        match (kept.cacheable, kept.export) {
-            (false, _) => writeln!(out, "  never kept: another sample each time")?,
-            (true, Some("made")) => writeln!(out, "  kept on disk: a read takes the export from there")?,
-            (true, Some("being_made")) => writeln!(out, "  being made for the cache on disk")?,
-            (true, Some(_)) => writeln!(out, "  not kept: it does not fit into the cache of exports")?,
-            (true, None) if kept.response.is_empty() => writeln!(out, "  not kept: a read makes it as here")?,
-            (true, None) => {
-                let codings = kept.response.join(", ");
-                writeln!(out, "  kept in memory, coded as {codings}: such a read takes it from there")?;
-            }
+        match &self.kept {
+            Some(kept) => writeln!(out, "  {}", lies_ready(kept))?,
+            None => writeln!(out, "  kept or not: that is up to the server")?,
         }
         writeln!(out, "\nTime")?;
         for stage in &self.stages {
@@ -112,7 +108,19 @@ impl Explanation {
                 writeln!(out, "  {:>10}  {:>10}  {what}", number(hits), number(misses))?;
             }
         }
-        writeln!(out, "  {} from the store in {} requests", size(parts.request_bytes), number(parts.requests))
+        let requests = counted(parts.requests, "request", "requests");
+        writeln!(out, "  {} from the store in {requests}", size(parts.request_bytes))
+    }
+}
+
+fn lies_ready(kept: &KeptAnswer) -> String {
+    match (kept.cacheable, kept.export) {
+        (false, _) => "never kept: another sample each time".to_owned(),
+        (true, Some("made")) => "kept on disk: a read takes the export from there".to_owned(),
+        (true, Some("being_made")) => "being made for the cache on disk".to_owned(),
+        (true, Some(_)) => "not kept: it does not fit into the cache of exports".to_owned(),
+        (true, None) if kept.response.is_empty() => "not kept: a read makes it as here".to_owned(),
+        (true, None) => format!("kept in memory, coded as {}: such a read takes it", kept.response.join(", ")),
     }
 }
 
@@ -138,7 +146,8 @@ fn plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Result {
         let indent = operator.depth as usize * 2;
         write!(out, "  {rows:>10}  {bytes:>10}  {time:>10}  {:indent$}{}", "", one_line(&operator.operator))?;
         if operator.spills > 0 {
-            write!(out, " [spilled {} in {} files]", size(operator.spilled_bytes), number(operator.spills))?;
+            let files = counted(operator.spills, "file", "files");
+            write!(out, " [spilled {} in {files}]", size(operator.spilled_bytes))?;
         }
         writeln!(out)?;
     }
@@ -164,8 +173,9 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     writeln!(out, "  entities: {} tested, {} selected", number(scan.rows_tested), number(scan.rows_selected))?;
     scan.predicates.iter().try_for_each(|used| predicate(out, used))?;
     if let Some(verified) = &scan.verification {
-        let (before, after, pages) = (number(verified.rows_in), number(verified.rows_out), number(verified.pages));
-        writeln!(out, "  verified in documents: {before} -> {after}, {pages} pages")?;
+        let (before, after) = (number(verified.rows_in), number(verified.rows_out));
+        let pages = counted(verified.pages, "page", "pages");
+        writeln!(out, "  verified in documents: {before} -> {after}, {pages}")?;
     }
     if let Some(rows) = scan.left_out_early {
         writeln!(out, "  left out early, not among the first of the order: {}", number(rows))?;
@@ -173,7 +183,11 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     for (name, keys) in [("sort", &scan.sort), ("dedup", &scan.dedup)] {
         if let Some(KeyUse { by, access, leaf, pages }) = keys {
             let from = source(*access, leaf.as_deref());
-            writeln!(out, "  {name} by {}: from {from}, {} pages of documents", one_line(by), number(*pages))?;
+            write!(out, "  {name} by {}: from {from}", one_line(by))?;
+            match pages {
+                0 => writeln!(out)?,
+                pages => writeln!(out, ", {} of documents", counted(*pages, "page", "pages"))?,
+            }
         }
     }
     Ok(())
@@ -207,6 +221,10 @@ fn one_line(text: &str) -> String {
         if is_invisible(character) { character.escape_unicode().collect() } else { character.to_string() }
     };
     text.chars().map(escaped).collect()
+}
+
+fn counted(number_of: u64, one: &str, more: &str) -> String {
+    format!("{} {}", number(number_of), if number_of == 1 { one } else { more })
 }
 
 /// A number with its thousands apart.
