@@ -147,7 +147,8 @@ fn head(text: &str) -> (Vec<u8>, bool) {
 fn shown(kind: u8, text: &str) -> (String, bool) {
     let cut = text.len() > VALUE_BYTES;
     if kind != 1 && !cut {
-        return (text.to_owned(), false);
+        // Whoever reads JSON may write an exponent with its sign.
+        return (serde_json::from_str::<serde_json::Value>(text).expect("a scalar").to_string(), false);
     }
     let mut bytes = 0;
     let whole = text.chars().take_while(|character| {
