@@ -97,7 +97,7 @@ async fn import_countries(service: &TestService) {
 
 /// Ten row groups of ten.
 fn tens(leaf_bounds: strata::storage::profile::LeafBounds) -> WriteOptions {
-    WriteOptions { threads: 1, row_group_rows: 10, leaf_bounds }
+    WriteOptions { threads: 1, row_group_rows: 10, leaf_bounds, ..WriteOptions::default() }
 }
 
 #[tokio::test]
@@ -278,6 +278,7 @@ fn any_read_is_explained_and_fails_as_it_fails() {
             threads: 1,
             row_group_rows: [3, ROW_GROUP_ROWS][bounds],
             leaf_bounds: [all_leaves(), no_leaves()][bounds],
+            ..WriteOptions::default()
         };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);
