@@ -178,7 +178,7 @@ mod tests {
     fn check(texts: &[&str], least: &str, greatest: &str) {
         let mut numbers = NumberEnds::default();
         texts.iter().for_each(|text| numbers.add(text));
-        let [found_least, found_greatest] = numbers.ends.expect("numbers");
+        let [found_least, found_greatest] = *numbers.ends.expect("numbers");
         assert_eq!((found_least.1.shown(), found_greatest.1.shown()), (least, greatest));
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let check = |raw: &[&str], least: (&str, bool), greatest: (&str, bool)| {
             let mut strings = StringEnds::default();
             raw.iter().for_each(|raw| strings.add(Text::new(raw.as_bytes())));
-            let [found_least, found_greatest] = strings.ends.expect("strings");
+            let [found_least, found_greatest] = *strings.ends.expect("strings");
             assert_eq!((found_least.shown(), found_least.cut), least);
             assert_eq!((found_greatest.shown(), found_greatest.cut), greatest);
         };
