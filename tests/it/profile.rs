@@ -169,7 +169,9 @@ fn of_many_values_the_number_and_the_frequent_ones_are_estimated_and_the_ends_ex
 
     let list = of(&found, "list");
     assert_eq!((list.types.number, list.types.array, list.fans_out), (3 * COUNT, COUNT, true));
-    let frequent: Vec<_> = list.top.iter().map(|top| top.value.to_string()).collect();
+    // Two of the three are as frequent, for all that a sample tells.
+    let mut frequent: Vec<_> = list.top.iter().map(|top| top.value.to_string()).collect();
+    frequent[..2].sort_unstable();
     assert_eq!(frequent, ["0", "1", "2"]);
     near(list.top[0].count, COUNT / 3 + COUNT / 2, 0.1);
 
