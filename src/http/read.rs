@@ -41,14 +41,13 @@ use super::{
     rate,
 };
 use crate::{
-    metrics,
     model::{
         request::{Format, ReadRequest},
         version::VersionNumber,
     },
     service::{
         Admitted, Answer, AnswerBody, App, Authorization, Bucket, Client, Identity, Lookup, ReadError, ReadTarget,
-        Standing, Verdict,
+        Standing,
     },
 };
 
@@ -160,14 +159,8 @@ async fn counted_look_up(
 }
 
 async fn count(app: &App, client: Client, bucket: Bucket, told: &mut Told) -> Result<(), HttpError> {
-    told.standing = app.rate_limiter().count(client, bucket).await;
-    if let Some(standing) = &told.standing {
-        metrics::limiter_decision(bucket == Bucket::Private, standing.verdict == Verdict::Within);
-    }
-    match told.standing.map(|standing| standing.verdict) {
-        Some(Verdict::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),
-        Some(Verdict::Within) | None => Ok(()),
-    }
+    told.standing = rate::count(app, client, bucket).await;
+    rate::check(told.standing.as_ref())
 }
 
 /// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.

@@ -19,6 +19,7 @@
 //! | `scratch` | the directory of temporary files |
 //! | `outgoing` | what leaves the service, within the configuration |
 //! | `alternates` | the second entity list of a version |
+//! | `edits` | the entities of a version for an editor, whose alternate comes back |
 //! | `clones` | new datasets that begin with another's latest version |
 //! | `sweep`, `check`, `backup` | the care for files: remove, verify, copy |
 //! | `manage` | what all management has in common: its errors, and what follows a write |
@@ -40,6 +41,7 @@ mod clones;
 mod datasets;
 mod deliveries;
 mod demo;
+mod edits;
 mod exports;
 mod files;
 mod identity;
@@ -71,6 +73,7 @@ pub use check::{CheckDepth, CheckError, Checked, Finding};
 pub use datasets::{DatasetSettings, OwnedDataset};
 pub use deliveries::DeliveryError;
 pub use demo::{DemoDataset, DemoError};
+pub use edits::{PullError, Pulled};
 pub use exports::Export;
 pub use files::{Pushed, PushedEntities};
 pub use identity::Identity;

@@ -16,7 +16,8 @@ use crate::encode::{self, ContentCoding, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
-use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
+use crate::model::user::User;
+use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::query::engine::Outcome;
 use crate::query::{QueryError, cost};
 use crate::storage::StorageError;
@@ -72,6 +73,9 @@ pub enum ReadError {
     /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
     #[error("no such dataset")]
     DatasetNotFound,
+    /// The dataset is neither public nor the user's.
+    #[error("no dataset that the user may read")]
+    NotReadable,
     /// The dataset is private and there was no `Authorization`.
     #[error("the dataset is private")]
     Unauthorized,
@@ -143,7 +147,7 @@ impl From<QueryError> for ReadError {
 
 /// What the catalog knows of a target, before any check.
 pub struct Lookup {
-    /// Only of the dataset that has the slug.
+    /// Only of the dataset that has the slug, where one was asked for.
     resolved: Option<Arc<Resolved>>,
     version: VersionSelector,
 }
@@ -160,26 +164,31 @@ impl Lookup {
     /// [`ReadError`], in the order of checks of decisions section 5.
     pub fn admit(self, authorization: Authorization<'_>, alt: bool) -> Result<Admitted, ReadError> {
         let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
-        let Resolved { dataset, version } = &*resolved;
-        authorize(dataset, authorization)?;
-        if dataset.frozen {
-            return Err(ReadError::Frozen);
-        }
-        let version = version.as_ref().ok_or(ReadError::VersionNotFound(self.version))?;
-        let file = match (&version.alt, alt) {
-            (_, false) => &version.file,
-            (Some(file), true) => file,
-            (None, true) => return Err(ReadError::AltNotFound(version.number)),
-        };
-        Ok(Admitted {
-            dataset_id: dataset.id,
-            name_slug: dataset.name.slug().to_owned(),
-            private: dataset.is_private(),
-            version: version.number,
-            alt,
-            file: file.clone(),
-        })
+        authorize(&resolved.dataset, authorization)?;
+        admit(&resolved, self.version, alt)
     }
+
+    /// What a user may read without a key: public datasets, and the user's own; `alt` asks for the version's alternate.
+    ///
+    /// # Errors
+    /// [`ReadError`]; of another's private dataset that there is none.
+    pub fn admit_user(self, user: &User, alt: bool) -> Result<Admitted, ReadError> {
+        let readable = |resolved: &Arc<Resolved>| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
+        let resolved = self.resolved.filter(readable).ok_or(ReadError::NotReadable)?;
+        admit(&resolved, self.version, alt)
+    }
+}
+
+/// The checks after those of who reads.
+fn admit(
+    Resolved { dataset, version }: &Resolved,
+    selector: VersionSelector,
+    alt: bool,
+) -> Result<Admitted, ReadError> {
+    if dataset.frozen {
+        return Err(ReadError::Frozen);
+    }
+    Admitted::to(dataset, version.as_ref().ok_or(ReadError::VersionNotFound(selector))?, alt)
 }
 
 /// A file of entities that the caller may read.
@@ -199,15 +208,46 @@ pub struct Admitted {
     pub file: VersionFile,
 }
 
+impl Admitted {
+    /// To a version, or to its alternate, for a caller who may read the dataset.
+    ///
+    /// # Errors
+    /// [`ReadError::AltNotFound`].
+    pub(super) fn to(dataset: &Dataset, version: &Version, alt: bool) -> Result<Admitted, ReadError> {
+        let file = match (&version.alt, alt) {
+            (_, false) => &version.file,
+            (Some(file), true) => file,
+            (None, true) => return Err(ReadError::AltNotFound(version.number)),
+        };
+        Ok(Admitted {
+            dataset_id: dataset.id,
+            name_slug: dataset.name.slug().to_owned(),
+            private: dataset.is_private(),
+            version: version.number,
+            alt,
+            file: file.clone(),
+        })
+    }
+}
+
 impl App {
     /// What the catalog says of the target of a read, or said less than a second ago.
     ///
     /// # Errors
     /// [`ReadError::Unreadable`] when the catalog does not answer.
     pub async fn look_up(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
-        let resolved = self.lookups().resolve(self.catalog(), target.dataset, target.version).await?;
+        let Lookup { resolved, version } = self.look_up_id(target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
-        Ok(Lookup { resolved, version: target.version })
+        Ok(Lookup { resolved, version })
+    }
+
+    /// As [`App::look_up`], of a dataset whose slug does not matter.
+    ///
+    /// # Errors
+    /// [`ReadError::Unreadable`] when the catalog does not answer.
+    pub async fn look_up_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<Lookup, ReadError> {
+        let resolved = self.lookups().resolve(self.catalog(), dataset, version).await?;
+        Ok(Lookup { resolved, version })
     }
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]). Dropping the future, or a

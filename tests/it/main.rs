@@ -1,5 +1,6 @@
 //! The one integration-test binary: a module per area, so that the crate is linked once.
 
+mod agents;
 mod alternates;
 mod care;
 mod catalog;

@@ -65,7 +65,11 @@ pub(in crate::http) fn is_json(headers: &HeaderMap) -> bool {
     plain && (essence == "application/json" || structured)
 }
 
-async fn collect(body: Body, limit: u64, seconds: u64) -> Result<bytes::Bytes, CallError> {
+/// All of a body.
+///
+/// # Errors
+/// [`CallError::TooLarge`], [`CallError::TooSlow`], [`CallError::Cut`].
+pub(in crate::http) async fn collect(body: Body, limit: u64, seconds: u64) -> Result<bytes::Bytes, CallError> {
     let too_large = CallError::TooLarge { limit };
     if http_body::Body::size_hint(&body).lower() > limit {
         return Err(too_large);
@@ -101,6 +105,11 @@ impl Fields {
         self.positive(name).map(VersionNumber::new)
     }
 
+    /// The number of a version that may be absent.
+    pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionNumber>, CallError> {
+        Ok(self.optional_positive(name)?.map(VersionNumber::new))
+    }
+
     /// A positive integer, as a JSON number. One past `u64` is well formed and becomes `u64::MAX`, which names nothing.
     pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         match self.present(name) {
@@ -108,6 +117,11 @@ impl Fields {
             _ => None,
         }
         .ok_or_else(|| self.wrong(name, "a positive integer"))
+    }
+
+    /// A positive integer that may be absent.
+    pub fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+        self.present(name).map(|_| self.positive(name)).transpose()
     }
 
     /// A text.

@@ -17,7 +17,7 @@
 mod headers;
 mod management;
 mod operational;
-mod parameters;
+pub(super) mod parameters;
 mod read;
 mod responses;
 

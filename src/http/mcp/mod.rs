@@ -1,0 +1,127 @@
+//! `/mcp`: the service as tools for agents, by the Model Context Protocol over streamable HTTP.
+//!
+//! Every request stands alone: no session, plain JSON answers, so that any replica may answer any of them. Checks run
+//! in this order: 405, 401 for anything but an API token (a cookie does not do, so no page can use its visitor's), 415,
+//! 413, 408; then the protocol's own, 406 and 400 among them. From there on errors of a tool are its result, with the
+//! text that the same call over HTTP gets. As the token protects, any `Host` and any `Origin` will do.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `server` | what the protocol asks: who this is, which tools there are, calling one |
+//! | `tools` | the one list of tools, and what they have in common |
+//! | `schemas` | the JSON Schemas of arguments and results |
+//! | `output` | results, bounded |
+//! | `datasets`, `read`, `edits` | the tools, by subject |
+//!
+//! To add a tool, write its function and its line in `tools::TOOLS`; the README's table follows from it.
+
+mod datasets;
+mod edits;
+mod output;
+mod read;
+mod schemas;
+mod server;
+mod tools;
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{ConnectInfo, Request, State},
+    http::{
+        HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+    },
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, post},
+};
+use http_body_util::Full;
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+};
+use tracing::Span;
+
+use super::{
+    access_log::RequestId,
+    auth::authorization,
+    client::client,
+    error::HttpError,
+    management::{CallError, body},
+};
+use crate::{
+    metrics::notes::{self, Notes},
+    model::user::User,
+    service::{App, Authorization, Client},
+};
+
+pub use tools::{markdown_table, names};
+
+type Service = StreamableHttpService<server::Server, NeverSessionManager>;
+
+/// Who calls, and the request that the call came with.
+struct Caller {
+    app: App,
+    user: User,
+    client: Client,
+    /// The body of the request: one JSON-RPC message.
+    body: Bytes,
+    request_id: Option<RequestId>,
+    /// Of the request: tools run in tasks of their own.
+    span: Span,
+    notes: Option<Arc<Notes>>,
+}
+
+/// The route's one method.
+pub(super) fn route() -> MethodRouter<App> {
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        // Bounded here.
+        .with_max_request_body_bytes(usize::MAX);
+    let service = Service::new(|| Ok(server::Server), Arc::default(), config);
+    post(async move |State(app): State<App>, request: Request| {
+        let mut response = answer(&service, app, request).await.unwrap_or_else(IntoResponse::into_response);
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    })
+}
+
+async fn answer(service: &Service, app: App, request: Request) -> Result<Response, HttpError> {
+    let (mut head, body) = request.into_parts();
+    let user = match authorization(&head.headers) {
+        Authorization::Bearer(token) => app.user_of_token(token).await?,
+        Authorization::Other | Authorization::None => None,
+    };
+    let user = user.ok_or(CallError::NoToken)?;
+    if !body::is_json(&head.headers) {
+        return Err(CallError::NotJson.into());
+    }
+    let limits = &app.config().limits;
+    let body = body::collect(body, limits.body_bytes, limits.body_timeout_s).await.map_err(|error| match error {
+        CallError::TooLarge { limit } => CallError::TooLargeForTools { limit },
+        other => other,
+    })?;
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
+    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    let request_id = head.extensions.get().cloned();
+    let (span, notes) = (Span::current(), notes::current());
+    let caller = Caller { app, user, client, body: body.clone(), request_id, span, notes };
+    head.extensions.insert(Arc::new(caller));
+    // Any JSON type has passed; the protocol's implementation takes this one.
+    head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+
+    let response = service.handle(Request::from_parts(head, Full::new(body))).await;
+    if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        return Err(CallError::Body { problem: "it must be one JSON-RPC 2.0 message".to_owned() }.into());
+    }
+    let mut response = response.map(Body::new);
+    // The implementation's own refusals are texts without a type.
+    if response.status().is_client_error() && !response.headers().contains_key(CONTENT_TYPE) {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    Ok(response)
+}
