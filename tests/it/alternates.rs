@@ -19,7 +19,7 @@ use crate::support::{Answer, TestService};
 pub struct Owned {
     pub service: TestService,
     pub user: User,
-    token: String,
+    pub token: String,
     _server: Option<Arc<Postgres>>,
 }
 

@@ -1,9 +1,10 @@
 //! `/mcp`: the service as tools for agents, by the Model Context Protocol over streamable HTTP.
 //!
 //! Every request stands alone: no session, plain JSON answers, so that any replica may answer any of them. Checks run
-//! in this order: 405, 401 for anything but an API token (a cookie does not do, so no page can use its visitor's), 415,
-//! 413, 408; then the protocol's own, 406 and 400 among them. From there on errors of a tool are its result, with the
-//! text that the same call over HTTP gets. As the token protects, any `Host` and any `Origin` will do.
+//! in this order: 405; 401 for anything but an API token (a cookie does not do, so no page can use its visitor's); then
+//! 415, 413, 408 and the protocol's own, as errors of JSON-RPC, whose text clients show. From there on errors of a tool
+//! are its result, with the text that the same call over HTTP gets. As the token protects, any `Host` and any `Origin`
+//! will do.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -26,19 +27,24 @@ mod tools;
 use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
+    Json,
     body::{Body, Bytes},
     extract::{ConnectInfo, Request, State},
     http::{
-        HeaderValue, StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+        HeaderMap, HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE},
     },
     response::{IntoResponse, Response},
     routing::{MethodRouter, post},
 };
-use http_body_util::Full;
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+use http_body_util::{BodyExt, Full};
+use rmcp::{
+    model::ErrorCode,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+    },
 };
+use serde_json::json;
 use tracing::Span;
 
 use super::{
@@ -82,19 +88,36 @@ pub(super) fn route() -> MethodRouter<App> {
         .with_max_request_body_bytes(usize::MAX);
     let service = Service::new(|| Ok(server::Server), Arc::default(), config);
     post(async move |State(app): State<App>, request: Request| {
-        let mut response = answer(&service, app, request).await.unwrap_or_else(IntoResponse::into_response);
+        let mut response = match authenticated(&app, request.headers()).await {
+            Ok(user) => answer(&service, app, user, request).await.unwrap_or_else(refused),
+            Err(error) => error.into_response(),
+        };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     })
 }
 
-async fn answer(service: &Service, app: App, request: Request) -> Result<Response, HttpError> {
-    let (mut head, body) = request.into_parts();
-    let user = match authorization(&head.headers) {
+async fn authenticated(app: &App, headers: &HeaderMap) -> Result<User, HttpError> {
+    let user = match authorization(headers) {
         Authorization::Bearer(token) => app.user_of_token(token).await?,
         Authorization::Other | Authorization::None => None,
     };
-    let user = user.ok_or(CallError::NoToken)?;
+    Ok(user.ok_or(CallError::NoToken)?)
+}
+
+/// A message that is not taken.
+fn refused(error: HttpError) -> Response {
+    let (status, text) = error.told();
+    refusal(status, &text)
+}
+
+fn refusal(status: StatusCode, text: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": ErrorCode::INVALID_REQUEST.0, "message": text}});
+    (status, Json(error)).into_response()
+}
+
+async fn answer(service: &Service, app: App, user: User, request: Request) -> Result<Response, HttpError> {
+    let (mut head, body) = request.into_parts();
     if !body::is_json(&head.headers) {
         return Err(CallError::NotJson.into());
     }
@@ -113,15 +136,19 @@ async fn answer(service: &Service, app: App, request: Request) -> Result<Respons
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
     let response = service.handle(Request::from_parts(head, Full::new(body))).await;
-    if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-        return Err(CallError::Body { problem: "it must be one JSON-RPC 2.0 message".to_owned() }.into());
+    // Some of its refusals are texts.
+    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/json");
+    match response.status() {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            Err(CallError::Body { problem: "it must be one JSON-RPC 2.0 message".to_owned() }.into())
+        }
+        status if status.is_client_error() && !is_json => {
+            let text = match response.into_body().collect().await {
+                Ok(text) => text.to_bytes(),
+                Err(never) => match never {},
+            };
+            Ok(refusal(status, &String::from_utf8_lossy(&text)))
+        }
+        _ => Ok(response.map(Body::new)),
     }
-    let mut response = response.map(Body::new);
-    // The implementation's own refusals are texts without a type.
-    if response.status().is_client_error() && !response.headers().contains_key(CONTENT_TYPE) {
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    }
-    Ok(response)
 }

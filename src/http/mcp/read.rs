@@ -18,6 +18,7 @@ use crate::{
         management::{CallError, Fields},
         params::{self, PARAMETERS, Parameter},
         rate,
+        text::quoted,
     },
     model::{
         request::{Format, ReadRequest},
@@ -45,7 +46,8 @@ pub(super) const READ: Tool = Tool {
     details: "Gives two texts. The first is a JSON object: `dataset_id`, `version`, `alt`, `format`, `returned` (entities \
               in this answer), `total_count` (those that match, whatever offset and limit) and `next_offset` (null at the \
               end). The second holds the entities in `format`, exactly as stored; with count=true only their number. The \
-              steps run in the order of the parameters here.",
+              steps run in the order of the parameters here: what keep_field or drop_field removes, no filter, keyword or sort \
+              finds.",
     effect: Effect::Nothing,
     arguments,
     result: None,
@@ -105,7 +107,11 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
 fn selector(arguments: &Fields) -> Result<VersionSelector, ToolError> {
     match arguments.optional_text("version")? {
         None => Ok(VersionSelector::Active),
-        Some(text) => Ok(text.parse().map_err(|error| CallError::field("version", error))?),
+        Some(text) => {
+            let wrong =
+                || CallError::field("version", format!("{} is not valid; valid: active, latest or vN", quoted(text)));
+            Ok(text.parse().map_err(|_| wrong())?)
+        }
     }
 }
 
