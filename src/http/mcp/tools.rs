@@ -100,8 +100,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// [`ToolError::NoSuchArgument`].
 pub(super) fn check_names(tool: &Tool, arguments: &Fields) -> Result<(), ToolError> {
-    let schema = (tool.arguments)();
-    let known = schema.get("properties").and_then(|properties| properties.as_object());
+    let described = described().iter().find(|described| described.name == tool.name);
+    let known = described.and_then(|described| described.input_schema.get("properties")?.as_object());
     let is_known = |name: &str| known.is_some_and(|known| known.contains_key(name));
     match arguments.0.keys().find(|name| !is_known(name)) {
         None => Ok(()),
@@ -136,19 +136,9 @@ fn describe(tool: &Tool) -> Described {
 pub fn markdown_table() -> String {
     let row = |tool: &Tool| {
         let schema = (tool.arguments)();
-        let required: Vec<_> =
-            schema.get("required").and_then(|names| names.as_array()).into_iter().flatten().collect();
-        let shown = if required.is_empty() {
-            String::new()
-        } else {
-            required
-                .iter()
-                .filter_map(|name| name.as_str())
-                .map(|name| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        format!("| `{}` | {shown} | {} |\n", tool.name, tool.summary)
+        let required = schema.get("required").and_then(|names| names.as_array()).into_iter().flatten();
+        let shown: Vec<_> = required.filter_map(|name| name.as_str()).map(|name| format!("`{name}`")).collect();
+        format!("| `{}` | {} | {} |\n", tool.name, shown.join(", "), tool.summary)
     };
     format!("| Tool | Needs | Does |\n|---|---|---|\n{}", TOOLS.iter().map(row).collect::<String>())
 }
