@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::document::{Cursor, Scalar};
+use crate::document::{Cursor, NumericValue, Scalar};
 
 use super::error::SourceError;
 
@@ -44,7 +44,7 @@ impl EnvelopeFields {
         self.with(|values| values[index].1 = Some(value));
     }
 
-    /// A member that is a whole number, 0 or more; none when it has not come or is null.
+    /// A member that is a whole number, 0 or more, however it is written: `7.0` is 7. None when it has not come or is null.
     ///
     /// # Errors
     /// [`SourceError::BadBody`] names the member and what it is instead.
@@ -52,9 +52,9 @@ impl EnvelopeFields {
         let wrong = |found: &str| bad(name, "a whole number, 0 or more", found);
         self.scalar(name, "a whole number, 0 or more", |scalar| match scalar {
             Scalar::Number(number) => {
-                let is_digits = number.bytes().all(|byte| byte.is_ascii_digit());
-                let number = number.chars().take(40).collect::<String>();
-                number.parse().ok().filter(|_| is_digits).map(Some).ok_or_else(|| wrong(&number))
+                let integer = NumericValue::parse(number).and_then(|value| value.integer());
+                let integer = integer.and_then(|integer| u64::try_from(integer).ok());
+                integer.map(Some).ok_or_else(|| wrong(&number.chars().take(40).collect::<String>()))
             }
             other => Err(wrong(kind(other))),
         })

@@ -165,7 +165,10 @@ fn any_two_versions_differ_as_the_twin_says() {
     let lab = Lab::new();
     let bounds = (0..12_u64, 1..4_u64);
     let ways = (0..4_usize, 0..3_usize);
-    let mut runner = TestRunner::new(PropertyConfig { cases: 500, ..PropertyConfig::default() });
+    let mut runner = TestRunner::new(PropertyConfig {
+        cases: PropertyConfig::default().cases.max(1_000),
+        ..PropertyConfig::default()
+    });
     let result = runner.run(&(plan(), vec(page(), 0..3), bounds, ways), |(plan, pages, bounds, (rows, leaves))| {
         let options = WriteOptions {
             threads: 1,

@@ -7,11 +7,10 @@ use std::process::Command;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::Value;
-use strata::config::Config;
 use strata::http::params::{Kind, PARAMETERS, Parameter, Repetition};
 use strata::model::request::Format;
 
-use crate::cli::{Machine, Server, one_json_line};
+use crate::cli::{Machine, Server, one_json_line, succeeded};
 use crate::support::{Answer, FIXTURES, TestService};
 
 const READ: &str = "/api/{dataset_id}/{name_slug}/{version}/";
@@ -287,46 +286,54 @@ struct Run {
     succeeded: bool,
     /// What schemathesis printed.
     printed: String,
-    /// How many requests to the read endpoint got which status.
-    statuses: BTreeMap<u64, u64>,
+    /// How many requests got which status: to the read endpoint, and to the operations of owners.
+    statuses: [BTreeMap<u64, u64>; 2],
 }
 
-/// Lets schemathesis use a server with two small datasets, one of them private, with all its checks, as a file of
-/// `tests/tools` configures it.
-fn schemathesis(config: &str, phases: &str) -> Run {
+/// The places in [`Run::statuses`].
+const READS: usize = 0;
+const MANAGEMENT: usize = 1;
+
+/// Lets schemathesis use a server with small datasets, with all its checks, as a file of `tests/tools` configures it: a
+/// public one and a private one to read, and one of another user, who manages it.
+fn schemathesis(config: &str, arguments: &[&str]) -> Run {
+    const EMAIL: &str = "grace@example.test";
+    const PASSWORD: &str = "a password";
     let machine = Machine::with_user();
+    succeeded(&machine.run_with_input(&["user", "add", EMAIL, "--plan", "scale"], PASSWORD));
     import_first(&machine, "world-countries/countries.json", "World Countries", &[]);
     let private = import_first(&machine, "penguins/penguins.json", "Penguins", &["--private"]);
-    let mut environment = vec![("STRATA_LOG__FORMAT", "json")];
-    let options: Vec<String> = Config::options().iter().map(|option| option.key()).collect();
-    for (option, variable) in [
-        ("limits.public_per_minute", "STRATA_LIMITS__PUBLIC_PER_MINUTE"),
-        ("limits.private_per_minute", "STRATA_LIMITS__PRIVATE_PER_MINUTE"),
-        ("limits.logins_per_minute", "STRATA_LIMITS__LOGINS_PER_MINUTE"),
-    ] {
-        if options.iter().any(|key| key == option) {
-            environment.push((variable, "0"));
-        }
+    for _ in 0..2 {
+        import_first(&machine, "world-countries/countries.json", "Managed", &["--owner", EMAIL]);
     }
+    let environment = [
+        ("STRATA_LOG__FORMAT", "json"),
+        ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
+        ("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0"),
+        ("STRATA_LIMITS__LOGINS_PER_MINUTE", "0"),
+    ];
     let server = Server::start(&machine, &[], &environment);
 
     let mut command = tool("schemathesis");
     command.args(["--no-color", "--config-file"]).arg(tools_file(config));
-    command.args(["run", "--checks", "all", "--phases", phases, "--warnings", "off"]);
-    // Without a user nothing of it can be had.
-    command.args(["--exclude-tag", "management"]);
+    command.args(["run", "--checks", "all", "--warnings", "off"]).args(arguments);
     command.arg(format!("{}/openapi.json", server.base_url));
-    command.env("PRIVATE_KEY", private["private_key"].as_str().expect("a key")).current_dir(machine.path(""));
+    command.env("SCHEMATHESIS_HOOKS", tools_file("schemathesis_hooks.py"));
+    command.env("PRIVATE_KEY", private["private_key"].as_str().expect("a key"));
+    command.env("EMAIL", EMAIL).env("PASSWORD", PASSWORD).current_dir(machine.path(""));
     let output = command.output().expect("it runs");
 
-    let mut statuses = BTreeMap::new();
+    let mut statuses = [BTreeMap::new(), BTreeMap::new()];
     for line in server.errors().lines() {
         let line: Value = serde_json::from_str(line).expect("JSON");
         let fields = if line["path"].is_string() { &line } else { &line["fields"] };
-        if let (Some(path), Some(status)) = (fields["path"].as_str(), fields["status"].as_u64())
-            && path.trim_start_matches('"').starts_with("/api/")
-        {
-            *statuses.entry(status).or_default() += 1;
+        let (Some(path), Some(status)) = (fields["path"].as_str(), fields["status"].as_u64()) else { continue };
+        let path = path.trim_start_matches('"');
+        let managed = ["/session/", "/token/", "/dataset/", "/webhook/", "/ping/", "/agent/"];
+        if path.starts_with("/api/") {
+            *statuses[READS].entry(status).or_default() += 1;
+        } else if managed.iter().any(|prefix| path.starts_with(prefix)) {
+            *statuses[MANAGEMENT].entry(status).or_default() += 1;
         }
     }
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -338,31 +345,33 @@ fn import_first(machine: &Machine, fixture: &str, name: &str, more: &[&str]) -> 
     let text = std::fs::read_to_string(Path::new(FIXTURES).join(fixture)).expect(fixture);
     let entities: Vec<Value> = serde_json::from_str(&text).expect("JSON");
     machine.write("first.json", &Value::from(&entities[..20]).to_string());
-    let arguments = ["import", "first.json", "--name", name, "--owner", "ada@example.test"];
-    one_json_line(&machine.run(&[&arguments[..], more].concat()))
+    let owner: &[&str] = if more.contains(&"--owner") { &[] } else { &["--owner", "ada@example.test"] };
+    one_json_line(&machine.run(&[&["import", "first.json", "--name", name], owner, more].concat()))
 }
 
 impl Run {
     /// That nothing was found, and that there was enough to find something in: every status often enough.
     #[track_caller]
-    fn found_nothing(&self, expected: &[(u64, u64)]) {
+    fn found_nothing(&self, place: usize, expected: &[(u64, u64)]) {
         assert!(self.succeeded, "{}", self.printed);
+        let statuses = &self.statuses[place];
         for (status, at_least) in expected {
-            let count = self.statuses.get(status).copied().unwrap_or_default();
-            assert!(count >= *at_least, "{status} only {count} times: {:?}\n{}", self.statuses, self.printed);
+            let count = statuses.get(status).copied().unwrap_or_default();
+            assert!(count >= *at_least, "{status} only {count} times: {statuses:?}\n{}", self.printed);
         }
     }
 }
 
 #[test]
-fn schemathesis_finds_nothing_in_a_public_dataset() {
-    // No operation leads to another, so there is nothing for the stateful phase to do yet.
-    let run = schemathesis("schemathesis.toml", "examples,coverage,fuzzing,stateful");
-    run.found_nothing(&[(200, 150), (400, 150), (404, 100), (405, 10)]);
+fn schemathesis_finds_nothing_in_the_whole_service_with_a_session() {
+    let run = schemathesis("schemathesis.toml", &["--phases", "examples,coverage,fuzzing,stateful"]);
+    run.found_nothing(READS, &[(200, 150), (400, 150), (404, 100), (405, 10)]);
+    run.found_nothing(MANAGEMENT, &[(200, 300), (400, 300), (401, 100), (404, 100), (405, 100), (409, 50), (422, 20)]);
 }
 
 #[test]
 fn schemathesis_finds_nothing_in_a_private_dataset() {
-    let run = schemathesis("schemathesis-private.toml", "fuzzing");
-    run.found_nothing(&[(200, 20), (404, 10)]);
+    // What owners do is not done with a dataset's key.
+    let run = schemathesis("schemathesis-private.toml", &["--phases", "fuzzing", "--exclude-tag", "management"]);
+    run.found_nothing(READS, &[(200, 20), (404, 10)]);
 }

@@ -448,8 +448,8 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
     for (member, expected) in [
         (r#""7""#, "dataset_id must be a whole number, 0 or more; this is a string"),
         ("-7", "dataset_id must be a whole number, 0 or more; this is -7"),
-        ("7.0", "dataset_id must be a whole number, 0 or more; this is 7.0"),
-        ("1e3", "this is 1e3"),
+        ("7.5", "dataset_id must be a whole number, 0 or more; this is 7.5"),
+        ("1e-3", "this is 1e-3"),
         ("99999999999999999999", "this is 99999999999999999999"),
         ("true", "this is a boolean"),
         ("[7]", "this is an array"),
@@ -458,6 +458,11 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
         let text = format!("{{\"dataset_id\":{member},\"entities\":[]}}");
         let (_, fields) = push(pieces(text.as_bytes(), 9)).await.expect("the entities are fine");
         check_error(fields.integer("dataset_id"), 400, expected);
+    }
+    for (member, value) in [("7", 7), ("7.0", 7), ("70e-1", 7), ("1E3", 1_000)] {
+        let text = format!("{{\"dataset_id\":{member},\"entities\":[]}}");
+        let (_, fields) = push(pieces(text.as_bytes(), 9)).await.expect("the entities are fine");
+        assert_eq!(fields.integer("dataset_id").expect("an integer"), Some(value), "{member}");
     }
 }
 

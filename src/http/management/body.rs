@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 
 use super::CallError;
 use crate::{
+    document::NumericValue,
     http::{error::HttpError, text::quoted},
     model::{ids::DatasetId, version::VersionNumber},
     service::App,
@@ -110,10 +111,15 @@ impl Fields {
         Ok(self.optional_positive(name)?.map(VersionNumber::new))
     }
 
-    /// A positive integer, as a JSON number. One past `u64` is well formed and becomes `u64::MAX`, which names nothing.
+    /// A positive integer, as a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well formed and
+    /// becomes `u64::MAX`, which names nothing.
     pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         match self.present(name) {
-            Some(Value::Number(number)) => positive(&number.to_string()),
+            Some(Value::Number(number)) => {
+                let text = number.to_string();
+                let integer = NumericValue::parse(&text).and_then(|value| value.integer());
+                integer.and_then(|integer| u64::try_from(integer).ok()).filter(|number| *number > 0).or(positive(&text))
+            }
             _ => None,
         }
         .ok_or_else(|| self.wrong(name, "a positive integer"))

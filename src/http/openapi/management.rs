@@ -8,7 +8,7 @@ use utoipa::{
         PathItem, Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
         path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
         request_body::{RequestBody, RequestBodyBuilder},
-        schema::SchemaType,
+        schema::{AnyOfBuilder, SchemaFormat, SchemaType},
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
         tag::TagBuilder,
     },
@@ -21,10 +21,16 @@ use super::{
 };
 use crate::{
     http::management::{SESSION_COOKIE, records},
-    model::{dataset::DEFAULT_SCHEDULE, source::SourceFormat},
+    model::{
+        dataset::{DEFAULT_SCHEDULE, DatasetName},
+        source::SourceFormat,
+    },
 };
 
 const TAG: &str = "management";
+
+/// Texts that are stored, as a pattern.
+const NO_NUL: &str = r"^[^\u0000]*$";
 
 /// The names of the schemes by which users authenticate.
 const SESSION: &str = "session";
@@ -42,12 +48,25 @@ use Need::{Optional, Required as Needed};
 
 #[derive(Clone, Copy)]
 enum Kind {
+    /// The number of something that is recorded.
     Id,
+    /// Any positive integer.
+    Positive,
     Text,
-    /// Null has a meaning of its own.
-    NullableText,
-    Boolean,
+    /// The name of a dataset.
+    Name,
+    Url,
+    /// `push` or a URL.
+    Source,
+    /// In the query.
     Format,
+    /// As a member, where null detects it.
+    NullableFormat,
+    /// A path into entities, or null.
+    NullablePath,
+    /// A cron expression, or null.
+    NullableSchedule,
+    Boolean,
     Entities,
 }
 
@@ -86,7 +105,9 @@ struct Operation {
 
 const DATASET_ID: Field = Field("dataset_id", Needed, Kind::Id, "One of the caller's datasets.", || json!(1));
 const NAME: Field =
-    Field("name", Needed, Kind::Text, "Its name, unique among the caller's.", || json!("World Countries"));
+    Field("name", Needed, Kind::Name, "Its name, unique among the caller's, with a letter or digit in it.", || {
+        json!("World Countries")
+    });
 const TOKEN_NAME: Field =
     Field("name", Needed, Kind::Text, "The token's name, unique among the caller's.", || json!("ci"));
 const PRIVATE: Field =
@@ -94,25 +115,28 @@ const PRIVATE: Field =
 const SOURCE: Field = Field(
     "source",
     Optional,
-    Kind::Text,
+    Kind::Source,
     "Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one.",
     || json!("https://example.org/countries.json"),
 );
-const FORMAT: Field =
-    Field("format", Optional, Kind::Format, "The format of the source; null, as for a new one, detects it.", || {
-        json!("json")
-    });
+const FORMAT: Field = Field(
+    "format",
+    Optional,
+    Kind::NullableFormat,
+    "The format of the source; null, as for a new one, detects it.",
+    || json!("json"),
+);
 const RECORDS_PATH: Field = Field(
     "records_path",
     Optional,
-    Kind::NullableText,
+    Kind::NullablePath,
     "The path to the array of entities within a JSON source; null, as for a new one, is the document itself.",
     || json!("data.items"),
 );
 const SCHEDULE: Field = Field(
     "schedule",
     Optional,
-    Kind::NullableText,
+    Kind::NullableSchedule,
     "When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.",
     || json!(DEFAULT_SCHEDULE),
 );
@@ -207,7 +231,7 @@ const OPERATIONS: &[Operation] = &[
         by: User,
         asked: Body(&[
             DATASET_ID,
-            Field("name", Optional, Kind::Text, "Its name, and with it the slug.", || json!("World Countries")),
+            Field("name", Optional, Kind::Name, "Its name, and with it the slug.", || json!("World Countries")),
             PRIVATE,
             SOURCE,
             FORMAT,
@@ -224,8 +248,8 @@ const OPERATIONS: &[Operation] = &[
         about: "The caller's datasets, by id",
         by: User,
         asked: Query(&[
-            Field("after", Optional, Kind::Id, "Only those with a greater `dataset_id`.", || json!(1)),
-            Field("limit", Optional, Kind::Id, "At most so many; 1,000 at most in any case.", || json!(100)),
+            Field("after", Optional, Kind::Positive, "Only those with a greater `dataset_id`.", || json!(1)),
+            Field("limit", Optional, Kind::Positive, "At most so many; 1,000 at most in any case.", || json!(100)),
         ]),
         answer: "DatasetsAnswer",
         errors: &[],
@@ -375,7 +399,7 @@ const OPERATIONS: &[Operation] = &[
         by: User,
         asked: Body(&[
             DATASET_ID,
-            Field("url", Needed, Kind::Text, "The receiver, http or https.", || json!("https://example.org/hook")),
+            Field("url", Needed, Kind::Url, "The receiver, http or https.", || json!("https://example.org/hook")),
             Field("secret", Optional, Kind::Text, "Signs the payload; never shown.", || json!("a secret")),
         ]),
         answer: "Done",
@@ -623,27 +647,38 @@ fn body(fields: &[Field], or_document: bool) -> RequestBody {
     match or_document {
         false => body.required(Some(Required::True)).build(),
         true => {
-            let text =
-                || ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).build())).build();
-            body.required(Some(Required::False))
-                .content("application/x-ndjson", text())
-                .content("text/csv", text())
-                .content("text/tab-separated-values", text())
-                .content("application/octet-stream", Content::default())
-                .build()
+            let documents =
+                ["application/x-ndjson", "text/csv", "text/tab-separated-values", "application/octet-stream"];
+            let body = body.required(Some(Required::False));
+            documents.into_iter().fold(body, |body, media_type| body.content(media_type, Content::default())).build()
         }
     }
 }
 
 fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
-    let object = ObjectBuilder::new().description(about);
-    let nullable = || SchemaType::from_iter([Type::String, Type::Null]);
+    let object = || ObjectBuilder::new().description(about);
+    let text = || object().schema_type(Type::String);
+    let nullable = || object().schema_type(SchemaType::from_iter([Type::String, Type::Null]));
+    let format = |format: &str| Some(SchemaFormat::Custom(format.to_owned()));
     let schema = match kind {
-        Kind::Id => object.schema_type(Type::Integer).minimum(Some(1_usize)),
-        Kind::Text => object.schema_type(Type::String).min_length(Some(1)),
-        Kind::NullableText => object.schema_type(nullable()),
-        Kind::Boolean => object.schema_type(Type::Boolean),
-        Kind::Format => object.schema_type(Type::String).enum_values(Some(SourceFormat::ALL.map(SourceFormat::name))),
+        Kind::Id => object().schema_type(Type::Integer).minimum(Some(1_usize)).maximum(Some(i64::MAX)),
+        Kind::Positive => object().schema_type(Type::Integer).minimum(Some(1_usize)),
+        Kind::Text => text().min_length(Some(1)).pattern(Some(NO_NUL)),
+        Kind::Name => text().max_length(Some(DatasetName::MAX_CHARACTERS)).format(format("dataset-name")),
+        Kind::Url => text().format(format("uri")),
+        Kind::Source => {
+            let push = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["push"]));
+            let url = ObjectBuilder::new().schema_type(Type::String).format(format("uri"));
+            return Schema::AnyOf(AnyOfBuilder::new().item(push).item(url).description(about).build()).into();
+        }
+        Kind::Format => text().enum_values(Some(SourceFormat::ALL.map(SourceFormat::name))),
+        Kind::NullableFormat => {
+            let names = SourceFormat::ALL.map(|format| Value::from(format.name()));
+            nullable().enum_values(Some(names.into_iter().chain([Value::Null])))
+        }
+        Kind::NullablePath => nullable().format(format("field-path")),
+        Kind::NullableSchedule => nullable().format(format("cron")),
+        Kind::Boolean => object().schema_type(Type::Boolean),
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
