@@ -233,9 +233,15 @@ fn threads() -> usize {
 fn compare(directory: &Path) -> Report {
     let spill_directory = directory.join("spill");
     std::fs::create_dir_all(&spill_directory).expect("a directory");
-    let timeout = Duration::from_secs(3_600);
-    let (threads, spill_bytes) = (threads(), 1 << 40);
-    let options = EngineOptions { threads, memory_bytes: MEMORY_BYTES, timeout, spill_directory, spill_bytes };
+    const TIMEOUT: Duration = Duration::from_secs(3_600);
+    let options = EngineOptions {
+        threads: threads(),
+        memory_bytes: MEMORY_BYTES,
+        timeout: TIMEOUT,
+        diff_timeout: TIMEOUT,
+        spill_directory,
+        spill_bytes: 1 << 40,
+    };
     let engine = Engine::try_new(&options).expect("an engine");
     let (store, cache) = (store(directory), PartCache::new(CACHE_BYTES));
     let sizes = versions(directory).sizes;

@@ -6,6 +6,8 @@
 mod backup;
 mod check;
 mod demo;
+mod diff;
+mod diff_text;
 mod duration;
 mod error;
 mod fixtures;
@@ -53,6 +55,7 @@ enum Command {
     Serve(serve::Arguments),
     User(user::Arguments),
     Import(import::Arguments),
+    Diff(diff::Arguments),
     Sweep(sweep::Arguments),
     Check(check::Arguments),
     Backup(backup::Arguments),
@@ -74,7 +77,12 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
     let listen = match &command {
         Command::Serve(arguments) => arguments.listen.clone(),
-        Command::User(_) | Command::Import(_) | Command::Sweep(_) | Command::Check(_) | Command::Backup(_) => None,
+        Command::User(_)
+        | Command::Import(_)
+        | Command::Diff(_)
+        | Command::Sweep(_)
+        | Command::Check(_)
+        | Command::Backup(_) => None,
     };
     let config = Config::load(&sources(shared, listen))?;
     match command {
@@ -90,6 +98,10 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Import(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(import::run(arguments, config))
+        }
+        Command::Diff(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(diff::run(arguments, config))
         }
         Command::Sweep(arguments) => {
             logging::start(&config.log, "warn")?;

@@ -17,7 +17,7 @@ use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, ManageError, PullError, ReadError, RefreshError},
+    service::{AlternateError, DiffError, ManageError, PullError, ReadError, RefreshError},
 };
 
 /// Why a request gets no other answer.
@@ -50,6 +50,8 @@ pub enum HttpError {
     Call(CallError),
     /// The service refused a management call, or could not do it.
     Manage(ManageError),
+    /// The service did not compare two versions.
+    Diff(DiffError),
     /// The service made no version.
     Refresh(RefreshError),
     /// No dataset has this ping URL.
@@ -89,6 +91,12 @@ impl From<CallError> for HttpError {
 impl From<ManageError> for HttpError {
     fn from(error: ManageError) -> Self {
         HttpError::Manage(error)
+    }
+}
+
+impl From<DiffError> for HttpError {
+    fn from(error: DiffError) -> Self {
+        HttpError::Diff(error)
     }
 }
 
@@ -163,6 +171,7 @@ impl HttpError {
             HttpError::Read(error) => public_read_error(error),
             HttpError::Call(error) => (call_status(error), error.to_string()),
             HttpError::Manage(error) => public_manage_error(error),
+            HttpError::Diff(error) => public_diff_error(error),
             HttpError::Refresh(error) => public_refresh_error(error),
             HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
             HttpError::Entities(error) => public_entities_error(error),
@@ -191,10 +200,13 @@ impl HttpError {
             }
             HttpError::Entities(_) => {}
             HttpError::Read(error) => log_read_error(error),
-            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_))) => {
+            HttpError::Diff(DiffError::Read(error)) => log_read_error(error),
+            HttpError::Diff(DiffError::VersionNotFound { .. }) => {}
+            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))
+            | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
                 tracing::error!(cause = %Causes(error), "a management call failed");
             }
-            HttpError::Manage(_) | HttpError::NoSuchPing => {}
+            HttpError::Manage(_) | HttpError::Diff(DiffError::Manage(_)) | HttpError::NoSuchPing => {}
             HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
                 tracing::error!(cause = %Causes(error), "a refresh failed");
             }
@@ -234,7 +246,8 @@ impl IntoResponse for HttpError {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
             }
-            HttpError::RateLimited { retry_after_s } => {
+            HttpError::RateLimited { retry_after_s }
+            | HttpError::Diff(DiffError::Read(ReadError::Busy { retry_after_s })) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
             HttpError::RangeNotSatisfiable { length } => {
@@ -303,6 +316,28 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
             StatusCode::INTERNAL_SERVER_ERROR,
             "The dataset cannot be read from storage. The failure was logged.".into(),
         ),
+    }
+}
+
+/// The status and the text for two versions that were not compared.
+fn public_diff_error(error: &DiffError) -> (StatusCode, String) {
+    match error {
+        DiffError::Manage(error) => public_manage_error(error),
+        DiffError::VersionNotFound { number, there_are } => {
+            (StatusCode::NOT_FOUND, format!("This dataset has no version {number}; {there_are}."))
+        }
+        DiffError::Read(ReadError::Timeout { seconds }) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("Comparing these versions was stopped after {seconds} s."))
+        }
+        DiffError::Read(ReadError::OutOfMemory) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Comparing these versions needed more memory than the service has for it now. Try again later.".into(),
+        ),
+        DiffError::Read(ReadError::Busy { retry_after_s }) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("The service has as many heavy requests as it can take. Try again in {retry_after_s} s."),
+        ),
+        DiffError::Read(error) => public_read_error(error),
     }
 }
 

@@ -11,6 +11,8 @@
 //! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
 //! | `exports` | Parquet exports, made once and served in parts |
+//! | `under_way` | work that equal requests share |
+//! | `diffs` | what two versions differ in |
 //! | `files` | version files between their first byte and their record |
 //! | `refresh` | the one way in which a dataset gets a new version |
 //! | `version_file` | entities to a version file |
@@ -41,6 +43,7 @@ mod clones;
 mod datasets;
 mod deliveries;
 mod demo;
+mod diffs;
 mod edits;
 mod exports;
 mod files;
@@ -60,6 +63,7 @@ mod scratch;
 mod sessions;
 mod stream;
 mod sweep;
+mod under_way;
 mod version_file;
 mod webhooks;
 
@@ -73,6 +77,7 @@ pub use check::{CheckDepth, CheckError, Checked, Finding};
 pub use datasets::{DatasetSettings, OwnedDataset};
 pub use deliveries::DeliveryError;
 pub use demo::{DemoDataset, DemoError};
+pub use diffs::{DiffError, DiffForm, DiffSummary, VersionDiff};
 pub use edits::{PullError, Pulled};
 pub use exports::Export;
 pub use files::{Pushed, PushedEntities};

@@ -472,5 +472,5 @@ fn a_sweep_that_could_take_what_a_read_uses_is_not_configured() {
     let refused = machine.run(&["check"]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(printed(&refused, 1), "");
-    assert!(message.contains("`sweep.older_than_s`: 3600 is not more than the 3692 s"), "{message}");
+    assert!(message.contains("`sweep.older_than_s`: 3600 is not more than the 3932 s"), "{message}");
 }

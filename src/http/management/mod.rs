@@ -9,7 +9,7 @@
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what is answered: envelopes and records |
 //! | `reached` | the URL at which the client reaches the service |
-//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `edits`, `clones`, `webhooks` | the operations, by resource |
+//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `edits`, `clones`, `diffs`, `webhooks` | the operations |
 //! | `error` | why a call is refused before any use case is asked |
 
 mod alternates;
@@ -17,6 +17,7 @@ pub(super) mod body;
 mod caller;
 mod clones;
 mod datasets;
+mod diffs;
 pub(super) mod edits;
 mod error;
 mod query;
@@ -66,6 +67,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/agent/pull_for_edit", post(edits::pull_for_edit))
         .route("/agent/push_alt_version", post(edits::push_alt_version))
         .route("/dataset/clone", post(clones::clone))
+        .route("/dataset/diff", get(diffs::diff))
         .route("/webhook/register", post(webhooks::register))
         .route("/webhook/delete", delete(webhooks::delete))
         .route("/webhook/view", get(webhooks::view))

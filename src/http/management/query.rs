@@ -55,6 +55,36 @@ impl Query {
         self.optional_positive(name)?.ok_or_else(missing)
     }
 
+    /// A whole number that may be absent. One past `u64` is well formed and becomes `u64::MAX`.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let wrong =
+            || CallError::field(name, format!("{} is not valid; valid: a whole number, 0 or more", quoted(text)));
+        digits.then(|| Some(text.parse().unwrap_or(u64::MAX))).ok_or_else(wrong)
+    }
+
+    /// One of some values, by its name; it may be absent.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn one_of<T: Copy, const N: usize>(
+        &self,
+        name: &'static str,
+        values: [T; N],
+        name_of: fn(T) -> &'static str,
+    ) -> Result<Option<T>, CallError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let found = values.into_iter().find(|value| name_of(*value) == text);
+        let valid = || values.map(name_of).join(", ");
+        found
+            .map(Some)
+            .ok_or_else(|| CallError::field(name, format!("{} is not valid; valid: {}", quoted(text), valid())))
+    }
+
     /// `dataset_id`.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use utoipa::{
 };
 
 use super::{
-    Section,
+    Section, diffs,
     headers::{self, EVERY, RATE},
     responses::{TEXT, with_errors},
 };
@@ -25,6 +25,7 @@ use crate::{
         dataset::{DEFAULT_SCHEDULE, DatasetName},
         source::SourceFormat,
     },
+    query::diff::ChangeType,
 };
 
 const TAG: &str = "management";
@@ -68,6 +69,11 @@ enum Kind {
     NullableSchedule,
     Boolean,
     Entities,
+    /// A whole number, 0 too.
+    Count,
+    ChangeType,
+    /// `json` or `jsonl`.
+    DiffFormat,
 }
 
 /// What an operation is asked with.
@@ -148,6 +154,9 @@ const ENTITIES: Field = Field(
     "The entities, in their order.",
     || json!([{ "name": "Aruba", "area": 180 }]),
 );
+
+/// The operation whose answer has two formats.
+const DIFF: &str = "diffVersions";
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -392,6 +401,26 @@ const OPERATIONS: &[Operation] = &[
         errors: &[404, 409],
     },
     Operation {
+        path: "/dataset/diff",
+        method: HttpMethod::Get,
+        id: DIFF,
+        about: "What two versions differ in; a page of the records with `change_type`, `offset` and `limit`",
+        by: User,
+        asked: Query(&[
+            DATASET_ID,
+            Field("v1", Needed, Kind::Id, "The number of the version that is compared.", || json!(1)),
+            Field("v2", Needed, Kind::Id, "The number of the version that it is compared with.", || json!(2)),
+            Field("change_type", Optional, Kind::ChangeType, "Only records of this type.", || json!("modified")),
+            Field("offset", Optional, Kind::Count, "Skips the first so many records.", || json!(0)),
+            Field("limit", Optional, Kind::Count, "At most so many records.", || json!(100)),
+            Field("format", Optional, Kind::DiffFormat, "`jsonl` is the records alone, one per line.", || {
+                json!("json")
+            }),
+        ]),
+        answer: diffs::DIFF_RESULT,
+        errors: &[404, 503],
+    },
+    Operation {
         path: "/webhook/register",
         method: HttpMethod::Post,
         id: "registerWebhook",
@@ -528,9 +557,9 @@ const ERRORS: &[Error] = &[
     Error(
         503,
         "TooBusy",
-        "The service has too much to do, or is about to stop.",
+        "The service has too much to do, or is about to stop; or comparing two versions took too long or too much memory.",
         "Too many log-ins are being checked. Try again in a moment.",
-        &["Cache-Control", "Referrer-Policy"],
+        &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
 ];
 
@@ -588,6 +617,10 @@ fn described(operation: &Operation) -> Described {
     }
     if operation.id == "pullForEdit" {
         answer = headers::with(answer, &[&["ETag"]]);
+    }
+    if operation.id == DIFF {
+        answer =
+            headers::with(answer.content("application/x-ndjson", diffs::lines()), &[&["Vary", "Content-Encoding"]]);
     }
     if matches!(operation.asked, Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
@@ -679,6 +712,9 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::NullablePath => nullable().format(format("field-path")),
         Kind::NullableSchedule => nullable().format(format("cron")),
         Kind::Boolean => object().schema_type(Type::Boolean),
+        Kind::Count => object().schema_type(Type::Integer).minimum(Some(0_usize)),
+        Kind::ChangeType => text().enum_values(Some(ChangeType::ALL.map(ChangeType::name))),
+        Kind::DiffFormat => text().enum_values(Some(["json", "jsonl"])),
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
@@ -697,6 +733,9 @@ fn components() -> Components {
         .security_scheme(API_TOKEN, SecurityScheme::Http(token))
         .responses_from_iter(ERRORS.iter().map(error));
     for (name, schema) in record_schemas() {
+        components = components.schema(name, schema);
+    }
+    for (name, schema) in diffs::schemas() {
         components = components.schema(name, schema);
     }
     components.build()

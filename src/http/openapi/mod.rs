@@ -14,6 +14,7 @@
 //!
 //! The document depends on nothing but the build, so it is made once.
 
+mod diffs;
 mod headers;
 mod management;
 mod operational;
