@@ -17,7 +17,7 @@ use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, DiffError, ManageError, PullError, ReadError, RefreshError},
+    service::{AlternateError, DiffError, ManageError, ProfileError, PullError, ReadError, RefreshError},
 };
 
 /// Why a request gets no other answer.
@@ -54,6 +54,8 @@ pub enum HttpError {
     Diff(DiffError),
     /// The service made no version.
     Refresh(RefreshError),
+    /// There is no profile to be seen.
+    Profile(ProfileError),
     /// No dataset has this ping URL.
     NoSuchPing,
     /// Entities that were sent cannot be used, or not be received.
@@ -125,6 +127,16 @@ impl From<PullError> for HttpError {
     }
 }
 
+impl From<ProfileError> for HttpError {
+    fn from(error: ProfileError) -> Self {
+        match error {
+            ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
+            ProfileError::Read(error) => HttpError::Read(error),
+            error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
+        }
+    }
+}
+
 impl From<std::convert::Infallible> for HttpError {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
@@ -173,6 +185,16 @@ impl HttpError {
             HttpError::Manage(error) => public_manage_error(error),
             HttpError::Diff(error) => public_diff_error(error),
             HttpError::Refresh(error) => public_refresh_error(error),
+            HttpError::Profile(error) => (
+                StatusCode::NOT_FOUND,
+                match error {
+                    ProfileError::NotKept { version } => format!(
+                        "Version {version} was written before profiles were kept. Refresh the dataset: its next version \
+                         has a profile."
+                    ),
+                    _ => "There is no dataset with this dataset_id that is public or yours.".into(),
+                },
+            ),
             HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
             HttpError::Entities(error) => public_entities_error(error),
             HttpError::NotReady(_) => {
@@ -206,7 +228,10 @@ impl HttpError {
             | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
                 tracing::error!(cause = %Causes(error), "a management call failed");
             }
-            HttpError::Manage(_) | HttpError::Diff(DiffError::Manage(_)) | HttpError::NoSuchPing => {}
+            HttpError::Manage(_)
+            | HttpError::Diff(DiffError::Manage(_))
+            | HttpError::Profile(_)
+            | HttpError::NoSuchPing => {}
             HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
                 tracing::error!(cause = %Causes(error), "a refresh failed");
             }
@@ -275,10 +300,9 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
         ReadError::DatasetNotFound => {
             (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id and name_slug.".into())
         }
-        ReadError::NotReadable => (
-            StatusCode::NOT_FOUND,
-            "There is no dataset with this dataset_id that you can read: a public one, or one of your own.".into(),
-        ),
+        ReadError::NotReadable => {
+            (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id that is public or yours.".into())
+        }
         ReadError::Unauthorized => (
             StatusCode::UNAUTHORIZED,
             "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.".into(),

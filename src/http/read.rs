@@ -10,11 +10,11 @@
 //! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
 //! whether it has it already: 304.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     body::{Body, Bytes},
-    extract::{ConnectInfo, Request, State},
+    extract::{Request, State},
     http::{
         HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
         header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE},
@@ -30,8 +30,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     auth::authorization,
-    caching,
-    client::client,
+    caching, client,
     content_encoding::ContentCoding,
     cors,
     error::{HttpError, log_read_error},
@@ -143,8 +142,7 @@ async fn counted_look_up(
     authorization: Authorization<'_>,
     told: &mut Told,
 ) -> Result<Lookup, HttpError> {
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    let client = client::of(head, app);
     let anonymous = authorization == Authorization::None;
     if anonymous {
         count(app, client, Bucket::Public, told).await?;

@@ -13,6 +13,7 @@ use super::manage::ManageError;
 use super::{App, RefreshError};
 use crate::catalog::{AlternateBase, VersionRecord};
 use crate::model::ids::DatasetId;
+use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
 use crate::refresh::SourceError;
@@ -71,7 +72,7 @@ impl App {
         entities: PushedEntities,
         expected: Option<&str>,
     ) -> Result<VersionRecord, AlternateError> {
-        self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        let index = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?.index;
         let current = self.catalog().version(dataset, version).await.map_err(ManageError::from)?.version;
         let base = match expected {
             Some(etag) if names(etag, &current) => Some(AlternateBase::of(&current)),
@@ -79,7 +80,7 @@ impl App {
             None => None,
         };
         let app = self.clone();
-        self.refreshes().run(async move { Ok(app.save_now(dataset, version, entities, base).await) }).await?
+        self.refreshes().run(async move { Ok(app.save_now(dataset, version, entities, index, base).await) }).await?
     }
 
     async fn save_now(
@@ -87,12 +88,13 @@ impl App {
         dataset: DatasetId,
         version: VersionNumber,
         entities: PushedEntities,
+        index: IndexSettings,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {
         let PushedEntities { spooled, turn: _turn } = entities;
         let progress = Arc::default();
         let file = tokio::select! {
-            file = self.write_reserved(spooled, &progress) => file?,
+            file = self.write_reserved(spooled, index, &progress) => file?,
             () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();

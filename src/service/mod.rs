@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`App`] | opening all parts from the configuration |
 //! | `read` | a read of a version: resolve, select, encode |
+//! | `profile` | what a version contains |
 //! | `lookups` | what the catalog said of a read's target, kept for less than a second |
 //! | `rate`, `rate_memory` | how many requests a client may make |
 //! | `identity` | what an answer is the answer to |
@@ -53,6 +54,7 @@ mod logins;
 mod lookups;
 mod manage;
 mod outgoing;
+mod profile;
 mod rate;
 mod rate_memory;
 mod read;
@@ -85,6 +87,7 @@ pub use identity::Identity;
 pub use import::{ImportError, ImportRequest, Imported};
 pub use logins::LoggedIn;
 pub use manage::ManageError;
+pub use profile::{ProfileError, VersionProfile};
 pub use rate::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict};
 pub use rate_memory::{MemoryRateLimiter, RateCapacity};
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};

@@ -20,7 +20,7 @@ pub struct Owned {
     pub service: TestService,
     pub user: User,
     pub token: String,
-    _server: Option<Arc<Postgres>>,
+    pub _server: Option<Arc<Postgres>>,
 }
 
 impl Owned {

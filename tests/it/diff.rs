@@ -174,6 +174,7 @@ fn any_two_versions_differ_as_the_twin_says() {
             threads: 1,
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
             leaf_bounds: [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()][leaves],
+            ..WriteOptions::default()
         };
         let v2 = plan.v2();
         let readers = [lab.reader(&plan.v1, &options), lab.reader(&v2, &options)];

@@ -22,7 +22,7 @@ use super::CallError;
 use crate::{
     document::NumericValue,
     http::{error::HttpError, text::quoted},
-    model::{ids::DatasetId, version::VersionNumber},
+    model::{ids::DatasetId, index::IndexSettings, version::VersionNumber},
     service::App,
 };
 
@@ -155,6 +155,33 @@ impl Fields {
             Some(Value::Bool(value)) => Ok(Some(*value)),
             Some(_) => Err(self.wrong(name, "true or false")),
         }
+    }
+
+    /// `index`, which may be absent: an object of two lists of paths, each of which may be absent; null is `{}`.
+    pub fn index(&self) -> Result<Option<IndexSettings>, CallError> {
+        const NAME: &str = "index";
+        const VALID: &str = "{\"always\":[…],\"never\":[…]}, lists of paths, or null";
+        let lists = match self.0.get(NAME) {
+            None => return Ok(None),
+            Some(Value::Null) => return Ok(Some(IndexSettings::default())),
+            Some(Value::Object(lists)) => lists,
+            Some(_) => return Err(self.wrong(NAME, VALID)),
+        };
+        if let Some(member) = lists.keys().find(|member| !matches!(member.as_str(), "always" | "never")) {
+            return Err(CallError::field(NAME, format!("it has no member {}; valid: {VALID}", quoted(member))));
+        }
+        let texts = |member: &str| -> Result<Vec<&str>, CallError> {
+            let wrong = || CallError::field(NAME, format!("{member} is not a list of strings; valid: {VALID}"));
+            match lists.get(member) {
+                None | Some(Value::Null) => Ok(Vec::new()),
+                Some(Value::Array(items)) => {
+                    items.iter().map(|item| item.as_str()).collect::<Option<_>>().ok_or_else(wrong)
+                }
+                Some(_) => Err(wrong()),
+            }
+        };
+        let index = IndexSettings::try_new(&texts("always")?, &texts("never")?);
+        index.map(Some).map_err(|error| CallError::field(NAME, error))
     }
 
     /// A text that parses.

@@ -10,6 +10,7 @@
 //! | `records` | what is answered: envelopes and records |
 //! | `reached` | the URL at which the client reaches the service |
 //! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `edits`, `clones`, `diffs`, `webhooks` | the operations |
+//! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
 //! | `error` | why a call is refused before any use case is asked |
 
 mod alternates;
@@ -20,6 +21,7 @@ mod datasets;
 mod diffs;
 pub(super) mod edits;
 mod error;
+mod profile;
 mod query;
 mod reached;
 pub mod records;
@@ -57,6 +59,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/dataset/update", post(datasets::update))
         .route("/dataset/list", get(datasets::list))
         .route("/dataset/view", get(datasets::view))
+        .route("/dataset/profile", get(profile::profile))
         .route("/dataset/refresh", post(refresh::refresh))
         .route("/dataset/rotate_key", post(datasets::rotate_key))
         .route("/dataset/rollback", post(datasets::rollback))

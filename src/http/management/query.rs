@@ -5,7 +5,14 @@ use std::convert::Infallible;
 use axum::{extract::FromRequestParts, http::request::Parts};
 
 use super::{CallError, body::positive};
-use crate::{http::text::quoted, model::ids::DatasetId, service::App};
+use crate::{
+    http::{params::boolean, text::quoted},
+    model::{
+        ids::DatasetId,
+        version::{VersionNumber, VersionSelector},
+    },
+    service::App,
+};
 
 /// The parameters of a call.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +90,30 @@ impl Query {
         found
             .map(Some)
             .ok_or_else(|| CallError::field(name, format!("{} is not valid; valid: {}", quoted(text), valid())))
+    }
+
+    /// Which version, where that may be absent: `active`, `latest`, or a number with or without a `v`.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let number = || positive(text).map(|number| VersionSelector::Number(VersionNumber::new(number)));
+        let wrong = || {
+            let problem = format!("{} is not valid; valid: active, latest, or the number of a version", quoted(text));
+            CallError::field(name, problem)
+        };
+        text.parse().ok().or_else(number).map(Some).ok_or_else(wrong)
+    }
+
+    /// A boolean that may be absent, as in reads.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let wrong = || CallError::field(name, format!("{} is not valid; valid: true, false, 1 or 0", quoted(text)));
+        boolean(text).map(Some).map_err(|_| wrong())
     }
 
     /// `dataset_id`.

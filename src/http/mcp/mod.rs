@@ -24,12 +24,12 @@ mod schemas;
 mod server;
 mod tools;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Json,
     body::{Body, Bytes},
-    extract::{ConnectInfo, Request, State},
+    extract::{Request, State},
     http::{
         HeaderMap, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE},
@@ -50,7 +50,7 @@ use tracing::Span;
 use super::{
     access_log::RequestId,
     auth::authorization,
-    client::client,
+    client,
     error::HttpError,
     management::{CallError, body},
 };
@@ -126,8 +126,7 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
         CallError::TooLarge { limit } => CallError::TooLargeForTools { limit },
         other => other,
     })?;
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    let client = client::of(&head, &app);
     let request_id = head.extensions.get().cloned();
     let (span, notes) = (Span::current(), notes::current());
     let caller = Caller { app, user, client, body: body.clone(), request_id, span, notes };

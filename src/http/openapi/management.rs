@@ -8,7 +8,7 @@ use utoipa::{
         PathItem, Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
         path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
         request_body::{RequestBody, RequestBodyBuilder},
-        schema::{AnyOfBuilder, SchemaFormat, SchemaType},
+        schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType},
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
         tag::TagBuilder,
     },
@@ -23,6 +23,7 @@ use crate::{
     http::management::{SESSION_COOKIE, records},
     model::{
         dataset::{DEFAULT_SCHEDULE, DatasetName},
+        index::INDEX_PATHS,
         source::SourceFormat,
     },
     query::diff::ChangeType,
@@ -74,6 +75,10 @@ enum Kind {
     ChangeType,
     /// `json` or `jsonl`.
     DiffFormat,
+    /// `active`, `latest`, or a number.
+    Version,
+    /// An object of two lists of paths, or null.
+    Index,
 }
 
 /// What an operation is asked with.
@@ -93,8 +98,10 @@ use Asked::{Body, BodyOrDocument, Nothing, Query, Token};
 enum By {
     Anybody,
     User,
+    /// Anybody, who may see less than a user.
+    Everybody,
 }
-use By::{Anybody, User};
+use By::{Anybody, Everybody, User};
 
 /// One operation. `answer` is the name of a schema.
 struct Operation {
@@ -145,6 +152,14 @@ const SCHEDULE: Field = Field(
     Kind::NullableSchedule,
     "When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.",
     || json!(DEFAULT_SCHEDULE),
+);
+const INDEX: Field = Field(
+    "index",
+    Optional,
+    Kind::Index,
+    "Paths that get a leaf in versions and alternates written from then on, and paths that get none, at most 64 together; \
+     replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
+    || json!({ "always": ["name"], "never": ["notes"] }),
 );
 const VERSION: Field = Field("version", Needed, Kind::Id, "The number of one of its versions.", || json!(1));
 const ENTITIES: Field = Field(
@@ -228,7 +243,7 @@ const OPERATIONS: &[Operation] = &[
         id: "createDataset",
         about: "Creates a dataset, without a version yet",
         by: User,
-        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE]),
+        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE, INDEX]),
         answer: "DatasetAnswer",
         errors: &[409],
     },
@@ -246,6 +261,7 @@ const OPERATIONS: &[Operation] = &[
             FORMAT,
             RECORDS_PATH,
             SCHEDULE,
+            INDEX,
         ]),
         answer: "DatasetAnswer",
         errors: &[404, 409],
@@ -272,6 +288,26 @@ const OPERATIONS: &[Operation] = &[
         asked: Query(&[DATASET_ID]),
         answer: "DatasetViewAnswer",
         errors: &[404],
+    },
+    Operation {
+        path: "/dataset/profile",
+        method: HttpMethod::Get,
+        id: "profileVersion",
+        about: "What the paths of a version hold, and which have a leaf: of the caller's datasets, and of public ones",
+        by: Everybody,
+        asked: Query(&[
+            Field("dataset_id", Needed, Kind::Id, "One of the caller's datasets, or a public one.", || json!(1)),
+            Field(
+                "version",
+                Optional,
+                Kind::Version,
+                "`active` (the default), `latest`, or the number of a version, with or without a `v`.",
+                || json!("latest"),
+            ),
+            Field("alt", Optional, Kind::Boolean, "Whether the alternate of the version is meant.", || json!(false)),
+        ]),
+        answer: "ProfileAnswer",
+        errors: &[404, 429],
     },
     Operation {
         path: "/dataset/rotate_key",
@@ -536,7 +572,7 @@ const ERRORS: &[Error] = &[
     Error(
         429,
         "TooManyTries",
-        "Too many log-ins, or pings.",
+        "Too many log-ins, pings, or calls of nobody.",
         "Too many log-ins; the next one is tried in 42 s.",
         &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
@@ -588,10 +624,13 @@ fn paths() -> Paths {
 fn described(operation: &Operation) -> Described {
     let mut described =
         OperationBuilder::new().operation_id(Some(operation.id)).tag(TAG).summary(Some(operation.about));
-    if operation.by == User {
+    if operation.by != Anybody {
         for scheme in [SESSION, API_TOKEN] {
             described = described.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
         }
+    }
+    if operation.by == Everybody {
+        described = described.security(SecurityRequirement::default());
     }
     described = match &operation.asked {
         Nothing => described,
@@ -625,8 +664,12 @@ fn described(operation: &Operation) -> Described {
     if matches!(operation.asked, Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
     }
+    if operation.by == Everybody {
+        answer = headers::with(answer, &[RATE]);
+    }
     let errors = errors_of(operation);
-    let described = with_errors(described.response("200", answer), &[405]);
+    let shared: &[u16] = if operation.by == Everybody { &[405, 410] } else { &[405] };
+    let described = with_errors(described.response("200", answer), shared);
     ERRORS
         .iter()
         .filter(|error| errors.contains(&error.0))
@@ -639,7 +682,7 @@ fn described(operation: &Operation) -> Described {
 /// The statuses of an operation's errors, but 405.
 fn errors_of(operation: &Operation) -> Vec<u16> {
     let mut errors = [operation.errors, &[500]].concat();
-    if operation.by == User {
+    if operation.by != Anybody {
         errors.extend([401, 403]);
     }
     match operation.asked {
@@ -715,6 +758,16 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::Count => object().schema_type(Type::Integer).minimum(Some(0_usize)),
         Kind::ChangeType => text().enum_values(Some(ChangeType::ALL.map(ChangeType::name))),
         Kind::DiffFormat => text().enum_values(Some(["json", "jsonl"])),
+        Kind::Version => text().pattern(Some("^(active|latest|v?[1-9][0-9]*|v0)$")),
+        Kind::Index => {
+            let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
+            let paths = || ArrayBuilder::new().items(text()).max_items(Some(INDEX_PATHS));
+            object()
+                .schema_type(SchemaType::from_iter([Type::Object, Type::Null]))
+                .property("always", paths())
+                .property("never", paths())
+                .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        }
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
@@ -754,6 +807,7 @@ fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<records::VersionAnswer>(&mut schemas);
     schemas.push(("PullAnswer".to_owned(), pull_answer()));
     add::<records::PushAnswer>(&mut schemas);
+    add::<records::ProfileAnswer>(&mut schemas);
     add::<records::WebhookAnswer>(&mut schemas);
     schemas
 }

@@ -40,7 +40,7 @@ pub use kind::Kind;
 pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_json};
 pub use table::markdown_table;
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
-pub use value::PATH_KEYS_LIMIT;
+pub use value::{PATH_KEYS_LIMIT, boolean};
 
 /// One query parameter of the read endpoint.
 pub trait Parameter: Sync {
