@@ -314,10 +314,24 @@ fn the_official_client_reads_edits_and_is_refused() {
     let file = format!("{FIXTURES}/world-countries/countries.json");
     let import = ["import", &file, "--name", "World Countries", "--owner", "ada@example.test"];
     let id = one_json_line(&machine.run(&import))["dataset_id"].to_string();
+    let mut pairs = Value::Null;
+    for version in [r#"[{"k":"a","n":1.0,"x":"y"},{"k":"b"}]"#, r#"[{"k":"a","n":1e2,"x":"y"},{"k":"c"}]"#] {
+        machine.write("pairs.json", version);
+        let import = ["import", "pairs.json", "--name", "Pairs", "--owner", "ada@example.test", "--format", "json"];
+        pairs = one_json_line(&machine.run(&import))["dataset_id"].clone();
+    }
+    // Numbers are to come as they were written.
+    let diff = concat!(
+        r#"{"added":1,"subtracted":1,"modified":1,"total_v1":2,"total_v2":2,"records":["#,
+        r#"{"id":"m0-0","change_type":"modified","source":"","v1":{"k":"a","n":1.0,"x":"y"},"#,
+        r#""v2":{"k":"a","n":1e2,"x":"y"},"field_diffs":[{"field":"n","v1":1.0,"v2":1e2}]},"#,
+        r#"{"id":"s1","change_type":"subtracted","source":"","v1":{"k":"b"},"v2":null,"field_diffs":[]},"#,
+        r#"{"id":"a1","change_type":"added","source":"","v1":null,"v2":{"k":"c"},"field_diffs":[]}]}"#,
+    );
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
     let parameters: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name()).collect();
     let tools: Vec<&str> = strata::http::mcp::names().collect();
-    let expects = json!({"tools": tools, "parameters": parameters}).to_string();
+    let expects = json!({"tools": tools, "parameters": parameters, "pairs": pairs, "diff": diff}).to_string();
     let mut script = tool("python");
     script.arg(tools_file("agents.py")).args([&server.base_url, token, &id, "world-countries", &expects]);
     let output = script.output().expect("the script runs");
@@ -440,7 +454,7 @@ async fn agents_reach_what_is_public_or_their_users() {
 async fn only_an_api_token_opens_the_tools() {
     let owned = Owned::sqlite().await;
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
-    assert_eq!(result(&message(&owned, Some(&owned.token), list).await)["tools"][1]["name"], json!("read"));
+    assert_eq!(result(&message(&owned, Some(&owned.token), list).await)["tools"][2]["name"], json!("read"));
     for token in [None, Some("strata_wrong"), Some("")] {
         let answer = message(&owned, token, list).await;
         answer.is_error(401);
@@ -537,14 +551,29 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
     ];
     let mut failures = 0;
     for tool in strata::http::mcp::names() {
-        let names =
-            ["dataset_id", "version", "alt", "etag", "entities", "after", "limit", "v1", "v2", "change_type", "none"];
+        let names = [
+            "dataset_id",
+            "version",
+            "alt",
+            "etag",
+            "entities",
+            "after",
+            "limit",
+            "v1",
+            "v2",
+            "change_type",
+            "below",
+            "offset",
+            "none",
+        ];
         let parameters = PARAMETERS.iter().map(|parameter| parameter.name());
         for name in names.into_iter().chain(parameters.filter(|_| tool == "read")) {
             for value in &values {
                 let mut arguments = json!({"dataset_id": id});
                 if tool == "push_alt_version" {
                     arguments = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": []});
+                } else if tool == "diff" {
+                    arguments = json!({"dataset_id": id, "v1": 1, "v2": 1});
                 }
                 arguments[name] = value.clone();
                 let answer = owned.tool(tool, arguments).await;

@@ -2,8 +2,9 @@
 
     agents.py BASE_URL TOKEN DATASET_ID SLUG EXPECTED
 
-DATASET_ID has one version and no alternate; EXPECTED is JSON with `tools`, the names of all tools in order, and
-`parameters`, those of the read endpoint. Runs through everything once with the handshake of older clients and once
+DATASET_ID has one version and no alternate, and beside it the user has one more dataset. EXPECTED is JSON with `tools`,
+the names of all tools in order, and `parameters`, those of the read endpoint; and of the other dataset `pairs`, its id,
+and `diff`, what its versions 1 and 2 differ in. Runs through everything once with the handshake of older clients and once
 without; prints a line for each; the first thing that is not as it should be ends it.
 """
 
@@ -74,7 +75,24 @@ async def described(client):
 async def reading(client):
     page = (await done(client, "list_datasets")).structured_content
     names = [dataset["name_slug"] for dataset in page["datasets"]]
-    same("datasets", (names, page["next_after"]), ([SLUG], None))
+    same("datasets", (names, page["next_after"]), ([SLUG, "pairs"], None))
+
+    page = (await done(client, "profile", dataset_id=DATASET_ID, below="name", limit=3)).structured_content
+    same("a profile", (page["profile"]["entities"], page["next_offset"]), (250, 3))
+    same("its paths", [path["path"] for path in page["profile"]["paths"]], ["name", "name.common", "name.official"])
+    rest = (await done(client, "profile", dataset_id=DATASET_ID, below="name", offset=3, limit=10**6)).structured_content
+    same("all paths", len(rest["profile"]["paths"]) + 3, page["path_count"])
+    await refused(client, "profile", "limit, or only the paths below", dataset_id=DATASET_ID, limit=10**6)
+    await refused(client, "profile", "active, latest, or the number", dataset_id=DATASET_ID, version="newest")
+
+    diff = (await done(client, "diff", dataset_id=EXPECTED["pairs"], v1=1, v2=2)).content[0].text
+    same("a diff", diff, EXPECTED["diff"])
+    added = (await done(client, "diff", dataset_id=EXPECTED["pairs"], v1=1, v2=2, change_type="added", limit=1)).content
+    expected = json.loads(diff)
+    expected["records"] = [record for record in expected["records"] if record["change_type"] == "added"]
+    same("what was added", json.loads(added[0].text), expected)
+    await refused(client, "diff", "versions are 1 to 2", dataset_id=EXPECTED["pairs"], v1=1, v2=3)
+    await refused(client, "diff", "valid: added, subtracted, modified", dataset_id=1, v1=1, v2=1, change_type="all")
 
     async def texts(**arguments):
         result = await done(client, "read", dataset_id=DATASET_ID, **arguments)
@@ -104,9 +122,9 @@ async def reading(client):
     await refused(client, "read", "parameter sort", dataset_id=DATASET_ID, sort=":up")
     await refused(client, "read", "valid: json, jsonl, csv, tsv", dataset_id=DATASET_ID, format="parquet")
     await refused(client, "read", "dataset_id: it is missing")
-    await refused(client, "read", "no dataset with this dataset_id that you can read", dataset_id=10**15)
+    await refused(client, "read", "no dataset with this dataset_id that is public or yours", dataset_id=10**15)
     await refused(client, "read", "no version 99", dataset_id=DATASET_ID, version="v99")
-    await refused(client, "read", "active, latest or vN", dataset_id=DATASET_ID, version="newest")
+    await refused(client, "read", "active, latest, or the number of a version", dataset_id=DATASET_ID, version="newest")
     await refused(client, "read", "at most 1000", dataset_id=DATASET_ID, keywords=["x"] * 1001)
     await refused(client, "list_datasets", "limit", limit="many")
     try:

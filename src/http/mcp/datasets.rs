@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Caller,
+    Caller, output,
     output::Output,
     schemas,
     tools::{Effect, Tool, ToolError},
@@ -18,6 +18,9 @@ use crate::{
 /// Datasets in a page, unless asked otherwise, and at most.
 const LISTED: u32 = 50;
 const MOST_LISTED: u32 = 200;
+
+/// Most bytes of a page: sources may be long.
+const BYTES: usize = 256 << 10;
 
 pub(super) const LIST_DATASETS: Tool = Tool {
     name: "list_datasets",
@@ -98,6 +101,7 @@ fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         let more = datasets.len() > limit as usize;
         datasets.truncate(limit as usize);
         let next_after = datasets.last().filter(|_| more).map(|dataset| dataset.id.get());
-        Output::record(&DatasetPage { datasets: datasets.into_iter().map(ListedDataset::from).collect(), next_after })
+        let page = DatasetPage { datasets: datasets.into_iter().map(ListedDataset::from).collect(), next_after };
+        output::record(&page, BYTES, "Ask for less: a smaller limit.")
     })
 }

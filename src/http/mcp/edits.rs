@@ -83,6 +83,7 @@ fn push(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> 
         let arguments = arguments.ok_or_else(|| CallError::Body { problem: "it has no arguments".to_owned() })?;
         let body = bytes::Bytes::copy_from_slice(arguments);
         let body = stream::iter([Ok::<_, std::convert::Infallible>(body)]);
-        Output::record(&edits::push(&caller.app, &caller.user, body).await?)
+        // Always far shorter.
+        output::record(&edits::push(&caller.app, &caller.user, body).await?, BYTES, INSTEAD)
     })
 }

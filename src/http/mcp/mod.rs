@@ -12,12 +12,13 @@
 //! | `tools` | the one list of tools, and what they have in common |
 //! | `schemas` | the JSON Schemas of arguments and results |
 //! | `output` | results, bounded |
-//! | `datasets`, `read`, `edits` | the tools, by subject |
+//! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
 //!
 //! To add a tool, write its function and its line in `tools::TOOLS`; the README's table follows from it.
 
 mod datasets;
 mod edits;
+mod inspect;
 mod output;
 mod read;
 mod schemas;

@@ -19,19 +19,24 @@ pub(super) enum Output {
     Texts(Vec<String>),
 }
 
-impl Output {
-    /// A record.
-    pub fn record(record: &impl Serialize) -> Result<Output, ToolError> {
-        Ok(Output::Record(serde_json::to_value(record).map_err(|error| HttpError::Panic(error.to_string()))?))
-    }
-}
-
 impl From<Output> for CallToolResult {
     fn from(output: Output) -> Self {
         match output {
             Output::Record(record) => CallToolResult::structured(record),
             Output::Texts(texts) => CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect()),
         }
+    }
+}
+
+/// A record.
+///
+/// # Errors
+/// [`ToolError::TooLong`] with what to do `instead`.
+pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'static str) -> Result<Output, ToolError> {
+    let failed = |error: serde_json::Error| HttpError::Panic(error.to_string());
+    match serde_json::to_string(record).map_err(failed)?.len() {
+        bytes if bytes > limit_bytes => Err(ToolError::TooLong { limit_bytes, instead }),
+        _ => Ok(Output::Record(serde_json::to_value(record).map_err(failed)?)),
     }
 }
 

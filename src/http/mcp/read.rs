@@ -18,12 +18,8 @@ use crate::{
         management::{CallError, Fields},
         params::{self, PARAMETERS, Parameter},
         rate,
-        text::quoted,
     },
-    model::{
-        request::{Format, ReadRequest},
-        version::VersionSelector,
-    },
+    model::request::{Format, ReadRequest},
     service::{Admitted, Bucket},
 };
 
@@ -76,7 +72,7 @@ fn instead(parameter: &dyn Parameter) -> Value {
 
 fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let (dataset, version) = (arguments.dataset_id()?, selector(&arguments)?);
+        let (dataset, version) = (arguments.dataset_id()?, arguments.selector("version")?);
         let request = request(&arguments)?;
         let lookup = caller.app.look_up_id(dataset, version).await;
         let is_private = lookup.as_ref().is_ok_and(|lookup| lookup.is_private());
@@ -101,18 +97,6 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         });
         Ok(Output::Texts(vec![about.to_string(), entities]))
     })
-}
-
-/// `version`: as in a path; `active` unless given.
-fn selector(arguments: &Fields) -> Result<VersionSelector, ToolError> {
-    match arguments.optional_text("version")? {
-        None => Ok(VersionSelector::Active),
-        Some(text) => {
-            let wrong =
-                || CallError::field("version", format!("{} is not valid; valid: active, latest or vN", quoted(text)));
-            Ok(text.parse().map_err(|_| wrong())?)
-        }
-    }
 }
 
 fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {

@@ -29,6 +29,11 @@ pub(super) fn at_most(most: u32, default: u32, about: &str) -> Value {
     json!({"type": "integer", "minimum": 1, "maximum": most, "default": default, "description": about})
 }
 
+/// A whole number.
+pub(super) fn whole_number(default: u64, about: &str) -> Value {
+    json!({"type": "integer", "minimum": 0, "default": default, "description": about})
+}
+
 /// A boolean that is false unless given.
 pub(super) fn flag(about: &str) -> Value {
     json!({"type": "boolean", "default": false, "description": about})
@@ -43,9 +48,9 @@ pub(super) fn text(about: &str) -> Value {
 pub(super) fn selector() -> Value {
     json!({
         "type": "string",
-        "pattern": "^(active|latest|v(0|[1-9][0-9]*))$",
+        "pattern": "^(active|latest|v?[1-9][0-9]*|v0)$",
         "default": "active",
-        "description": "Which version: `active` (what readers get), `latest` (the newest) or `v` and a number, such as `v3`.",
+        "description": "Which version: `active` (what readers get), `latest` (the newest) or a number, such as `v3`.",
     })
 }
 
@@ -73,6 +78,7 @@ pub(super) fn record<T: ToSchema + PartialSchema>() -> JsonObject {
         root["$defs"] = inner.into_iter().map(|(name, schema)| (name, value(schema))).collect::<Map<_, _>>().into();
     }
     refer_to_definitions(&mut root);
+    root["type"] = json!("object");
     match root {
         Value::Object(root) => root,
         _ => JsonObject::new(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use futures::future::BoxFuture;
 use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 
-use super::{Caller, datasets, edits, output::Output, read};
+use super::{Caller, datasets, edits, inspect, output::Output, read};
 use crate::http::{error::HttpError, management::Fields, text::quoted};
 
 /// A tool.
@@ -38,7 +38,14 @@ pub(super) enum Effect {
 }
 
 /// Every tool, in the order in which clients show them.
-pub(super) const TOOLS: &[Tool] = &[datasets::LIST_DATASETS, read::READ, edits::PULL_FOR_EDIT, edits::PUSH_ALT_VERSION];
+pub(super) const TOOLS: &[Tool] = &[
+    datasets::LIST_DATASETS,
+    inspect::PROFILE,
+    read::READ,
+    inspect::DIFF,
+    edits::PULL_FOR_EDIT,
+    edits::PUSH_ALT_VERSION,
+];
 
 /// Why a tool has no result.
 #[derive(Debug)]

@@ -20,7 +20,10 @@ use super::{
     keywords::Keywords, keywords_mode::KeywordsModeParameter, limit::Limit, offset::Offset, pretty::Pretty,
     sample::Sample, sort::SortParameter,
 };
-use crate::{http::text::quoted, model::request::ReadRequest};
+use crate::{
+    http::{management::body::integer, text::quoted},
+    model::request::ReadRequest,
+};
 
 /// Every parameter of the read endpoint, in the specification's processing order; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
@@ -170,7 +173,9 @@ pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, Parameter
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        // `7.0` is 7.
+        Value::Number(number) => Some(integer(number).map_or_else(|| number.to_string(), |number| number.to_string())),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
