@@ -37,7 +37,7 @@ pub(super) struct Arguments {
     #[arg(
         long,
         value_name = "TYPE",
-        value_parser = PossibleValuesParser::new(ChangeType::ALL.map(ChangeType::name)).map(change_type)
+        value_parser = PossibleValuesParser::new(ChangeType::ALL.map(ChangeType::name)).try_map(change_type)
     )]
     change_type: Option<ChangeType>,
     /// Skip the first so many records
@@ -74,8 +74,9 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-fn change_type(name: String) -> Option<ChangeType> {
-    ChangeType::ALL.into_iter().find(|change_type| change_type.name() == name)
+fn change_type(name: String) -> Result<ChangeType, &'static str> {
+    let found = ChangeType::ALL.into_iter().find(|change_type| change_type.name() == name);
+    found.ok_or("it is not a type of change")
 }
 
 /// Compares two versions. Whoever reads the output may stop whenever it likes.

@@ -129,15 +129,22 @@ impl Report {
         }
         text.push('\n');
         match change {
-            Change::Added => self.entity(v2, &mut text),
-            Change::Subtracted => self.entity(v1, &mut text),
-            Change::Modified => self.fields(member("field_diffs"), v1, v2, &mut text),
+            Change::Added => self.entity(v2, Style::new(), &mut text),
+            Change::Subtracted => self.entity(v1, Style::new(), &mut text),
+            Change::Modified => {
+                // Something must tell which one it is.
+                if member("source") == b"\"\"" {
+                    self.entity(v2, self.palette.faint, &mut text);
+                }
+                self.fields(member("field_diffs"), v1, v2, &mut text);
+            }
         }
         text
     }
 
-    fn entity(&self, entity: &[u8], text: &mut String) {
-        let _ = writeln!(text, "    {}", cut(&visible(&String::from_utf8_lossy(entity)), self.lengths.entity));
+    fn entity(&self, entity: &[u8], style: Style, text: &mut String) {
+        let shown = cut(&visible(&String::from_utf8_lossy(entity)), self.lengths.entity);
+        let _ = writeln!(text, "    {}", Painted(style, shown));
     }
 
     fn fields(&self, field_diffs: &[u8], v1: &[u8], v2: &[u8], text: &mut String) {
@@ -266,6 +273,17 @@ mod tests {
                 r#"{"field":"d","v1":null,"v2":5},{"field":"","v1":0,"v2":1},{"field":"c","v1":null,"v2":[]}]}"#
             ),
             "\n~ m0-1  http://a/1\n    ~ a: 1.0 → 2\n    - b: null\n    ~ d: null → 5\n    ~ \"\": 0 → 1\n    + c: []\n",
+        );
+    }
+
+    #[test]
+    fn a_modified_entity_without_a_source_is_shown_itself() {
+        check(
+            concat!(
+                r#"{"id":"m0-0","change_type":"modified","source":"","v1":{"n":"x","a":1},"v2":{"n":"x","a":2},"#,
+                r#""field_diffs":[{"field":"a","v1":1,"v2":2}]}"#
+            ),
+            "\n~ m0-0\n    {\"n\":\"x\",\"a\":2}\n    ~ a: 1 → 2\n",
         );
     }
 

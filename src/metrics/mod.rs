@@ -193,7 +193,7 @@ registry! {
     /// Calls of tools over MCP that ended; `tool` is `none` where there is no such tool; `outcome` is `done`, `refused`
     /// (the caller's doing), `failed` (the service's) or `left` (the client did).
     tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
-    /// Heavy queries that settle their selection or find their columns.
+    /// Heavy queries that settle their selection, find their columns, or compare versions.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";

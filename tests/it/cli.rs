@@ -84,7 +84,7 @@ pub fn succeeded(output: &Output) -> String {
 
 /// The one line on standard error with which a command failed.
 #[track_caller]
-fn failed(output: &Output) -> String {
+pub fn failed(output: &Output) -> String {
     let errors = String::from_utf8(output.stderr.clone()).expect("UTF-8");
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing on standard output");
@@ -105,9 +105,24 @@ pub fn one_json_line(output: &Output) -> Value {
 fn help_names_every_command_and_flag() {
     let machine = Machine::new();
     for (arguments, words) in [
-        (&["--help"][..], &["serve", "user", "import", "--data", "--config", "--version"][..]),
+        (&["--help"][..], &["serve", "user", "import", "diff", "--data", "--config", "--version"][..]),
         (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
         (&["user", "--help"], &["add", "passwd", "plan"]),
+        (
+            &["diff", "--help"],
+            &[
+                "<DATASET_ID>",
+                "<V1>",
+                "<V2>",
+                "--change-type",
+                "--offset",
+                "--limit",
+                "--full",
+                "--json",
+                "--color",
+                "NO_COLOR",
+            ],
+        ),
         (&["user", "passwd", "--help"], &["<EMAIL>", "sessions"]),
         (&["user", "plan", "--help"], &["<EMAIL>", "<PLAN>", "free, pro, scale"]),
         (&["user", "add", "--help"], &["<EMAIL>", "--plan", "free, pro, scale", "--token", "standard input"]),

@@ -63,7 +63,7 @@ const VALUES: &[&str] = &[
 
 /// What two versions are made of.
 #[derive(Clone, Debug)]
-struct Plan {
+pub struct Plan {
     v1: Vec<Value>,
     edits: Vec<Edit>,
 }
@@ -106,7 +106,7 @@ fn entity(sources: usize, names: usize, values: usize) -> impl Strategy<Value = 
     })
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+pub fn plan() -> impl Strategy<Value = Plan> {
     let sizes = (1..=SOURCES.len(), 1..=NAMES.len(), 1..=VALUES.len(), prop_oneof![6 => 0..8_usize, 1 => 8..30_usize]);
     sizes.prop_flat_map(|(sources, names, values, size)| {
         // Mostly few sources, so that many entities meet.
@@ -124,7 +124,11 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 impl Plan {
-    fn v2(&self) -> Vec<Value> {
+    pub fn v1(&self) -> &[Value] {
+        &self.v1
+    }
+
+    pub fn v2(&self) -> Vec<Value> {
         let of = |index: &Index| match self.v1.as_slice() {
             [] => Vec::new(),
             v1 => match index.get(v1) {
@@ -153,7 +157,7 @@ impl Plan {
     }
 }
 
-fn page() -> impl Strategy<Value = DiffPage> {
+pub fn page() -> impl Strategy<Value = DiffPage> {
     let change_type = prop_oneof![2 => Just(None), 3 => select(&ChangeType::ALL[..]).prop_map(Some)];
     let offset = prop_oneof![4 => 0..12_u64, 1 => Just(u64::MAX)];
     let limit = prop_oneof![1 => Just(None), 4 => (0..12_u64).prop_map(Some), 1 => Just(Some(u64::MAX))];

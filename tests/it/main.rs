@@ -10,6 +10,7 @@ mod conditional;
 mod config;
 mod crash;
 mod diff;
+mod diffs;
 mod document;
 mod encode;
 mod examples;

@@ -659,7 +659,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             }
         }
     }
-    for uri in ["/dataset/view", "/webhook/view"] {
+    for uri in ["/dataset/view", "/webhook/view", "/dataset/diff"] {
         let get = async |query: &str, headers: &[(&str, &str)]| {
             owners.raw("GET", &format!("{uri}{query}"), headers, Vec::new()).await
         };
@@ -669,8 +669,10 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         {
             refused(&get(query, &[key]).await, 400, "dataset_id");
         }
-        refused(&get(&format!("?dataset_id={theirs}"), &[key]).await, 404, "dataset");
-        refused(&get("?dataset_id=99999999999999999999", &[key]).await, 404, "dataset");
+        // What the other operations do not know is ignored.
+        let versions = "v1=1&v2=1";
+        refused(&get(&format!("?dataset_id={theirs}&{versions}"), &[key]).await, 404, "dataset");
+        refused(&get(&format!("?dataset_id=99999999999999999999&{versions}"), &[key]).await, 404, "dataset");
         let answer = owners.raw("POST", uri, &[key], Vec::new()).await;
         refused(&answer, 405, "method");
         assert_eq!(answer.header("allow"), Some("GET,HEAD"));
