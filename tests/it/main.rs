@@ -19,6 +19,7 @@ mod http;
 mod layers;
 mod loopback_server;
 mod management;
+mod mcp;
 mod metrics;
 mod net;
 mod openapi;

@@ -244,7 +244,7 @@ pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text:
 /// The whole number that a JSON number is, however it is written.
 pub(in crate::http) fn integer(number: &Number) -> Option<u64> {
     let integer = NumericValue::parse(&number.to_string()).and_then(|value| value.integer());
-    integer.and_then(|integer| u64::try_from(integer).ok())
+    integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.as_u64())
 }
 
 /// `[1-9][0-9]*`.

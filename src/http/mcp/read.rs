@@ -75,11 +75,13 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         let (dataset, version) = (arguments.dataset_id()?, arguments.selector("version")?);
         let request = request(&arguments)?;
         let lookup = caller.app.look_up_id(dataset, version).await;
-        let is_private = lookup.as_ref().is_ok_and(|lookup| lookup.is_private());
+        let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
+        // Which bucket it is tells nothing of what the caller may not read.
+        let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
         let bucket = if is_private { Bucket::Private } else { Bucket::Public };
         rate::check(rate::count(&caller.app, caller.client, bucket).await.as_ref())?;
 
-        let admitted = lookup?.admit_user(&caller.user, request.alt)?;
+        let admitted = admitted?;
         let request = Arc::new(request);
         let answer = caller.app.answer(&admitted, request.clone(), ContentCoding::Identity).await?;
         let returned = answer.total;
