@@ -17,7 +17,7 @@ use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, DiffError, ExplainError, ManageError, ProfileError, ReadError, RefreshError},
+    service::{AlternateError, DiffError, ExplainError, ManageError, ProfileError, PullError, ReadError, RefreshError},
 };
 
 /// Why a request gets no other answer.
@@ -114,6 +114,15 @@ impl From<AlternateError> for HttpError {
             AlternateError::Manage(error) => HttpError::Manage(error),
             AlternateError::Body(error) => HttpError::Entities(error),
             AlternateError::Stopping => HttpError::NotReady(Box::new(error)),
+        }
+    }
+}
+
+impl From<PullError> for HttpError {
+    fn from(error: PullError) -> Self {
+        match error {
+            PullError::Manage(error) => HttpError::Manage(error),
+            PullError::Read(error) => HttpError::Read(error),
         }
     }
 }
@@ -247,10 +256,17 @@ impl HttpError {
 #[derive(Clone, Debug)]
 pub(super) struct ServerFailure(pub String);
 
+impl HttpError {
+    /// The status and the text that the caller sees; the cause that is not told is logged.
+    pub(super) fn told(&self) -> (StatusCode, String) {
+        self.log_cause();
+        self.public()
+    }
+}
+
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        self.log_cause();
-        let (status, text) = self.public();
+        let (status, text) = self.told();
         let failure = status.is_server_error().then(|| ServerFailure(text.clone()));
         let mut response = (status, text).into_response();
         if let Some(failure) = failure {
@@ -277,7 +293,8 @@ impl IntoResponse for HttpError {
             HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
-            HttpError::Read(ReadError::Unauthorized) | HttpError::Call(CallError::Unauthenticated) => {
+            HttpError::Read(ReadError::Unauthorized)
+            | HttpError::Call(CallError::Unauthenticated | CallError::NoToken) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             _ => {}
@@ -291,6 +308,9 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
     match error {
         ReadError::DatasetNotFound => {
             (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id and name_slug.".into())
+        }
+        ReadError::NotReadable => {
+            (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id that is public or yours.".into())
         }
         ReadError::Unauthorized => (
             StatusCode::UNAUTHORIZED,
@@ -375,10 +395,10 @@ fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
 
 fn call_status(error: &CallError) -> StatusCode {
     match error {
-        CallError::Unauthenticated => StatusCode::UNAUTHORIZED,
+        CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
         CallError::ForeignOrigin => StatusCode::FORBIDDEN,
         CallError::NotJson | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        CallError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
         CallError::Cut | CallError::Body { .. } | CallError::Field { .. } => StatusCode::BAD_REQUEST,
     }
@@ -454,7 +474,11 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
         ManageError::NotFrozen => (StatusCode::CONFLICT, "This dataset is not frozen."),
         ManageError::Public => (StatusCode::CONFLICT, "This dataset is public and has no private key."),
         ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is under way."),
-        ManageError::Stale => (StatusCode::CONFLICT, "This has changed meanwhile; look at it again."),
+        ManageError::Stale => (
+            StatusCode::CONFLICT,
+            "The alternate of this version was saved or deleted after this etag was given; nothing was saved. Pull again, \
+             edit what is there now, and push with the new etag.",
+        ),
         ManageError::Catalog(_) | ManageError::Failed(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
         }
@@ -468,6 +492,7 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
 pub(super) fn log_read_error(error: &ReadError) {
     match error {
         ReadError::DatasetNotFound
+        | ReadError::NotReadable
         | ReadError::Unauthorized
         | ReadError::Forbidden
         | ReadError::Frozen

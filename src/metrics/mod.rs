@@ -190,6 +190,9 @@ registry! {
     overdue_connections: Counter = "strata_connections_overdue_total";
     /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
     limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket", "decision"];
+    /// Calls of tools over MCP that ended; `tool` is `none` where there is no such tool; `outcome` is `done`, `refused`
+    /// (the caller's doing), `failed` (the service's) or `left` (the client did).
+    tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
     /// Heavy queries that settle their selection, find their columns, or compare versions.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.

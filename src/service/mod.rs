@@ -23,6 +23,7 @@
 //! | `scratch` | the directory of temporary files |
 //! | `outgoing` | what leaves the service, within the configuration |
 //! | `alternates` | the second entity list of a version |
+//! | `edits` | the entities of a version for an editor, whose alternate comes back |
 //! | `clones` | new datasets that begin with another's latest version |
 //! | `sweep`, `check`, `backup` | the care for files: remove, verify, copy |
 //! | `manage` | what all management has in common: its errors, and what follows a write |
@@ -45,6 +46,7 @@ mod datasets;
 mod deliveries;
 mod demo;
 mod diffs;
+mod edits;
 mod explain;
 mod exports;
 mod files;
@@ -80,6 +82,7 @@ pub use datasets::{DatasetSettings, OwnedDataset};
 pub use deliveries::DeliveryError;
 pub use demo::{DemoDataset, DemoError};
 pub use diffs::{DiffError, DiffForm, DiffSummary, VersionDiff};
+pub use edits::{PullError, Pulled};
 pub use explain::{ExplainError, Explanation};
 pub use exports::Export;
 pub use files::{Pushed, PushedEntities};

@@ -1,5 +1,6 @@
 //! The one integration-test binary: a module per area, so that the crate is linked once.
 
+mod agents;
 mod alternates;
 mod care;
 mod catalog;
@@ -19,6 +20,7 @@ mod http;
 mod layers;
 mod loopback_server;
 mod management;
+mod mcp;
 mod metrics;
 mod net;
 mod openapi;

@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
-        ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, PathItem,
-        Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
+        AllOfBuilder, ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder,
+        PathItem, Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
         path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
         request_body::{RequestBody, RequestBodyBuilder},
         schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType},
@@ -403,6 +403,37 @@ const OPERATIONS: &[Operation] = &[
         errors: &[404],
     },
     Operation {
+        path: "/agent/pull_for_edit",
+        method: HttpMethod::Post,
+        id: "pullForEdit",
+        about: "The entities of a version for an editor, with the etag that the push takes",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            Field("version", Optional, Kind::Id, "The number of one of its versions; else the active one.", || {
+                json!(1)
+            }),
+            Field("alt", Optional, Kind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
+        ]),
+        answer: "PullAnswer",
+        errors: &[404, 503],
+    },
+    Operation {
+        path: "/agent/push_alt_version",
+        method: HttpMethod::Post,
+        id: "pushAltVersion",
+        about: "Saves the alternate of a version, unless one was saved or deleted since the entities were pulled",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            VERSION,
+            Field("etag", Needed, Kind::Text, "What the pull gave.", || json!("\"00112233445566778899aabbccddeeff\"")),
+            ENTITIES,
+        ]),
+        answer: "PushAnswer",
+        errors: &[404, 409, 422, 503],
+    },
+    Operation {
         path: "/dataset/clone",
         method: HttpMethod::Post,
         id: "cloneDataset",
@@ -552,7 +583,8 @@ const ERRORS: &[Error] = &[
     Error(
         409,
         "Conflict",
-        "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed.",
+        "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed; an etag is \
+         stale.",
         "You have another dataset of this name.",
         &["Cache-Control", "Referrer-Policy"],
     ),
@@ -662,6 +694,9 @@ fn described(operation: &Operation) -> Described {
     answer = headers::with(answer, &[EVERY, &["Cache-Control"]]);
     if matches!(operation.id, "logIn" | "logOut") {
         answer = headers::with(answer, &[&["Set-Cookie"]]);
+    }
+    if operation.id == "pullForEdit" {
+        answer = headers::with(answer, &[&["ETag"]]);
     }
     if operation.id == DIFF {
         answer =
@@ -819,10 +854,19 @@ fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<records::DatasetsAnswer>(&mut schemas);
     add::<records::DatasetViewAnswer>(&mut schemas);
     add::<records::VersionAnswer>(&mut schemas);
+    schemas.push(("PullAnswer".to_owned(), pull_answer()));
+    add::<records::PushAnswer>(&mut schemas);
     add::<records::ProfileAnswer>(&mut schemas);
     add::<records::WebhookAnswer>(&mut schemas);
     add::<Explanation>(&mut schemas);
     schemas
+}
+
+/// The record of a pull with the entities after it.
+fn pull_answer() -> RefOr<Schema> {
+    let entities = schema(Kind::Entities, Some("The entities, exactly as they are stored."));
+    let entities = ObjectBuilder::new().schema_type(Type::Object).property("entities", entities).required("entities");
+    RefOr::T(Schema::AllOf(AllOfBuilder::new().item(records::PulledRecord::schema()).item(entities).build()))
 }
 
 fn add<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {

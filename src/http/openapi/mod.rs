@@ -18,7 +18,7 @@ mod diffs;
 mod headers;
 mod management;
 mod operational;
-mod parameters;
+pub(super) mod parameters;
 mod read;
 mod responses;
 
