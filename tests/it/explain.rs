@@ -332,7 +332,7 @@ async fn requests_that_are_not_reads_are_refused_as_reads_are() {
     for (query, word) in [
         ("version=new", "version"),
         ("version=", "version"),
-        ("explain=xml", "text or json"),
+        ("explain=xml", "text, json"),
         ("version=1&version=1", "twice"),
     ] {
         let explained = owner.ask(&format!("dataset_id=1&{query}"), &[]).await;
