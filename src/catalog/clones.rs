@@ -9,7 +9,7 @@ use super::{Catalog, CatalogError};
 impl Catalog {
     /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is
     /// one. They share files, which are immutable; everything after is independent. The clone's source is
-    /// `push`. A private dataset can be cloned by its owner alone, and the clone is private with a key of its
+    /// `push`, its index that of the original. A private dataset can be cloned by its owner alone, and the clone is private with a key of its
     /// own. No webhook fires: the clone has none yet.
     ///
     /// # Errors
@@ -43,6 +43,8 @@ impl Catalog {
             format: None,
             records_path: None,
             schedule: clone.schedule.clone(),
+            // The file that is shared was written with it, and later ones are to be alike.
+            index: source.index.clone(),
             ping_token: clone.ping_token.clone(),
         };
         let now = self.now();

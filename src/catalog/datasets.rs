@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 
@@ -17,7 +18,7 @@ macro_rules! dataset_columns {
     () => {
         "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, \
          datasets.private_key, datasets.source, datasets.format, datasets.records_path, \
-         datasets.schedule, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
+         datasets.schedule, datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
          datasets.frozen, datasets.created_at"
     };
 }
@@ -48,6 +49,7 @@ pub(super) struct DatasetRow {
     format: Option<String>,
     records_path: Option<String>,
     schedule: Option<String>,
+    index_paths: Option<String>,
     ping_token: String,
     latest_version: Option<i64>,
     pinned_version: Option<i64>,
@@ -71,6 +73,7 @@ impl TryFrom<DatasetRow> for Dataset {
             format: row.format.map(|format| to_named::<SourceFormat>(format, "datasets.format")).transpose()?,
             records_path: row.records_path,
             schedule: row.schedule,
+            index: to_index(row.index_paths)?,
             ping_token: Secret::from_stored(row.ping_token),
             latest_version: version(row.latest_version, "datasets.latest_version")?,
             pinned_version: version(row.pinned_version, "datasets.pinned_version")?,
@@ -206,12 +209,13 @@ impl Catalog {
         new.format = change.format.unwrap_or(new.format);
         new.records_path = change.records_path.clone().unwrap_or(new.records_path);
         new.schedule = change.schedule.clone().unwrap_or(new.schedule);
+        new.index = change.index.clone().unwrap_or(new.index);
 
-        let source = new.source.to_string();
+        let (source, index) = (new.source.to_string(), from_index(&new.index));
         transaction
             .execute(
                 "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
-                     records_path = $7, schedule = $8
+                     records_path = $7, schedule = $8, index_paths = $9
                  WHERE dataset_id = $1",
                 &[
                     id.into(),
@@ -222,6 +226,7 @@ impl Catalog {
                     Value::OptionalText(new.format.map(SourceFormat::name)),
                     optional_text(new.records_path.as_deref(), "records_path")?,
                     optional_text(new.schedule.as_deref(), "schedule")?,
+                    Value::OptionalText(index.as_deref()),
                 ],
             )
             .await
@@ -273,6 +278,17 @@ impl Catalog {
 /// Whether the same document gives the same entities for both.
 pub(super) fn is_fetched_alike(one: &Dataset, other: &Dataset) -> bool {
     one.source == other.source && one.format == other.format && one.records_path == other.records_path
+}
+
+/// An index as the database keeps it: JSON, whose escapes can stand for U+0000, too; null for none.
+fn from_index(index: &IndexSettings) -> Option<String> {
+    // Lists of texts are always JSON.
+    (!index.is_empty()).then(|| serde_json::to_string(index).unwrap_or_default())
+}
+
+fn to_index(json: Option<String>) -> Result<IndexSettings, CatalogError> {
+    let Some(json) = json else { return Ok(IndexSettings::default()) };
+    serde_json::from_str(&json).map_err(|_| CatalogError::Corrupt { column: "datasets.index_paths", value: json })
 }
 
 fn is_push(dataset: &Dataset) -> bool {
@@ -340,14 +356,14 @@ pub(super) async fn insert(
     now: DateTime<Utc>,
 ) -> Result<Dataset, CatalogError> {
     lock_owner(transaction, new.owner).await?;
-    let source = new.source.to_string();
+    let (source, index) = (new.source.to_string(), from_index(&new.index));
     let row: Option<DatasetRow> = transaction
         .fetch_optional(
             concat!(
                 "INSERT INTO datasets
                      (owner_id, name, name_slug, private_key, source, format, records_path,
-                      schedule, ping_token, created_at)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                      schedule, ping_token, created_at, index_paths)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
                  ON CONFLICT (owner_id, name) DO NOTHING
                  RETURNING ",
                 dataset_columns!()
@@ -363,6 +379,7 @@ pub(super) async fn insert(
                 optional_text(new.schedule.as_deref(), "schedule")?,
                 Value::Text(new.ping_token.expose()),
                 from_time(now),
+                Value::OptionalText(index.as_deref()),
             ],
         )
         .await?;

@@ -6,6 +6,8 @@
 mod backup;
 mod check;
 mod demo;
+mod diff;
+mod diff_text;
 mod duration;
 mod error;
 mod explain;
@@ -55,6 +57,7 @@ enum Command {
     User(user::Arguments),
     Import(import::Arguments),
     Explain(explain::Arguments),
+    Diff(diff::Arguments),
     Sweep(sweep::Arguments),
     Check(check::Arguments),
     Backup(backup::Arguments),
@@ -79,6 +82,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::User(_)
         | Command::Import(_)
         | Command::Explain(_)
+        | Command::Diff(_)
         | Command::Sweep(_)
         | Command::Check(_)
         | Command::Backup(_) => None,
@@ -101,6 +105,10 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Explain(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(explain::run(arguments, config))
+        }
+        Command::Diff(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(diff::run(arguments, config))
         }
         Command::Sweep(arguments) => {
             logging::start(&config.log, "warn")?;

@@ -12,15 +12,27 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
+use axum::{
+    extract::ConnectInfo,
+    http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED, request::Parts},
+};
 
-use crate::{config::TrustedProxies, service::Client};
+use crate::{
+    config::TrustedProxies,
+    service::{App, Client},
+};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// Whom a request counts for.
+pub(super) fn of(head: &Parts, app: &App) -> Client {
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
+    client(peer, &head.headers, &app.config().server.trusted_proxies)
+}
+
 /// Whom a request counts for. A request without a peer came over no network.
-pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
+fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
     peer.map_or(Client::Unspecified, |peer| Client::from(client_address(peer.ip(), headers, trusted)))
 }
 

@@ -1,10 +1,8 @@
 //! `GET` and `POST /ping/{token}`: a refresh for whoever has the URL, without a session.
 
-use std::net::SocketAddr;
-
 use axum::{
     Json,
-    extract::{ConnectInfo, Request, State},
+    extract::{Request, State},
     http::{
         HeaderValue, Method,
         header::{CACHE_CONTROL, REFERRER_POLICY},
@@ -13,9 +11,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{client::client, error::HttpError, management::records::VersionAnswer, rate};
-use crate::metrics;
-use crate::service::{App, Bucket, RefreshError, Standing, Verdict};
+use super::{client, error::HttpError, management::records::VersionAnswer, rate};
+use crate::service::{App, Bucket, RefreshError, Standing};
 
 /// What comes before the token.
 const PING: &str = "/ping/";
@@ -42,15 +39,9 @@ pub(super) async fn ping(State(app): State<App>, request: Request) -> Response {
 }
 
 async fn answer(app: &App, head: &Parts, standing: &mut Option<Standing>) -> Result<Response, HttpError> {
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
-    *standing = app.rate_limiter().count(client, Bucket::Public).await;
-    if let Some(standing) = standing {
-        metrics::limiter_decision(false, standing.verdict == Verdict::Within);
-        if let Verdict::Exceeded { retry_after_s } = standing.verdict {
-            return Err(HttpError::RateLimited { retry_after_s });
-        }
-    }
+    let client = client::of(head, app);
+    *standing = rate::count(app, client, Bucket::Public).await;
+    rate::check(standing.as_ref())?;
     let token = head.uri.path().strip_prefix(PING).unwrap_or_default();
     let mut record = app.ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,

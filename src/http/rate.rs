@@ -1,12 +1,32 @@
-//! How an answer says where its client stands with its requests.
+//! Reads are counted, and answers say where their client stands.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::service::Standing;
+use super::error::HttpError;
+use crate::{
+    metrics,
+    service::{App, Bucket, Client, Standing, Verdict},
+};
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Counts a read. `None` where there is no limit.
+pub(super) async fn count(app: &App, client: Client, bucket: Bucket) -> Option<Standing> {
+    let standing = app.rate_limiter().count(client, bucket).await?;
+    metrics::limiter_decision(bucket == Bucket::Private, standing.verdict == Verdict::Within);
+    Some(standing)
+}
+
+/// # Errors
+/// [`HttpError::RateLimited`] for a client that has made too many.
+pub(super) fn check(standing: Option<&Standing>) -> Result<(), HttpError> {
+    match standing.map(|standing| standing.verdict) {
+        Some(Verdict::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),
+        Some(Verdict::Within) | None => Ok(()),
+    }
+}
 
 /// `X-RateLimit-*` (specification, "Response headers").
 pub(super) fn describe(headers: &mut HeaderMap, standing: &Standing) {

@@ -10,11 +10,11 @@
 //! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
 //! whether it has it already: 304.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     body::{Body, Bytes},
-    extract::{ConnectInfo, Request, State},
+    extract::{Request, State},
     http::{
         HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
         header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE},
@@ -30,8 +30,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
     auth::authorization,
-    caching,
-    client::client,
+    caching, client,
     content_encoding::ContentCoding,
     cors,
     error::{HttpError, log_read_error},
@@ -41,14 +40,13 @@ use super::{
     rate,
 };
 use crate::{
-    metrics,
     model::{
         request::{Format, ReadRequest},
         version::VersionNumber,
     },
     service::{
         Admitted, Answer, AnswerBody, App, Authorization, Bucket, Client, Identity, Lookup, ReadError, ReadTarget,
-        Standing, Verdict,
+        Standing,
     },
 };
 
@@ -144,8 +142,7 @@ async fn counted_look_up(
     authorization: Authorization<'_>,
     told: &mut Told,
 ) -> Result<Lookup, HttpError> {
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    let client = client::of(head, app);
     let anonymous = authorization == Authorization::None;
     if anonymous {
         count(app, client, Bucket::Public, told).await?;
@@ -160,14 +157,8 @@ async fn counted_look_up(
 }
 
 async fn count(app: &App, client: Client, bucket: Bucket, told: &mut Told) -> Result<(), HttpError> {
-    told.standing = app.rate_limiter().count(client, bucket).await;
-    if let Some(standing) = &told.standing {
-        metrics::limiter_decision(bucket == Bucket::Private, standing.verdict == Verdict::Within);
-    }
-    match told.standing.map(|standing| standing.verdict) {
-        Some(Verdict::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),
-        Some(Verdict::Within) | None => Ok(()),
-    }
+    told.standing = rate::count(app, client, bucket).await;
+    rate::check(told.standing.as_ref())
 }
 
 /// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 
 use super::ids::{DatasetId, UserId};
+use super::index::IndexSettings;
 use super::secret::Secret;
 use super::slug::name_slug;
 use super::source::SourceFormat;
@@ -33,6 +34,8 @@ pub struct Dataset {
     pub records_path: Option<String>,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
+    /// Which paths of versions written from now on get a leaf, and which get none.
+    pub index: IndexSettings,
     /// The token in its ping URL.
     pub ping_token: Secret,
     /// The highest version number; `None` before the first version.
@@ -74,6 +77,8 @@ pub struct NewDataset {
     pub records_path: Option<String>,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
+    /// Which paths get a leaf, and which get none.
+    pub index: IndexSettings,
     /// The token of its ping URL.
     pub ping_token: Secret,
 }
@@ -93,6 +98,8 @@ pub struct DatasetChange {
     pub records_path: Option<Option<String>>,
     /// A cron expression in UTC; `Some(None)` has no schedule.
     pub schedule: Option<Option<String>>,
+    /// Which paths get a leaf, and which get none: replaced as a whole.
+    pub index: Option<IndexSettings>,
 }
 
 /// Who may read a dataset.

@@ -2,6 +2,7 @@
 
 pub mod dataset;
 pub mod ids;
+pub mod index;
 pub mod path;
 pub mod request;
 pub mod schedule;

@@ -50,6 +50,8 @@ pub struct EngineOptions {
     pub memory_bytes: usize,
     /// How long settling a selection may take.
     pub timeout: Duration,
+    /// How long comparing two versions may take.
+    pub diff_timeout: Duration,
     /// Where sorts and dedups spill.
     pub spill_directory: PathBuf,
     /// What all queries together may spill, in bytes.
@@ -67,6 +69,7 @@ struct Shared {
     context: Arc<TaskContext>,
     threads: usize,
     timeout: Duration,
+    diff_timeout: Duration,
     runtime: QueryRuntime,
 }
 
@@ -134,7 +137,8 @@ impl Engine {
             .build()
             .map_err(crate::storage::StorageError::Io)?;
         let context = state.task_ctx();
-        let shared = Shared { state, context, threads, timeout: options.timeout, runtime: QueryRuntime(Some(runtime)) };
+        let EngineOptions { timeout, diff_timeout, .. } = *options;
+        let shared = Shared { state, context, threads, timeout, diff_timeout, runtime: QueryRuntime(Some(runtime)) };
         Ok(Engine { shared: Arc::new(shared) })
     }
 
@@ -227,7 +231,7 @@ impl Engine {
     /// As of [`Engine::select`].
     pub async fn diff(&self, v1: VersionReader, v2: VersionReader, bounds: DiffBounds) -> Result<Diff, QueryError> {
         let engine = self.clone();
-        let limit = self.shared.timeout;
+        let limit = self.shared.diff_timeout;
         let mut measured = Measured::start();
         let work = async move {
             let context = engine.shared.context.clone();
@@ -330,7 +334,7 @@ impl Drop for Measured {
 }
 
 /// Counts what the operators of a plan have spilled, when its execution ends in whatever way.
-struct Spilled(Arc<dyn ExecutionPlan>);
+pub(super) struct Spilled(pub Arc<dyn ExecutionPlan>);
 
 impl Drop for Spilled {
     fn drop(&mut self) {

@@ -13,6 +13,7 @@ use super::manage::ManageError;
 use super::{App, RefreshError};
 use crate::catalog::{AlternateBase, VersionRecord};
 use crate::model::ids::DatasetId;
+use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
 use crate::refresh::SourceError;
@@ -51,6 +52,11 @@ pub fn alternate_etag(version: &Version) -> String {
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 
+/// Whether this is the version's [`alternate_etag`]; the quotes may have been lost on the way.
+fn names(etag: &str, version: &Version) -> bool {
+    etag.trim_matches('"') == alternate_etag(version).trim_matches('"')
+}
+
 impl App {
     /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
     /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
@@ -66,15 +72,15 @@ impl App {
         entities: PushedEntities,
         expected: Option<&str>,
     ) -> Result<VersionRecord, AlternateError> {
-        self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        let index = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?.index;
         let current = self.catalog().version(dataset, version).await.map_err(ManageError::from)?.version;
         let base = match expected {
-            Some(etag) if etag == alternate_etag(&current) => Some(AlternateBase::of(&current)),
+            Some(etag) if names(etag, &current) => Some(AlternateBase::of(&current)),
             Some(_) => return Err(ManageError::Stale.into()),
             None => None,
         };
         let app = self.clone();
-        self.refreshes().run(async move { Ok(app.save_now(dataset, version, entities, base).await) }).await?
+        self.refreshes().run(async move { Ok(app.save_now(dataset, version, entities, index, base).await) }).await?
     }
 
     async fn save_now(
@@ -82,12 +88,13 @@ impl App {
         dataset: DatasetId,
         version: VersionNumber,
         entities: PushedEntities,
+        index: IndexSettings,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {
         let PushedEntities { spooled, turn: _turn } = entities;
         let progress = Arc::default();
         let file = tokio::select! {
-            file = self.write_reserved(spooled, &progress) => file?,
+            file = self.write_reserved(spooled, index, &progress) => file?,
             () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();

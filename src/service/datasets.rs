@@ -5,6 +5,7 @@ use super::manage::ManageError;
 use crate::catalog::{Attempt, DatasetView};
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::ids::DatasetId;
+use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::schedule::Schedule;
 use crate::model::secret::Secret;
@@ -43,6 +44,8 @@ pub struct DatasetSettings {
     pub records_path: Option<Option<String>>,
     /// When it is refreshed.
     pub schedule: Option<Option<Schedule>>,
+    /// Which paths of its next versions get a leaf, and which get none.
+    pub index: Option<IndexSettings>,
 }
 
 impl App {
@@ -69,6 +72,7 @@ impl App {
                 None => Some(default_schedule.to_owned()),
                 Some(schedule) => schedule.map(|schedule| schedule.to_string()),
             },
+            index: settings.index.unwrap_or_default(),
             ping_token: Secret::ping_token(rand::random()),
         };
         let dataset = self.write(self.catalog().create_dataset(&new, self.active_limit(owner.plan))).await?;
@@ -97,6 +101,7 @@ impl App {
             format: settings.format,
             records_path: settings.records_path,
             schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
+            index: settings.index,
         };
         let dataset = self.write(self.catalog().update_dataset(id, &change)).await?;
         self.with_attempts(dataset).await
@@ -113,10 +118,23 @@ impl App {
         limit: u32,
     ) -> Result<Vec<OwnedDataset>, ManageError> {
         let mut datasets = Vec::new();
-        for dataset in self.catalog().datasets_of(owner.id, after, limit).await? {
+        for dataset in self.bare_datasets(owner, after, limit).await? {
             datasets.push(self.with_attempts(dataset).await?);
         }
         Ok(datasets)
+    }
+
+    /// The same without their attempts. One look-up.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn bare_datasets(
+        &self,
+        owner: &User,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<Dataset>, ManageError> {
+        Ok(self.catalog().datasets_of(owner.id, after, limit).await?)
     }
 
     /// A dataset with its versions and its last attempts, as of one moment.

@@ -586,6 +586,7 @@ mod tests {
             threads: 2,
             memory_bytes: 1 << 24,
             timeout: HOUR,
+            diff_timeout: HOUR,
             spill_directory: root.path().join("tmp"),
             spill_bytes: 1 << 24,
         };

@@ -21,6 +21,7 @@ use super::refresh::{Turn, within};
 use super::version_file::{Document, ImportProgress, UnpublishedFile, new_path};
 use super::{App, RefreshError};
 use crate::catalog::CatalogError;
+use crate::model::index::IndexSettings;
 use crate::refresh::{EnvelopeFields, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::spool::Spooled;
@@ -76,12 +77,13 @@ impl App {
     pub(super) async fn write_reserved(
         &self,
         entities: Spooled,
+        index: IndexSettings,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let path = new_path();
         self.catalog().reserve_file(path.as_ref(), None, RESERVED).await?;
         let written = tokio::select! {
-            written = self.write_file(entities, path.clone(), progress) => written,
+            written = self.write_file(entities, path.clone(), index, progress) => written,
             error = self.keep_reserved(path.as_ref()) => Err(error),
         };
         if written.is_err() {

@@ -15,6 +15,7 @@ use crate::model::dataset::{
     DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
 };
 use crate::model::ids::DatasetId;
+use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
@@ -153,7 +154,7 @@ impl App {
         let _turn = self.refreshes().turn().await?;
         let document = self.open_import(request).await?;
         let spooled = self.decode(document, progress).finish().await?;
-        self.write_reserved(spooled, progress).await
+        self.write_reserved(spooled, IndexSettings::default(), progress).await
     }
 
     async fn publish_new(
@@ -173,6 +174,7 @@ impl App {
             records_path: request.records_path.as_ref().map(ToString::to_string),
             // What was read from a file cannot be fetched again by a schedule.
             schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
+            index: IndexSettings::default(),
             ping_token: Secret::ping_token(rand::random()),
         };
         let limit = self.active_limit(owner.plan);

@@ -17,6 +17,7 @@ use crate::encode::{self, ContentCoding, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
+use crate::model::user::User;
 use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::query::engine::Outcome;
 use crate::query::{QueryError, cost};
@@ -73,6 +74,9 @@ pub enum ReadError {
     /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
     #[error("no such dataset")]
     DatasetNotFound,
+    /// The dataset is neither public nor the user's.
+    #[error("no dataset that the user may read")]
+    NotReadable,
     /// The dataset is private and there was no `Authorization`.
     #[error("the dataset is private")]
     Unauthorized,
@@ -144,7 +148,7 @@ impl From<QueryError> for ReadError {
 
 /// What the catalog knows of a target, before any check.
 pub struct Lookup {
-    /// Only of the dataset that has the slug.
+    /// Only of the dataset that has the slug, where one was asked for.
     resolved: Option<Arc<Resolved>>,
     version: VersionSelector,
 }
@@ -161,14 +165,31 @@ impl Lookup {
     /// [`ReadError`], in the order of checks of decisions section 5.
     pub fn admit(self, authorization: Authorization<'_>, alt: bool) -> Result<Admitted, ReadError> {
         let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
-        let Resolved { dataset, version } = &*resolved;
-        authorize(dataset, authorization)?;
-        if dataset.frozen {
-            return Err(ReadError::Frozen);
-        }
-        let version = version.as_ref().ok_or(ReadError::VersionNotFound(self.version))?;
-        Admitted::of(dataset, version, alt)
+        authorize(&resolved.dataset, authorization)?;
+        admit(&resolved, self.version, alt)
     }
+
+    /// What a user may read without a key: public datasets, and the user's own; `alt` asks for the version's alternate.
+    ///
+    /// # Errors
+    /// [`ReadError`]; of another's private dataset that there is none.
+    pub fn admit_user(self, user: &User, alt: bool) -> Result<Admitted, ReadError> {
+        let readable = |resolved: &Arc<Resolved>| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
+        let resolved = self.resolved.filter(readable).ok_or(ReadError::NotReadable)?;
+        admit(&resolved, self.version, alt)
+    }
+}
+
+/// The checks after those of who reads.
+fn admit(
+    Resolved { dataset, version }: &Resolved,
+    selector: VersionSelector,
+    alt: bool,
+) -> Result<Admitted, ReadError> {
+    if dataset.frozen {
+        return Err(ReadError::Frozen);
+    }
+    Admitted::of(dataset, version.as_ref().ok_or(ReadError::VersionNotFound(selector))?, alt)
 }
 
 /// A file of entities that the caller may read.
@@ -216,9 +237,18 @@ impl App {
     /// # Errors
     /// [`ReadError::Unreadable`] when the catalog does not answer.
     pub async fn look_up(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
-        let resolved = self.lookups().resolve(self.catalog(), target.dataset, target.version).await?;
+        let Lookup { resolved, version } = self.look_up_id(target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
-        Ok(Lookup { resolved, version: target.version })
+        Ok(Lookup { resolved, version })
+    }
+
+    /// As [`App::look_up`], of a dataset whose slug does not matter.
+    ///
+    /// # Errors
+    /// [`ReadError::Unreadable`] when the catalog does not answer.
+    pub async fn look_up_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<Lookup, ReadError> {
+        let resolved = self.lookups().resolve(self.catalog(), dataset, version).await?;
+        Ok(Lookup { resolved, version })
     }
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]); what it takes is told to the

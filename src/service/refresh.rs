@@ -3,7 +3,7 @@
 //! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
 //! 2. Wait for a turn, fetch or take the document, decode it into a spool.
 //! 3. Write the version file under a reserved path. A source that says, or content that shows, that nothing has changed
-//!    needs none: the version shares the file of the one before.
+//!    needs none: the version shares the file of the one before, unless that was written with another index.
 //! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
 //!
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, and [`App::finish_refreshes`] can wait
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use object_store::path::Path as ObjectPath;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,7 @@ use crate::model::source::{SourceFormat, Validators};
 use crate::model::version::VersionFile;
 use crate::refresh::{Opened, SourceError, SourceInput};
 use crate::storage::StorageError;
+use crate::storage::reader::VersionReader;
 
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);
@@ -390,10 +392,7 @@ impl App {
             Some(turn) => turn,
             None => self.refreshes().turn().await?,
         };
-        let before = match lease.dataset.latest_version {
-            Some(latest) => Some(self.catalog().version(lease.dataset.id, latest).await?.version.file),
-            None => None,
-        };
+        let before = self.reusable(&lease.dataset).await?;
         let (decoding, validators) = match entities {
             Entities::Imported(request) => (self.decode(self.open_import(&request).await?, progress), None),
             Entities::Given(document) => (self.decode(*document, progress), None),
@@ -429,8 +428,24 @@ impl App {
         let path = new_path();
         self.catalog().reserve_file(path.as_ref(), Some(lease.attempt), LEASE).await?;
         crash::point("refresh.reserved");
-        let file = self.write_file(spooled, path, progress).await?;
+        let file = self.write_file(spooled, path, lease.dataset.index.clone(), progress).await?;
         Ok((Made::New(file), validators))
+    }
+
+    /// The file of the newest version, if the same entities would be written as they are in it: not where the dataset's
+    /// index was another one, or an older build wrote it, or it cannot be read.
+    async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
+        let Some(latest) = dataset.latest_version else { return Ok(None) };
+        let file = self.catalog().version(dataset.id, latest).await?.version.file;
+        let path = ObjectPath::from(file.path.as_str());
+        match VersionReader::open(self.store(), &path, file.size_bytes, self.cache()).await {
+            Ok(reader) if reader.has_profile() && reader.layout().index == dataset.index => Ok(Some(file)),
+            Ok(_) => Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, path = file.path, "a version file cannot be shared, and is written anew");
+                Ok(None)
+            }
+        }
     }
 
     async fn publish(

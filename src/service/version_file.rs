@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{App, RefreshError};
 use crate::config::VERSIONS_FOLDER;
 use crate::crash;
+use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::source::SourceFormat;
 use crate::model::version::NewFile;
@@ -158,17 +159,18 @@ impl App {
         Decoding { work: tokio::task::spawn_blocking(work), done: None, begun, _end: end.drop_guard() }
     }
 
-    /// Writes a spool to `path`, which is reserved.
+    /// Writes a spool to `path`, which is reserved, with the leaves that its profile and the index choose.
     pub(super) async fn write_file(
         &self,
         spooled: Spooled,
         path: ObjectPath,
+        index: IndexSettings,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let (store, runtime, progress) = (self.store().clone(), Handle::current(), progress.clone());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let work = move || {
-            let options = WriteOptions { threads, ..WriteOptions::default() };
+            let options = WriteOptions { threads, index, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);
                 crash::point("file.writing");

@@ -15,7 +15,8 @@
 //!
 //! The five columns of a leaf whose path fans out are lists: one element per scalar, in document order.
 //! Columns that would be empty throughout are left out. The file's key-value metadata holds a [`Layout`] as
-//! JSON under [`METADATA_KEY`].
+//! JSON under [`METADATA_KEY`], and where the version's profile lies, between the row groups and the footer
+//! ([`super::profile::PROFILE_KEY`]); files that were written before there were profiles have none.
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use super::StorageError;
+use crate::model::index::IndexSettings;
 
 /// Where the [`Layout`] lies in the key-value metadata of the Parquet footer.
 pub const METADATA_KEY: &str = "strata";
@@ -143,6 +145,9 @@ pub struct Layout {
     pub document_bytes: u64,
     /// Hex SHA-256 over every document, in order, each followed by a line feed.
     pub content_sha256: String,
+    /// What the owner said of the leaves when it was written.
+    #[serde(default, skip_serializing_if = "IndexSettings::is_empty")]
+    pub index: IndexSettings,
     /// The shredded paths. A leaf's number is its place here.
     pub leaves: Vec<Leaf>,
 }

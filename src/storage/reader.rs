@@ -25,6 +25,7 @@ use super::cache::{PartCache, PartKey};
 use super::counts::ReaderCounts;
 use super::layout::{DOCUMENT, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
 use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
+use super::profile::{PROFILE_KEY, ProfileLocation, StoredProfile};
 use super::store::Store;
 use crate::metrics::metrics;
 
@@ -39,6 +40,7 @@ pub struct Footer {
     id: u64,
     metadata: ArrowReaderMetadata,
     layout: Layout,
+    profile: Option<ProfileLocation>,
     row_groups: Vec<RowGroup>,
     schema_columns: SchemaColumns,
 }
@@ -122,6 +124,28 @@ impl VersionReader {
     /// What the file's metadata says.
     pub fn layout(&self) -> &Layout {
         &self.footer.layout
+    }
+
+    /// Whether the file holds a profile: none does that was written before there were profiles.
+    pub fn has_profile(&self) -> bool {
+        self.footer.profile.is_some()
+    }
+
+    /// The profile of the version, if the file holds one. One request, and some milliseconds for thousands of paths; not
+    /// kept in the cache.
+    ///
+    /// # Errors
+    /// When the store fails or the profile is damaged.
+    pub async fn profile(&self) -> Result<Option<StoredProfile>, StorageError> {
+        let Some(location) = self.footer.profile.clone() else { return Ok(None) };
+        let bytes = self.fetch(location.offset..location.offset + location.length).await?;
+        let decode = move || {
+            if !location.is_of(&bytes) {
+                return Err(damaged_part("the profile"));
+            }
+            StoredProfile::decode(&bytes)
+        };
+        tokio::task::spawn_blocking(decode).await.map_err(|_| StorageError::Worker)?.map(Some)
     }
 
     /// Entities in the file.
@@ -392,13 +416,14 @@ async fn load_footer(fetch: ObjectFetch, size_bytes: u64) -> Result<Part, Storag
         .with_offset_index_policy(OFFSET_INDEX)
         .load_and_finish(fetch, size_bytes)
         .await?;
-    let text = metadata
-        .file_metadata()
-        .key_value_metadata()
-        .and_then(|pairs| pairs.iter().find(|pair| pair.key == METADATA_KEY))
-        .and_then(|pair| pair.value.as_deref())
+    let text = metadata_of(&metadata, METADATA_KEY)
         .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
     let layout = Layout::parse(text)?;
+    let profile = match metadata_of(&metadata, PROFILE_KEY).map(serde_json::from_str::<ProfileLocation>) {
+        None => None,
+        Some(Ok(location)) if location.is_within(size_bytes) => Some(location),
+        Some(_) => return Err(StorageError::Layout("its footer is damaged: its profile has no place".to_owned())),
+    };
     let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
     let mut first = 0;
     for row_group in metadata.row_groups() {
@@ -423,9 +448,15 @@ async fn load_footer(fetch: ObjectFetch, size_bytes: u64) -> Result<Part, Storag
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         metadata,
         layout,
+        profile,
         row_groups,
         schema_columns: columns,
     })))
+}
+
+fn metadata_of<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
+    let pairs = metadata.file_metadata().key_value_metadata()?;
+    pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
 /// Checks that everything the footer points to lies in the file, and that pages of documents cut their row group, so

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::StorageError;
 use super::layout::{Kind, Layout, LeafColumn, SEARCH, SEPARATOR};
-use super::tree::{PathTree, ROOT, UNKNOWN};
+use super::tree::{Found, PathTree, ROOT, UNKNOWN};
 use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 
 /// Turns documents into record batches of [`Layout::schema`]. One per worker; it keeps its buffers.
@@ -92,7 +92,8 @@ impl Shredder {
         let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
         for text in documents.iter().flatten() {
             let Shredder { tree, leaf_of_node, leaves, .. } = self;
-            tree.walk(text.as_bytes(), false, |node, _, scalar| {
+            tree.walk(text.as_bytes(), false, |node, _, found| {
+                let Found::Scalar(scalar) = found else { return };
                 search.push(SEPARATOR);
                 let start = search.len();
                 if !document::fold_scalar_into(scalar, &mut search) {

@@ -16,6 +16,17 @@ pub const ROOT: Node = 0;
 /// Below every path that the tree does not hold.
 pub const UNKNOWN: Node = u32::MAX;
 
+/// A value that a walk comes by.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// A scalar.
+    Scalar(Scalar<'a>),
+    /// An object, before what is in it.
+    Object,
+    /// An array, before what is in it.
+    Array,
+}
+
 struct Entry {
     parent: Node,
     /// The key in canonical escapes, which are unique for each key.
@@ -100,9 +111,9 @@ impl PathTree {
         self.entries.get(node as usize).is_some_and(|entry| entry.parent == parent && *entry.key == *key)
     }
 
-    /// Visits every scalar of a canonical document with its node, whether an array lies above it, and itself,
-    /// in document order. With `grow`, paths that the tree does not hold are added.
-    pub fn walk<'a>(&mut self, document: &'a [u8], grow: bool, mut visit: impl FnMut(Node, bool, Scalar<'a>)) {
+    /// Visits every value of a canonical document with its node, whether an array lies above it, and itself, in
+    /// document order. With `grow`, paths that the tree does not hold are added.
+    pub fn walk<'a>(&mut self, document: &'a [u8], grow: bool, mut visit: impl FnMut(Node, bool, Found<'a>)) {
         // Each open container: the node of its values, the child last seen in it, and whether an array is above.
         let mut open: Vec<(Node, Node, bool)> = Vec::with_capacity(16);
         let mut node = ROOT;
@@ -138,10 +149,12 @@ impl PathTree {
                     continue;
                 }
                 Token::ObjectStart => {
+                    visit(node, fanned, Found::Object);
                     open.push((node, UNKNOWN, fanned));
                     continue;
                 }
                 Token::ArrayStart => {
+                    visit(node, fanned, Found::Array);
                     open.push((node, UNKNOWN, fanned));
                     fanned = true;
                     continue;
@@ -158,7 +171,7 @@ impl PathTree {
                 Token::Number(text) => Scalar::Number(text),
                 Token::String(text) => Scalar::String(text),
             };
-            visit(node, fanned, scalar);
+            visit(node, fanned, Found::Scalar(scalar));
         }
     }
 }

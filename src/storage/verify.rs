@@ -1,7 +1,8 @@
 //! Whether a version file holds what it was written with: a full read.
 //!
 //! The documents are hashed as the spool hashed them. Every other column is a function of the documents, so it is
-//! computed anew and compared: a damaged byte is found wherever it lies, but in bloom filters and padding.
+//! computed anew and compared; the profile has a hash of its own. So a damaged byte is found wherever it lies, but in
+//! bloom filters and padding.
 
 use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::cast;
@@ -49,6 +50,11 @@ pub async fn verify(reader: &VersionReader) -> Result<String, StorageError> {
     }
     if entities != reader.entity_count() {
         return Err(damaged(&format!("it holds {entities} of {} entities", reader.entity_count())));
+    }
+    if let Some(profile) = reader.profile().await?
+        && (profile.entities, profile.document_bytes) != (entities, reader.layout().document_bytes)
+    {
+        return Err(damaged("its profile is that of another version"));
     }
     Ok(hex::encode(content.finalize()))
 }

@@ -26,10 +26,11 @@ use tokio::sync::mpsc;
 
 use super::StorageError;
 use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
-use super::profile::{DISTINCT, LeafBounds};
+use super::profile::{DISTINCT, LeafBounds, PROFILE_KEY, ProfileLocation};
 use super::shred::Shredder;
 use super::spool::{Lines, Spooled};
 use super::store::Store;
+use crate::model::index::IndexSettings;
 
 /// Most entities of a row group: what one unit of work of a query covers.
 pub const ROW_GROUP_ROWS: usize = 32_768;
@@ -49,19 +50,26 @@ const UPLOAD_PART_BYTES: usize = 8 << 20;
 const UPLOADS: usize = 3;
 
 /// How a version is written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct WriteOptions {
     /// Workers that shred and encode.
     pub threads: usize,
-    /// Which paths get a leaf.
+    /// Which paths get a leaf by themselves.
     pub leaf_bounds: LeafBounds,
+    /// Which paths do and do not get one whatever these are.
+    pub index: IndexSettings,
     /// Most entities of a row group, [`ROW_GROUP_ROWS`] but in tests.
     pub row_group_rows: usize,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        WriteOptions { threads: 1, leaf_bounds: LeafBounds::default(), row_group_rows: ROW_GROUP_ROWS }
+        WriteOptions {
+            threads: 1,
+            leaf_bounds: LeafBounds::default(),
+            index: IndexSettings::default(),
+            row_group_rows: ROW_GROUP_ROWS,
+        }
     }
 }
 
@@ -90,15 +98,18 @@ pub fn write_version(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Written, StorageError> {
     let profile = spooled.profile();
+    let choice = profile.choose_leaves(&options.leaf_bounds, &options.index);
+    let told = profile.describe(&choice, &options.index).encode()?;
     let layout = Arc::new(Layout {
         format_version: FORMAT_VERSION,
         entity_count: profile.entities(),
         document_bytes: profile.document_bytes(),
         content_sha256: spooled.content_sha256().to_owned(),
-        leaves: profile.choose_leaves(&options.leaf_bounds),
+        index: options.index.clone(),
+        leaves: choice.leaves,
     });
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
-    let encoded = encode(&layout, spooled.into_lines(), options, sink, progress).and_then(Sink::finish);
+    let encoded = encode(&layout, &told, spooled.into_lines(), options, sink, progress).and_then(Sink::finish);
     // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
     // first, its error is the cause of the other.
     let uploaded = runtime.block_on(upload).map_err(|_| StorageError::Worker)?;
@@ -114,6 +125,7 @@ pub fn write_version(
 
 fn encode(
     layout: &Arc<Layout>,
+    told: &[u8],
     mut lines: Lines,
     options: &WriteOptions,
     sink: Sink,
@@ -162,6 +174,11 @@ fn encode(
         }
         Ok::<(), StorageError>(())
     })?;
+    // Other readers pass over what no column points to.
+    let location = ProfileLocation::of(file.bytes_written() as u64, told);
+    file.write_all(told)?;
+    let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
+    file.append_key_value_metadata(KeyValue::new(PROFILE_KEY.to_owned(), location));
     Ok(file.into_inner()?)
 }
 

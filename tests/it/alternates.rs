@@ -19,8 +19,8 @@ use crate::support::{Answer, TestService};
 pub struct Owned {
     pub service: TestService,
     pub user: User,
-    token: String,
-    _server: Option<Arc<Postgres>>,
+    pub token: String,
+    pub _server: Option<Arc<Postgres>>,
 }
 
 impl Owned {
@@ -45,6 +45,11 @@ impl Owned {
     /// A management call of the user's with a JSON body.
     pub async fn call(&self, method: &str, path: &str, body: &str) -> Answer {
         call(&self.service, &self.token, method, path, body).await
+    }
+
+    /// The user's API token.
+    pub fn token(&self) -> &str {
+        &self.token
     }
 
     /// A dataset of the user's with a version for each of these entity lists.

@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use strata::catalog::{Catalog, CatalogError, Clock, Resolved, VersionContent};
 use strata::model::dataset::{DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
 use strata::model::ids::{AttemptId, DatasetId, UserId};
+use strata::model::index::IndexSettings;
 use strata::model::secret::{SECRET_BYTES, Secret};
 use strata::model::source::SourceFormat;
 use strata::model::user::Plan;
@@ -161,6 +162,7 @@ fn new_dataset(owner: UserId, text: &str) -> NewDataset {
         format: None,
         records_path: None,
         schedule: Some(DEFAULT_SCHEDULE.to_owned()),
+        index: IndexSettings::default(),
         ping_token: Secret::ping_token(rand::random::<[u8; SECRET_BYTES]>()),
     }
 }
@@ -298,6 +300,7 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
         format: Some(SourceFormat::Json),
         records_path: Some("data.items".to_owned()),
         schedule: None,
+        index: IndexSettings::try_new(&["a.b", "\u{0}\"\\."], &["ü"]).expect("an index"),
         ..new_dataset(owner, "World Countries")
     };
     let dataset = catalog.create_dataset(&new, 1).await.unwrap();
@@ -310,6 +313,7 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
     assert_eq!(dataset.format, Some(SourceFormat::Json));
     assert_eq!(dataset.records_path.as_deref(), Some("data.items"));
     assert_eq!(dataset.schedule, None);
+    assert_eq!(dataset.index, new.index);
     assert_eq!(dataset.ping_token, new.ping_token);
     assert_eq!(dataset.latest_version, None);
     assert_eq!(dataset.pinned_version, None);

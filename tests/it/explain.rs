@@ -98,7 +98,7 @@ async fn import_countries(service: &TestService) {
 
 /// Ten row groups of ten.
 fn tens(leaf_bounds: strata::storage::profile::LeafBounds) -> WriteOptions {
-    WriteOptions { threads: 1, row_group_rows: 10, leaf_bounds }
+    WriteOptions { threads: 1, row_group_rows: 10, leaf_bounds, ..WriteOptions::default() }
 }
 
 #[tokio::test]
@@ -280,6 +280,7 @@ fn any_read_is_explained_and_fails_as_it_fails() {
             threads: 1,
             row_group_rows: [3, ROW_GROUP_ROWS][bounds],
             leaf_bounds: [all_leaves(), no_leaves()][bounds],
+            ..WriteOptions::default()
         };
         let (lab, owner) = (&labs[number], &owners[number]);
         let version = lab.publish(&entities, &options);
@@ -340,7 +341,7 @@ async fn requests_that_are_not_reads_are_refused_as_reads_are() {
     for (query, word) in [
         ("version=new", "version"),
         ("version=", "version"),
-        ("explain=xml", "text or json"),
+        ("explain=xml", "text, json"),
         ("version=1&version=1", "twice"),
     ] {
         let explained = owner.ask(&format!("dataset_id=1&{query}"), &[]).await;

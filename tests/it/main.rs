@@ -1,5 +1,6 @@
 //! The one integration-test binary: a module per area, so that the crate is linked once.
 
+mod agents;
 mod alternates;
 mod care;
 mod catalog;
@@ -9,6 +10,7 @@ mod conditional;
 mod config;
 mod crash;
 mod diff;
+mod diffs;
 mod document;
 mod encode;
 mod examples;
@@ -18,12 +20,14 @@ mod http;
 mod layers;
 mod loopback_server;
 mod management;
+mod mcp;
 mod metrics;
 mod net;
 mod openapi;
 mod params;
 mod pipeline;
 mod postgres;
+mod profile;
 mod query;
 mod ranges;
 mod read;
@@ -35,6 +39,7 @@ mod server;
 mod storage;
 mod support;
 mod tools;
+mod tuning;
 mod twin;
 mod urls;
 mod webhook_sender;

@@ -355,7 +355,7 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     let expected = json!({
         "dataset_id": id, "name": "World Countries", "name_slug": "world-countries", "private": false,
         "private_key": null, "source": "push", "format": null, "records_path": null, "schedule": "0 2 * * *",
-        "ping_url": ping_url, "active_version": null, "latest_version": null, "pinned": false, "frozen": false,
+        "index": {"always": [], "never": []}, "ping_url": ping_url, "active_version": null, "latest_version": null, "pinned": false, "frozen": false,
         "created_at": record["created_at"], "last_attempts": [],
     });
     assert_eq!(record.to_string(), expected.to_string(), "in this order");
@@ -364,6 +364,7 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     let settings = json!({
         "dataset_id": id, "name": "Länder 2", "private": true, "source": "https://example.com/countries.json",
         "format": "json", "records_path": "data.items", "schedule": "*/5  *  * * MON-FRI",
+        "index": {"always": ["area", "name.common"], "never": ["a\\.b"]},
     });
     let changed = ok(&owners.post("/dataset/update", settings.clone()).await)["dataset"].clone();
     for (field, value) in settings.as_object().expect("fields").iter().filter(|(field, _)| *field != "schedule") {
@@ -377,12 +378,15 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     // What is not said stays; null clears what may be absent.
     let same = ok(&owners.post("/dataset/update", json!({"dataset_id": id, "private": true, "name": null})).await);
     assert_eq!(same["dataset"], changed);
-    let cleared = json!({"dataset_id": id, "format": null, "records_path": null, "schedule": null, "private": false});
+    let cleared = json!({
+        "dataset_id": id, "format": null, "records_path": null, "schedule": null, "private": false, "index": null,
+    });
     let cleared = ok(&owners.post("/dataset/update", cleared).await)["dataset"].clone();
     for field in ["format", "records_path", "schedule", "private_key"] {
         assert_eq!(cleared[field], json!(null), "{field}");
     }
     assert_eq!(cleared["source"], "https://example.com/countries.json");
+    assert_eq!(cleared["index"], json!({"always": [], "never": []}));
 
     let second =
         ok(&owners.post("/dataset/create", json!({"name": "Second", "private": true, "schedule": null})).await);
@@ -420,6 +424,15 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
         ("records_path", json!(""), "empty"),
         ("records_path", json!("x".repeat(1_025)), "1024"),
         ("records_path", json!({}), "string"),
+        ("index", json!(["name"]), "an array is not valid"),
+        ("index", json!({"always": ["a"], "sometimes": []}), "\"sometimes\""),
+        ("index", json!({"always": "name"}), "always is not a list of strings"),
+        ("index", json!({"never": [1]}), "never is not a list of strings"),
+        ("index", json!({"never": null}), "never is not a list of strings"),
+        ("index", json!({"never": [""]}), "must name a field"),
+        ("index", json!({"always": ["a.b", "c"], "never": ["c"]}), "`c` is both"),
+        ("index", json!({"always": ["x".repeat(1_025)]}), "1024"),
+        ("index", json!({"always": (0..65).map(|n| n.to_string()).collect::<Vec<_>>()}), "64"),
         ("schedule", json!("nightly"), "five fields"),
         ("schedule", json!("0 0 31 2 *"), "no date"),
         ("schedule", json!("* * * * * *"), "seconds"),
@@ -597,6 +610,7 @@ fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("POST", "/dataset/rollback", json!({"dataset_id": none, "version_number": 1}), "version_number"),
         ("POST", "/dataset/unpin", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/unfreeze", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/agent/pull_for_edit", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/webhook/register", json!({"dataset_id": none, "url": "https://example.com"}), "url"),
         ("DELETE", "/webhook/delete", json!({"dataset_id": none}), "dataset_id"),
     ]
@@ -646,7 +660,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             }
         }
     }
-    for uri in ["/dataset/view", "/webhook/view", "/dataset/explain"] {
+    for uri in ["/dataset/view", "/webhook/view", "/dataset/diff", "/dataset/explain"] {
         let get = async |query: &str, headers: &[(&str, &str)]| {
             owners.raw("GET", &format!("{uri}{query}"), headers, Vec::new()).await
         };
@@ -656,8 +670,10 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         {
             refused(&get(query, &[key]).await, 400, "dataset_id");
         }
-        refused(&get(&format!("?dataset_id={theirs}"), &[key]).await, 404, "dataset");
-        refused(&get("?dataset_id=99999999999999999999", &[key]).await, 404, "dataset");
+        // What the other operations do not know is ignored.
+        let versions = "v1=1&v2=1";
+        refused(&get(&format!("?dataset_id={theirs}&{versions}"), &[key]).await, 404, "dataset");
+        refused(&get(&format!("?dataset_id=99999999999999999999&{versions}"), &[key]).await, 404, "dataset");
         let answer = owners.raw("POST", uri, &[key], Vec::new()).await;
         refused(&answer, 405, "method");
         assert_eq!(answer.header("allow"), Some("GET,HEAD"));

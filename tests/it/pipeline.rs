@@ -13,6 +13,7 @@ use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestError, 
 use strata::catalog::{Catalog, VersionContent};
 use strata::config::Config;
 use strata::model::dataset::RefreshTrigger;
+use strata::model::index::{INDEX_PATH_BYTES, IndexSettings};
 use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 use strata::model::version::NewFile;
@@ -596,15 +597,17 @@ fn read_body(answer: &Answer, format: Format) -> Body {
 #[test]
 fn any_request_is_answered_as_the_twin_answers() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2)];
-    let ways = (0..4_usize, 0..3_usize, 0..2_usize);
+    let indexed = vec((path_plan(), any::<bool>()), 0..4);
+    let ways = (0..4_usize, 0..3_usize, 0..2_usize, indexed);
     let sample = prop_oneof![(0..8_u64).boxed(), Just(1_000).boxed(), Just(u64::MAX).boxed()];
     let plans = vec((plan(), sample, 0..8_usize), 8..16);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(40), ..PropertyConfig::default() });
-    let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, bounds, lab))| {
+    let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, bounds, lab, indexed))| {
         let options = WriteOptions {
             threads: 1,
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
             leaf_bounds: [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()][bounds],
+            index: index(&indexed, &entities),
         };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);
@@ -622,6 +625,22 @@ fn any_request_is_answered_as_the_twin_answers() {
         Ok(())
     });
     no_failure(result);
+}
+
+/// Paths that are there, and perhaps some that are not, each to get a leaf or none.
+fn index(plans: &[(PathPlan, bool)], entities: &[Value]) -> IndexSettings {
+    let mut found = Vec::new();
+    entities.iter().for_each(|entity| places(entity, &mut Vec::new(), &mut found));
+    let mut lists = [Vec::new(), Vec::new()];
+    for (plan, always) in plans {
+        let Some((path, _)) = plan.resolve(&found) else { continue };
+        let text = path.to_string();
+        if text.len() <= INDEX_PATH_BYTES && lists.iter().all(|list| !list.contains(&text)) {
+            lists[usize::from(*always)].push(text);
+        }
+    }
+    let [never, always] = lists;
+    IndexSettings::try_new(&always, &never).expect("an index")
 }
 
 /// Beside one large entity, the others are encoded a few at a time: bodies come in pieces.
@@ -757,7 +776,10 @@ fn the_first_of_an_order_are_the_same_however_they_are_found() {
         for (row_group_rows, leaf_bounds, lab) in
             [(5, all_leaves(), &labs[0]), (64, all_leaves(), &labs[1]), (100, no_leaves(), &labs[1])]
         {
-            let version = lab.publish(&entities, &WriteOptions { threads: 1, row_group_rows, leaf_bounds });
+            let version = lab.publish(
+                &entities,
+                &WriteOptions { threads: 1, row_group_rows, leaf_bounds, ..WriteOptions::default() },
+            );
             for (request, expected) in requests.iter().zip(&expected) {
                 let query = query(request);
                 let answer = lab.get(version, &query);
@@ -863,7 +885,8 @@ fn check_selected(lines: &[&str], id: &str, cases: &[(&str, &[&str])]) {
     let entities: Vec<Value> = lines.iter().map(|line| Value::parse_entity(line).expect(line)).collect();
     let mut wrong = Vec::new();
     for (row_group_rows, leaf_bounds) in [(1, all_leaves()), (2, no_leaves()), (ROW_GROUP_ROWS, all_leaves())] {
-        let version = lab.publish(&entities, &WriteOptions { threads: 1, row_group_rows, leaf_bounds });
+        let version = lab
+            .publish(&entities, &WriteOptions { threads: 1, row_group_rows, leaf_bounds, ..WriteOptions::default() });
         for (query, expected) in cases {
             let answer = lab.get(version, &format!("format=jsonl&{query}"));
             let found = answer.text().lines().map(|line| {

@@ -170,6 +170,7 @@ fn any_request_selects_what_the_twin_selects() {
             threads: 1,
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
             leaf_bounds: [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()][bounds],
+            ..WriteOptions::default()
         };
         let reader = lab.reader(&entities, &options);
         for plan in &plans {
@@ -248,7 +249,7 @@ fn known_hard_cases() {
     let mut wrong = Vec::new();
     for row_group_rows in [1, 5, ROW_GROUP_ROWS] {
         for leaf_bounds in [all_leaves(), no_leaves()] {
-            let options = WriteOptions { threads: 2, row_group_rows, leaf_bounds };
+            let options = WriteOptions { threads: 2, row_group_rows, leaf_bounds, ..WriteOptions::default() };
             let reader = lab.reader(&entities, &options);
             for value in &values {
                 for keys in [vec!["v"], vec!["many"], vec!["deep", "v"]] {
@@ -498,6 +499,7 @@ fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration)
         threads,
         memory_bytes,
         timeout,
+        diff_timeout: timeout,
         spill_directory: bench.directory().to_owned(),
         spill_bytes: 1 << 30,
     };

@@ -115,7 +115,7 @@ fn hostile_entities(count: usize) -> Vec<String> {
 fn the_content_hash_is_that_of_the_entities_alone() {
     let entities = some_entities();
     let one = check_round_trip(&opened("memory://"), &entities, &WriteOptions::default());
-    let options = WriteOptions { threads: 3, row_group_rows: 2, leaf_bounds: no_leaves() };
+    let options = WriteOptions { threads: 3, row_group_rows: 2, leaf_bounds: no_leaves(), ..WriteOptions::default() };
     let other = check_round_trip(&opened("memory://"), &entities, &options);
     assert_eq!(one.content_sha256, other.content_sha256);
 
@@ -140,7 +140,7 @@ fn any_entities_come_back_with_columns_as_the_twin_says() {
     let cases = (entities, row_group_rows, 1..=3_usize, bounds);
     let mut runner = TestRunner::new(PropertyConfig { cases: 32, ..PropertyConfig::default() });
     let result = runner.run(&cases, |(entities, row_group_rows, threads, leaf_bounds)| {
-        let options = WriteOptions { threads, row_group_rows, leaf_bounds };
+        let options = WriteOptions { threads, row_group_rows, leaf_bounds, ..WriteOptions::default() };
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let store = opened("memory://");
         let (path, written) = bench.write(&store, &texts, &options).expect("written");

@@ -29,22 +29,41 @@ impl FromRequestParts<App> for Caller {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
-        let user = match authorization(&parts.headers) {
-            Authorization::Bearer(token) => app.user_of_token(token).await?,
-            Authorization::Other => None,
-            Authorization::None => {
-                let user = match session_id(&parts.headers) {
-                    Some(id) => app.user_of_session(&id).await?,
-                    None => None,
-                };
-                if user.is_some() && has_foreign_origin(parts, app.config().server.public_url.as_ref()) {
-                    return Err(CallError::ForeignOrigin.into());
-                }
-                user
-            }
-        };
-        Ok(Caller(user.ok_or(CallError::Unauthenticated)?))
+        Ok(Caller(user_of(parts, app).await?.ok_or(CallError::Unauthenticated)?))
     }
+}
+
+/// The authenticated user, or nobody: who sends no `Authorization` and no cookie of a session that lasts. Rejects with
+/// 401 where an `Authorization` is wrong, and with 403 when the origin is foreign.
+#[derive(Clone, Debug)]
+pub(super) struct AnyCaller(pub Option<User>);
+
+impl FromRequestParts<App> for AnyCaller {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
+        let user = user_of(parts, app).await?;
+        if user.is_none() && authorization(&parts.headers) != Authorization::None {
+            return Err(CallError::Unauthenticated.into());
+        }
+        Ok(AnyCaller(user))
+    }
+}
+
+/// The user whose token or session the request has.
+async fn user_of(parts: &Parts, app: &App) -> Result<Option<User>, HttpError> {
+    let user = match authorization(&parts.headers) {
+        Authorization::Bearer(token) => return Ok(app.user_of_token(token).await?),
+        Authorization::Other => None,
+        Authorization::None => match session_id(&parts.headers) {
+            Some(id) => app.user_of_session(&id).await?,
+            None => None,
+        },
+    };
+    if user.is_some() && has_foreign_origin(parts, app.config().server.public_url.as_ref()) {
+        return Err(CallError::ForeignOrigin.into());
+    }
+    Ok(user)
 }
 
 /// The id that the session cookie holds; where there are several such cookies, the first one's.

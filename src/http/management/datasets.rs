@@ -18,7 +18,7 @@ use crate::{
 /// Most datasets in one answer of a list.
 const LISTED: u32 = 1_000;
 
-/// `POST /dataset/create`: `name`, perhaps `private`, `source`, `format`, `records_path`, `schedule`.
+/// `POST /dataset/create`: `name`, perhaps `private`, `source`, `format`, `records_path`, `schedule`, `index`.
 pub(super) async fn create(
     Caller(user): Caller,
     reached: Reached,
@@ -56,6 +56,7 @@ fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
         schedule: schedule
             .map(|schedule| schedule.map(|text| body::parse("schedule", text)).transpose())
             .transpose()?,
+        index: fields.index()?,
     })
 }
 

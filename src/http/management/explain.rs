@@ -10,13 +10,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{CallError, Caller, Query};
+use super::{Caller, Query};
 use crate::{
     http::{
         content_encoding::weighted_items,
         error::HttpError,
         params::{self, UnknownParameter},
-        text::quoted,
     },
     model::version::VersionSelector,
     service::App,
@@ -34,6 +33,15 @@ enum Form {
     Json,
 }
 
+impl Form {
+    fn name(self) -> &'static str {
+        match self {
+            Form::Text => "text",
+            Form::Json => "json",
+        }
+    }
+}
+
 /// `GET /dataset/explain`: `dataset_id`, perhaps `version` and `explain`, and the parameters of a read.
 pub(super) async fn explain(
     Caller(user): Caller,
@@ -43,22 +51,8 @@ pub(super) async fn explain(
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
     let dataset = query.dataset_id()?;
-    let version = match query.optional(VERSION)? {
-        None => VersionSelector::Active,
-        Some(text) => VersionSelector::parse_or_number(text).map_err(|_| {
-            let valid = "active, latest, or a version number, with v before it or not";
-            CallError::field(VERSION, format!("{} is not valid; valid: {valid}", quoted(text)))
-        })?,
-    };
-    let form = match query.optional(EXPLAIN)? {
-        None => preferred(&headers),
-        Some("text") => Form::Text,
-        Some("json") => Form::Json,
-        Some(text) => {
-            let problem = format!("{} is not valid; valid: text or json", quoted(text));
-            return Err(CallError::field(EXPLAIN, problem).into());
-        }
-    };
+    let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
+    let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
     let (request, unknown) = params::parse(read.as_deref())?;
     let ignored = unknown.into_iter().map(|UnknownParameter(name)| name);
     let ignored = ignored.filter(|name| ![DATASET_ID, VERSION, EXPLAIN].contains(&name.as_str())).collect();

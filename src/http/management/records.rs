@@ -7,8 +7,10 @@ use utoipa::ToSchema;
 
 use super::Reached;
 use crate::catalog::{ApiToken, Attempt, AttemptOutcome, VersionRecord as CatalogVersion, Webhook};
+use crate::model::index::IndexSettings;
+use crate::model::path::Path;
 use crate::model::user::User;
-use crate::service::OwnedDataset;
+use crate::service::{OwnedDataset, VersionProfile};
 
 /// A time as records show it.
 pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
@@ -132,6 +134,22 @@ impl From<&Attempt> for AttemptRecord {
     }
 }
 
+/// Paths in their escaped form. All others are decided by the profile of each version.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct IndexLists {
+    /// Those that get a leaf.
+    pub always: Vec<String>,
+    /// Those that get none.
+    pub never: Vec<String>,
+}
+
+impl From<&IndexSettings> for IndexLists {
+    fn from(index: &IndexSettings) -> Self {
+        let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
+        IndexLists { always: texts(index.always()), never: texts(index.never()) }
+    }
+}
+
 /// A dataset, for its owner.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct DatasetRecord {
@@ -153,6 +171,8 @@ pub struct DatasetRecord {
     pub records_path: Option<String>,
     /// When it is refreshed, as a cron expression in UTC.
     pub schedule: Option<String>,
+    /// Which paths of its next versions get a leaf, and which get none.
+    pub index: IndexLists,
     /// Whoever knows this URL can have it refreshed.
     pub ping_url: String,
     /// The version that `active` means.
@@ -183,6 +203,7 @@ impl DatasetRecord {
             format: dataset.format.map(|format| format.name()),
             records_path: dataset.records_path.clone(),
             schedule: dataset.schedule.clone(),
+            index: IndexLists::from(&dataset.index),
             ping_url: reached.url(&format!("/ping/{}", dataset.ping_token.expose())),
             active_version: dataset.active_version().map(|version| version.get()),
             latest_version: dataset.latest_version.map(|version| version.get()),
@@ -282,6 +303,41 @@ impl From<&CatalogVersion> for VersionAnswer {
     fn from(record: &CatalogVersion) -> Self {
         VersionAnswer { ok: true, version: record.into() }
     }
+}
+
+/// What an editor gets beside the entities.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PulledRecord {
+    /// Always true.
+    pub ok: bool,
+    /// The dataset.
+    pub dataset_id: u64,
+    /// The number of the version.
+    pub version: u64,
+    /// Whether the entities are those of its alternate.
+    pub alt: bool,
+    /// What `push_alt_version` takes; another one once the alternate is saved or deleted.
+    pub etag: String,
+}
+
+/// The envelope of a version whose alternate was pushed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PushAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The version.
+    pub version: VersionRecord,
+    /// What the next push takes.
+    pub etag: String,
+}
+
+/// The envelope of a profile.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ProfileAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The profile.
+    pub profile: VersionProfile,
 }
 
 /// A webhook (specification, "Webhook record").

@@ -1,10 +1,8 @@
 //! `/session/…`: logging in and out.
 
-use std::net::SocketAddr;
-
 use axum::{
     Json,
-    extract::{ConnectInfo, FromRequestParts, Request, State},
+    extract::{FromRequestParts, Request, State},
     http::{HeaderMap, HeaderValue, header::SET_COOKIE},
     response::{IntoResponse, Response},
 };
@@ -17,7 +15,7 @@ use super::{
     records::{Done, UserAnswer},
 };
 use crate::{
-    http::{client::client, error::HttpError},
+    http::{client, error::HttpError},
     service::App,
 };
 
@@ -35,8 +33,7 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
         return Err(CallError::ForeignOrigin.into());
     }
     let reached = Reached::from_request_parts(&mut head, &app).await?;
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    let client = client(peer, &head.headers, &app.config().server.trusted_proxies);
+    let client = client::of(&head, &app);
     let before = session_id(&head.headers);
     let limits = &app.config().limits;
     let request = Request::from_parts(head, body);

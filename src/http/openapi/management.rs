@@ -4,18 +4,18 @@ use serde_json::{Map, Value, json};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
-        ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, PathItem,
-        Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
+        AllOfBuilder, ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder,
+        PathItem, Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
         path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
         request_body::{RequestBody, RequestBodyBuilder},
-        schema::{AnyOfBuilder, SchemaFormat, SchemaType},
+        schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType},
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
         tag::TagBuilder,
     },
 };
 
 use super::{
-    Section,
+    Section, diffs,
     headers::{self, EVERY, RATE},
     responses::{TEXT, with_errors},
 };
@@ -26,8 +26,10 @@ use crate::{
     },
     model::{
         dataset::{DEFAULT_SCHEDULE, DatasetName},
+        index::INDEX_PATHS,
         source::SourceFormat,
     },
+    query::diff::ChangeType,
     service::Explanation,
 };
 
@@ -72,8 +74,16 @@ enum Kind {
     NullableSchedule,
     Boolean,
     Entities,
+    /// `active`, `latest`, or a number.
     Version,
+    /// An object of two lists of paths, or null.
+    Index,
     Form,
+    /// A whole number, 0 too.
+    Count,
+    ChangeType,
+    /// `json` or `jsonl`.
+    DiffFormat,
 }
 
 /// What an operation is asked with.
@@ -95,8 +105,10 @@ use Asked::{Body, BodyOrDocument, Nothing, Query, Read, Token};
 enum By {
     Anybody,
     User,
+    /// Anybody, who may see less than a user.
+    Everybody,
 }
-use By::{Anybody, User};
+use By::{Anybody, Everybody, User};
 
 /// One operation. `answer` is the name of a schema.
 struct Operation {
@@ -148,6 +160,14 @@ const SCHEDULE: Field = Field(
     "When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.",
     || json!(DEFAULT_SCHEDULE),
 );
+const INDEX: Field = Field(
+    "index",
+    Optional,
+    Kind::Index,
+    "Paths that get a leaf in versions and alternates written from then on, and paths that get none, at most 64 together, \
+     none in both; replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
+    || json!({ "always": ["name"], "never": ["notes"] }),
+);
 const VERSION: Field = Field("version", Needed, Kind::Id, "The number of one of its versions.", || json!(1));
 const ENTITIES: Field = Field(
     "entities",
@@ -156,6 +176,9 @@ const ENTITIES: Field = Field(
     "The entities, in their order.",
     || json!([{ "name": "Aruba", "area": 180 }]),
 );
+
+/// The operation whose answer has two formats.
+const DIFF: &str = "diffVersions";
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -227,7 +250,7 @@ const OPERATIONS: &[Operation] = &[
         id: "createDataset",
         about: "Creates a dataset, without a version yet",
         by: User,
-        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE]),
+        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE, INDEX]),
         answer: "DatasetAnswer",
         errors: &[409],
     },
@@ -245,6 +268,7 @@ const OPERATIONS: &[Operation] = &[
             FORMAT,
             RECORDS_PATH,
             SCHEDULE,
+            INDEX,
         ]),
         answer: "DatasetAnswer",
         errors: &[404, 409],
@@ -271,6 +295,26 @@ const OPERATIONS: &[Operation] = &[
         asked: Query(&[DATASET_ID]),
         answer: "DatasetViewAnswer",
         errors: &[404],
+    },
+    Operation {
+        path: "/dataset/profile",
+        method: HttpMethod::Get,
+        id: "profileVersion",
+        about: "What the paths of a version hold, and which have a leaf: of the caller's datasets, and of public ones",
+        by: Everybody,
+        asked: Query(&[
+            Field("dataset_id", Needed, Kind::Id, "One of the caller's datasets, or a public one.", || json!(1)),
+            Field(
+                "version",
+                Optional,
+                Kind::Version,
+                "`active` (the default), `latest`, or the number of a version, with or without a `v`.",
+                || json!("latest"),
+            ),
+            Field("alt", Optional, Kind::Boolean, "Whether the alternate of the version is meant.", || json!(false)),
+        ]),
+        answer: "ProfileAnswer",
+        errors: &[404, 429],
     },
     Operation {
         path: "/dataset/rotate_key",
@@ -359,6 +403,37 @@ const OPERATIONS: &[Operation] = &[
         errors: &[404],
     },
     Operation {
+        path: "/agent/pull_for_edit",
+        method: HttpMethod::Post,
+        id: "pullForEdit",
+        about: "The entities of a version for an editor, with the etag that the push takes",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            Field("version", Optional, Kind::Id, "The number of one of its versions; else the active one.", || {
+                json!(1)
+            }),
+            Field("alt", Optional, Kind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
+        ]),
+        answer: "PullAnswer",
+        errors: &[404, 503],
+    },
+    Operation {
+        path: "/agent/push_alt_version",
+        method: HttpMethod::Post,
+        id: "pushAltVersion",
+        about: "Saves the alternate of a version, unless one was saved or deleted since the entities were pulled",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            VERSION,
+            Field("etag", Needed, Kind::Text, "What the pull gave.", || json!("\"00112233445566778899aabbccddeeff\"")),
+            ENTITIES,
+        ]),
+        answer: "PushAnswer",
+        errors: &[404, 409, 422, 503],
+    },
+    Operation {
         path: "/dataset/clone",
         method: HttpMethod::Post,
         id: "cloneDataset",
@@ -393,6 +468,26 @@ const OPERATIONS: &[Operation] = &[
             ),
         ]),
         answer: "Explanation",
+        errors: &[404, 503],
+    },
+    Operation {
+        path: "/dataset/diff",
+        method: HttpMethod::Get,
+        id: DIFF,
+        about: "What two versions differ in; a page of the records with `change_type`, `offset` and `limit`",
+        by: User,
+        asked: Query(&[
+            DATASET_ID,
+            Field("v1", Needed, Kind::Id, "The number of the version that is compared.", || json!(1)),
+            Field("v2", Needed, Kind::Id, "The number of the version that it is compared with.", || json!(2)),
+            Field("change_type", Optional, Kind::ChangeType, "Only records of this type.", || json!("modified")),
+            Field("offset", Optional, Kind::Count, "Skips the first so many records.", || json!(0)),
+            Field("limit", Optional, Kind::Count, "At most so many records.", || json!(100)),
+            Field("format", Optional, Kind::DiffFormat, "`jsonl` is the records alone, one per line.", || {
+                json!("json")
+            }),
+        ]),
+        answer: diffs::DIFF_RESULT,
         errors: &[404, 503],
     },
     Operation {
@@ -488,7 +583,8 @@ const ERRORS: &[Error] = &[
     Error(
         409,
         "Conflict",
-        "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed.",
+        "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed; an etag is \
+         stale.",
         "You have another dataset of this name.",
         &["Cache-Control", "Referrer-Policy"],
     ),
@@ -510,7 +606,7 @@ const ERRORS: &[Error] = &[
     Error(
         429,
         "TooManyTries",
-        "Too many log-ins, or pings.",
+        "Too many log-ins, pings, or calls of nobody.",
         "Too many log-ins; the next one is tried in 42 s.",
         &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
@@ -531,9 +627,9 @@ const ERRORS: &[Error] = &[
     Error(
         503,
         "TooBusy",
-        "The service has too much to do, or is about to stop.",
+        "The service has too much to do, or is about to stop; or comparing two versions took too long or too much memory.",
         "Too many log-ins are being checked. Try again in a moment.",
-        &["Cache-Control", "Referrer-Policy"],
+        &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
 ];
 
@@ -562,10 +658,13 @@ fn paths() -> Paths {
 fn described(operation: &Operation) -> Described {
     let mut described =
         OperationBuilder::new().operation_id(Some(operation.id)).tag(TAG).summary(Some(operation.about));
-    if operation.by == User {
+    if operation.by != Anybody {
         for scheme in [SESSION, API_TOKEN] {
             described = described.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
         }
+    }
+    if operation.by == Everybody {
+        described = described.security(SecurityRequirement::default());
     }
     described = match &operation.asked {
         Nothing => described,
@@ -596,12 +695,28 @@ fn described(operation: &Operation) -> Described {
     if matches!(operation.id, "logIn" | "logOut") {
         answer = headers::with(answer, &[&["Set-Cookie"]]);
     }
+    if operation.id == "pullForEdit" {
+        answer = headers::with(answer, &[&["ETag"]]);
+    }
+    if operation.id == DIFF {
+        answer =
+            headers::with(answer.content("application/x-ndjson", diffs::lines()), &[&["Vary", "Content-Encoding"]]);
+    }
     if matches!(operation.asked, Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
     }
+    if operation.by == Everybody {
+        answer = headers::with(answer, &[RATE]);
+    }
     let errors = errors_of(operation);
-    let general: &[u16] = if matches!(operation.asked, Read(_)) { &[405, 414] } else { &[405] };
-    let described = with_errors(described.response("200", answer), general);
+    let mut shared = vec![405];
+    if operation.by == Everybody {
+        shared.push(410);
+    }
+    if matches!(operation.asked, Read(_)) {
+        shared.push(414);
+    }
+    let described = with_errors(described.response("200", answer), &shared);
     ERRORS
         .iter()
         .filter(|error| errors.contains(&error.0))
@@ -614,7 +729,7 @@ fn described(operation: &Operation) -> Described {
 /// The statuses of an operation's errors, but 405 and 414.
 fn errors_of(operation: &Operation) -> Vec<u16> {
     let mut errors = [operation.errors, &[500]].concat();
-    if operation.by == User {
+    if operation.by != Anybody {
         errors.extend([401, 403]);
     }
     match operation.asked {
@@ -688,7 +803,20 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::NullableSchedule => nullable().format(format("cron")),
         Kind::Boolean => object().schema_type(Type::Boolean),
         Kind::Version => text().pattern(Some("^(active|latest|v?(0|[1-9][0-9]*))$")),
+        Kind::Index => {
+            let path =
+                || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).format(format("field-path"));
+            let paths = || ArrayBuilder::new().items(path()).max_items(Some(INDEX_PATHS));
+            object()
+                .schema_type(SchemaType::from_iter([Type::Object, Type::Null]))
+                .property("always", paths())
+                .property("never", paths())
+                .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        }
         Kind::Form => text().enum_values(Some(["text", "json"])),
+        Kind::Count => object().schema_type(Type::Integer).minimum(Some(0_usize)),
+        Kind::ChangeType => text().enum_values(Some(ChangeType::ALL.map(ChangeType::name))),
+        Kind::DiffFormat => text().enum_values(Some(["json", "jsonl"])),
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
@@ -709,6 +837,9 @@ fn components() -> Components {
     for (name, schema) in record_schemas() {
         components = components.schema(name, schema);
     }
+    for (name, schema) in diffs::schemas() {
+        components = components.schema(name, schema);
+    }
     components.build()
 }
 
@@ -723,9 +854,19 @@ fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<records::DatasetsAnswer>(&mut schemas);
     add::<records::DatasetViewAnswer>(&mut schemas);
     add::<records::VersionAnswer>(&mut schemas);
+    schemas.push(("PullAnswer".to_owned(), pull_answer()));
+    add::<records::PushAnswer>(&mut schemas);
+    add::<records::ProfileAnswer>(&mut schemas);
     add::<records::WebhookAnswer>(&mut schemas);
     add::<Explanation>(&mut schemas);
     schemas
+}
+
+/// The record of a pull with the entities after it.
+fn pull_answer() -> RefOr<Schema> {
+    let entities = schema(Kind::Entities, Some("The entities, exactly as they are stored."));
+    let entities = ObjectBuilder::new().schema_type(Type::Object).property("entities", entities).required("entities");
+    RefOr::T(Schema::AllOf(AllOfBuilder::new().item(records::PulledRecord::schema()).item(entities).build()))
 }
 
 fn add<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {

@@ -7,7 +7,7 @@ use crate::model::{
 };
 
 /// `true`, `false`, `1` or `0`, in any case.
-pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {
+pub fn boolean(value: &str) -> Result<bool, InvalidValue> {
     if value == "1" || value.eq_ignore_ascii_case("true") {
         Ok(true)
     } else if value == "0" || value.eq_ignore_ascii_case("false") {

@@ -6,6 +6,7 @@ use rand::random;
 use strata::catalog::CatalogError;
 use strata::model::dataset::{Dataset, DatasetChange, DatasetSource, NewClone, NewDataset, RefreshTrigger, Visibility};
 use strata::model::ids::{DatasetId, UserId};
+use strata::model::index::IndexSettings;
 use strata::model::secret::Secret;
 use strata::model::source::SourceFormat;
 use strata::model::user::Plan;
@@ -92,6 +93,14 @@ async fn a_change_changes_what_it_names(database: Database) {
     for schedule in [Some("5 4 * * *".to_owned()), None] {
         check(DatasetChange { schedule: Some(schedule.clone()), ..Default::default() }, &|dataset| {
             dataset.schedule = schedule.clone();
+        })
+        .await;
+    }
+
+    for never in [&["a", "b.c\u{0}"][..], &[]] {
+        let index = IndexSettings::try_new(&["x"][..never.len() / 2], never).expect("an index");
+        check(DatasetChange { index: Some(index.clone()), ..Default::default() }, &|dataset| {
+            dataset.index = index.clone();
         })
         .await;
     }
@@ -195,12 +204,15 @@ async fn a_clone_begins_with_the_latest_version(database: Database) {
     publish(&catalog, source, "a").await.unwrap();
     publish(&catalog, source, "b").await.unwrap();
     catalog.rollback(source, VersionNumber::new(1), false).await.unwrap();
+    let index = IndexSettings::try_new(&["a"], &["b"]).expect("an index");
+    catalog.update_dataset(source, &DatasetChange { index: Some(index.clone()), ..Default::default() }).await.unwrap();
     catalog.reserve_file("alt", None, LEASE).await.unwrap();
     let latest = catalog.save_alternate(source, VersionNumber::new(2), &file("alt"), None).await.unwrap().version;
     while catalog.claim_delivery().await.unwrap().is_some() {}
 
     let (clone, first) = catalog.clone_dataset(&clone_of(source, other, "Clone"), 1).await.unwrap();
     assert_eq!((clone.owner, clone.source.clone(), clone.private_key.clone()), (other, DatasetSource::Push, None));
+    assert_eq!(clone.index, index);
     assert_eq!((clone.pinned_version, clone.latest_version), (None, Some(VersionNumber::new(1))));
     assert_eq!(first.version.number, VersionNumber::new(1));
     assert!(first.is_active);

@@ -6,6 +6,7 @@ pub mod formats;
 pub mod hostile;
 pub mod number;
 pub mod pipeline;
+pub mod profile;
 pub mod rules;
 pub mod value;
 

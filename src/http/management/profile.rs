@@ -1,0 +1,43 @@
+//! `/dataset/profile`: what a version contains, for its owner, and for everybody if the dataset is public.
+
+use axum::{
+    Json,
+    extract::State,
+    http::request::Parts,
+    response::{IntoResponse, Response},
+};
+
+use super::{Query, caller::AnyCaller, records::ProfileAnswer};
+use crate::{
+    http::{client, error::HttpError, rate},
+    model::version::VersionSelector,
+    service::{App, Bucket},
+};
+
+/// `GET /dataset/profile`: `dataset_id`, perhaps `version` and `alt`.
+///
+/// Calls of nobody count with the public reads of a client. A private dataset is to nobody what a missing one is: 401.
+pub(super) async fn profile(
+    AnyCaller(user): AnyCaller,
+    State(app): State<App>,
+    query: Query,
+    head: Parts,
+) -> Result<Response, HttpError> {
+    let dataset = query.dataset_id()?;
+    let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
+    let alt = query.optional_boolean("alt")?.unwrap_or(false);
+    let standing = match user {
+        Some(_) => None,
+        None => rate::count(&app, client::of(&head, &app), Bucket::Public).await,
+    };
+    let answered = async {
+        rate::check(standing.as_ref())?;
+        let profile = app.profile(user.as_ref(), dataset, version, alt).await?;
+        Ok(Json(ProfileAnswer { ok: true, profile }).into_response())
+    };
+    let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
+    if let Some(standing) = &standing {
+        rate::describe(response.headers_mut(), standing);
+    }
+    Ok(response)
+}

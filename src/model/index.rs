@@ -1,0 +1,149 @@
+//! What the owner of a dataset says of the leaves of its versions: the member `index` of a dataset's record.
+
+use serde::{Deserialize, Serialize};
+
+use super::path::Path;
+
+/// Most paths in each list of an index.
+pub const INDEX_PATHS: usize = 64;
+
+/// The longest path in an index, as it is written, in bytes.
+pub const INDEX_PATH_BYTES: usize = 1_024;
+
+/// Paths that get a leaf whatever a version contains, and paths that get none. All others are decided by the profile of
+/// each version.
+///
+/// - No path is in both lists, or twice in one; each list is in the order of the keys.
+/// - There are at most [`INDEX_PATHS`] in each, of at most [`INDEX_PATH_BYTES`] each.
+/// - A path stands for itself alone: not for those below it.
+///
+/// As JSON, `{"always":["a.b"],"never":["c"]}`, paths in their escaped form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Lists", into = "Lists")]
+pub struct IndexSettings {
+    always: Vec<Path>,
+    never: Vec<Path>,
+}
+
+/// Why lists of paths are no index.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidIndex {
+    /// A text is no path.
+    #[error("{0:?} is not a path: it must name a field, such as `name` or `stock.berlin`")]
+    NoPath(String),
+    /// A path is too long.
+    #[error("a path of {0} bytes is too long; valid: at most {INDEX_PATH_BYTES} bytes")]
+    LongPath(usize),
+    /// A path is in both lists.
+    #[error("`{0}` is both in always and in never; valid: one of them")]
+    Both(Path),
+    /// There are too many paths.
+    #[error("{0} paths are too many; valid: at most {INDEX_PATHS} in always, and as many in never")]
+    TooMany(usize),
+}
+
+impl IndexSettings {
+    /// The index of these lists, each path in its escaped form. A path that is in one list twice counts once.
+    ///
+    /// # Errors
+    /// [`InvalidIndex`].
+    pub fn try_new<S: AsRef<str>>(always: &[S], never: &[S]) -> Result<IndexSettings, InvalidIndex> {
+        let most = always.len().max(never.len());
+        if most > INDEX_PATHS {
+            return Err(InvalidIndex::TooMany(most));
+        }
+        let parsed = |texts: &[S]| -> Result<Vec<Path>, InvalidIndex> {
+            let mut paths = texts.iter().map(|text| parse(text.as_ref())).collect::<Result<Vec<_>, _>>()?;
+            paths.sort_unstable();
+            paths.dedup();
+            Ok(paths)
+        };
+        let index = IndexSettings { always: parsed(always)?, never: parsed(never)? };
+        match index.always.iter().find(|path| index.never.contains(path)) {
+            Some(path) => Err(InvalidIndex::Both(path.clone())),
+            None => Ok(index),
+        }
+    }
+
+    /// Paths that get a leaf.
+    pub fn always(&self) -> &[Path] {
+        &self.always
+    }
+
+    /// Paths that get none.
+    pub fn never(&self) -> &[Path] {
+        &self.never
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.always.is_empty() && self.never.is_empty()
+    }
+}
+
+fn parse(text: &str) -> Result<Path, InvalidIndex> {
+    if text.len() > INDEX_PATH_BYTES {
+        return Err(InvalidIndex::LongPath(text.len()));
+    }
+    Path::parse(text).map_err(|_| InvalidIndex::NoPath(text.to_owned()))
+}
+
+/// The form in JSON.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Lists {
+    always: Vec<String>,
+    never: Vec<String>,
+}
+
+impl TryFrom<Lists> for IndexSettings {
+    type Error = InvalidIndex;
+
+    fn try_from(lists: Lists) -> Result<Self, InvalidIndex> {
+        IndexSettings::try_new(&lists.always, &lists.never)
+    }
+}
+
+impl From<IndexSettings> for Lists {
+    fn from(index: IndexSettings) -> Self {
+        let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
+        Lists { always: texts(&index.always), never: texts(&index.never) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_the_same_however_it_is_written() {
+        let one = IndexSettings::try_new(&["b", "a.x", "a\\.x", "b"], &["c\\:"]).expect("an index");
+        let other = IndexSettings::try_new(&["a\\.x", "a.x", "b"], &["c:"]).expect("an index");
+        assert_eq!(one, other);
+        let json = serde_json::to_string(&one).expect("JSON");
+        assert_eq!(json, r#"{"always":["a.x","a\\.x","b"],"never":["c\\:"]}"#);
+        assert_eq!(serde_json::from_str::<IndexSettings>(&json).expect("an index"), one);
+        assert!(serde_json::from_str::<IndexSettings>("{}").expect("an index").is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_an_index_is_refused() {
+        let long = "x".repeat(INDEX_PATH_BYTES);
+        assert!(IndexSettings::try_new(&[long.as_str()], &[]).is_ok());
+        let longer = format!("{long}x");
+        let names: Vec<String> = (0..=INDEX_PATHS).map(|number| number.to_string()).collect();
+        assert!(IndexSettings::try_new(&names[1..], &[]).is_ok());
+        for (always, never) in [(&names[..], &names[..0]), (&names[..1], &names[..])] {
+            assert_eq!(IndexSettings::try_new(always, never), Err(InvalidIndex::TooMany(INDEX_PATHS + 1)));
+        }
+        let both = Path::parse("a.b").expect("a path");
+        for (always, never, error) in [
+            ("", "a", InvalidIndex::NoPath(String::new())),
+            ("a", "", InvalidIndex::NoPath(String::new())),
+            (&longer, "a", InvalidIndex::LongPath(INDEX_PATH_BYTES + 1)),
+            ("a.b", "a.b", InvalidIndex::Both(both)),
+        ] {
+            assert_eq!(IndexSettings::try_new(&[always], &[never]), Err(error));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a version contains, gathered in one pass over its entities; the choice of leaves that follows; and what of it is
+//! stored in the file.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `gather` | the pass: every path with its counts |
+//! | `values` | the values of one path: how many, which are frequent, the least and the greatest |
+//! | `ends` | the least and the greatest |
+//! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
+//! | `leaves` | which paths get a leaf, and why others get none |
+//! | `stored` | what is told of a version, and its form in the file |
+//!
+//! The pass runs on one thread, so every scalar counts: while a path has few distinct values, a scalar costs a hash and a
+//! look-up; beyond, a hash, a register, a comparison with the least and the greatest, and for one in
+//! [`SAMPLED`] a look-up among the frequent ones.
+//!
+//! Memory is bounded whatever the entities are: at most [`PATHS`] paths are followed, at most [`DISTINCT_TOTAL`] value
+//! hashes and [`TEXT_TOTAL_BYTES`] of values are kept, and a few KiB for each path beyond [`DISTINCT`]. All is
+//! deterministic: the same entities in the same order give the same profile.
+
+mod ends;
+mod gather;
+mod leaves;
+mod sketch;
+mod stored;
+mod values;
+
+pub use gather::Profile;
+pub use leaves::{LeafBounds, LeafChoice, NoLeaf};
+pub use stored::{
+    Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile, TopValue, TypeCounts, Unmet,
+    ValueRecord,
+};
+
+/// Most paths that a profile follows. Paths beyond that get no leaf; their filters are answered from the documents.
+pub const PATHS: usize = 10_000;
+
+/// Most distinct values that are counted one by one for a path; above it a leaf keeps no dictionary.
+pub const DISTINCT: usize = 4_096;
+
+/// Most values counted one by one over all paths.
+pub const DISTINCT_TOTAL: usize = 1_000_000;
+
+/// Bytes of the texts of values kept over all paths.
+pub const TEXT_TOTAL_BYTES: usize = 16 << 20;
+
+/// Bytes of a value that are shown.
+pub const VALUE_BYTES: usize = 80;
+
+/// Frequent values shown for a path.
+pub const TOP: usize = 10;
+
+/// Of a path with more than [`DISTINCT`] values, one scalar in this many is looked at for frequent values.
+pub const SAMPLED: u64 = 8;
+
+/// Such a path's values are shown as frequent when they seem to occur at least this often.
+pub const FREQUENT: u64 = 128;

@@ -1,0 +1,270 @@
+//! What is told of a version, and its form in the file: JSON, compressed, between the last row group and the footer. The
+//! footer's metadata says where, so that opening a file does not read it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::ends::Cut;
+use super::gather::{PathProfile, Profile};
+use super::leaves::{LeafChoice, NoLeaf};
+use super::values::{Kind, Shown};
+use crate::model::index::IndexSettings;
+use crate::model::path::Path;
+use crate::storage::StorageError;
+use crate::storage::tree::Node;
+
+/// Where the [`ProfileLocation`] lies in the key-value metadata of the Parquet footer.
+pub const PROFILE_KEY: &str = "strata.profile";
+
+/// Bytes of the paths' JSON before it is compressed. What more paths would need is left out, rare ones first.
+const PATHS_BYTES: usize = 4 << 20;
+
+/// Most bytes of all of it: the paths, and an index.
+const STORED_BYTES: usize = PATHS_BYTES + (1 << 20);
+
+/// What a version contains.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StoredProfile {
+    /// Its entities.
+    pub entities: u64,
+    /// Bytes of their documents as compact JSON.
+    pub document_bytes: u64,
+    /// Whether there are more paths than are listed: at most 10,000 are followed, and the list is bounded in bytes.
+    pub paths_left_out: bool,
+    /// What the dataset's `index` was when the version was written.
+    pub index: IndexRecord,
+    /// The paths, in the order of first appearance.
+    pub paths: Vec<PathRecord>,
+}
+
+/// An `index`, and what of it could not be done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct IndexRecord {
+    /// Paths that were to get a leaf.
+    pub always: Vec<String>,
+    /// Paths that were to get none.
+    pub never: Vec<String>,
+    /// Those of `always` that have none.
+    pub unmet: Vec<Unmet>,
+}
+
+/// A path that could not get a leaf.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Unmet {
+    /// The path.
+    pub path: String,
+    /// Why.
+    pub why: NoLeaf,
+}
+
+/// What is known of one path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PathRecord {
+    /// The path as filters take it. Empty for the top-level field without a name, which no path can name.
+    pub path: String,
+    /// Entities in which it reaches anything.
+    pub entities: u64,
+    /// How often which type stands at it.
+    pub types: TypeCounts,
+    /// Whether it goes through an array: it may reach several values in one entity.
+    pub fans_out: bool,
+    /// Bytes of its numbers and strings, as JSON without quotes.
+    pub text_bytes: u64,
+    /// How many values it has, null not counted: `1` and `1.0` are two, and so are `1` and `"1"`.
+    pub distinct: Distinct,
+    /// The least number by value; null if there is none.
+    pub number_min: Option<ValueRecord>,
+    /// The greatest number by value.
+    pub number_max: Option<ValueRecord>,
+    /// The first string by code point.
+    pub string_min: Option<ValueRecord>,
+    /// The last string by code point.
+    pub string_max: Option<ValueRecord>,
+    /// Values that occur more than once, at most 10, the most frequent first.
+    pub top: Vec<TopValue>,
+    /// Whether `top` is an estimate: made of one value in 8, of those that occur about 128 times or more.
+    pub top_estimated: bool,
+    /// Whether it has a leaf.
+    pub leaf: bool,
+    /// Why it has none.
+    pub why_no_leaf: Option<NoLeaf>,
+}
+
+/// How often which type stands at a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TypeCounts {
+    /// null
+    pub null: u64,
+    /// true and false
+    pub boolean: u64,
+    /// Numbers.
+    pub number: u64,
+    /// Strings.
+    pub string: u64,
+    /// Objects.
+    pub object: u64,
+    /// Arrays.
+    pub array: u64,
+}
+
+/// A number of distinct values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Distinct {
+    /// How many.
+    pub count: u64,
+    /// Whether that is an estimate, with a standard error of 2.3 %: for more than 4,096 values.
+    pub estimated: bool,
+}
+
+/// A value: a number, a string or a boolean.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ValueRecord {
+    /// It, or its beginning: of a number too, which is a string then. An exponent may have got a sign.
+    #[schema(value_type = Value)]
+    pub value: Json,
+    /// Whether it is longer than the 80 bytes that are shown.
+    pub cut: bool,
+}
+
+/// A frequent value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopValue {
+    /// It, or its beginning.
+    #[schema(value_type = Value)]
+    pub value: Json,
+    /// Whether it is longer than the 80 bytes that are shown.
+    pub cut: bool,
+    /// How often it occurs.
+    pub count: u64,
+}
+
+/// Where a profile lies in its file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileLocation {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Hex SHA-256 of them.
+    pub sha256: String,
+}
+
+impl Profile {
+    /// What is told of the version, with the leaves that were chosen for it.
+    pub fn describe(&self, choice: &LeafChoice, index: &IndexSettings) -> StoredProfile {
+        let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
+        let unmet = choice.unmet.iter().map(|(path, why)| Unmet { path: path.to_string(), why: *why });
+        StoredProfile {
+            entities: self.entities(),
+            document_bytes: self.document_bytes(),
+            paths_left_out: self.paths_left_out,
+            index: IndexRecord { always: texts(index.always()), never: texts(index.never()), unmet: unmet.collect() },
+            paths: self.nodes().map(|(node, path)| self.record(node, path, choice)).collect(),
+        }
+    }
+
+    fn record(&self, node: Node, path: &PathProfile, choice: &LeafChoice) -> PathRecord {
+        let (count, estimated) = path.values.distinct(path.scalars() - path.nulls);
+        let (frequent, top_estimated) = path.values.frequent();
+        let numbers = path.values.numbers.ends.as_ref();
+        let number = |end: usize| numbers.map(|ends| value(Kind::Number, &ends[end].1));
+        let strings = path.values.strings.ends.as_ref();
+        let string = |end: usize| strings.map(|ends| value(Kind::String, &ends[end]));
+        let top = frequent.into_iter().map(|frequent| {
+            let Shown { kind, value: cut } = &frequent.shown;
+            let ValueRecord { value, cut } = value(*kind, cut);
+            TopValue { value, cut, count: frequent.count }
+        });
+        let why_no_leaf = choice.none[node as usize];
+        PathRecord {
+            path: Path::from_keys(self.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
+            entities: path.entities,
+            types: TypeCounts {
+                null: path.nulls,
+                boolean: path.booleans,
+                number: path.numbers,
+                string: path.strings,
+                object: path.objects,
+                array: path.arrays,
+            },
+            fans_out: path.fans_out,
+            text_bytes: path.text_bytes,
+            distinct: Distinct { count, estimated },
+            number_min: number(0),
+            number_max: number(1),
+            string_min: string(0),
+            string_max: string(1),
+            top: top.collect(),
+            top_estimated,
+            leaf: why_no_leaf.is_none(),
+            why_no_leaf,
+        }
+    }
+}
+
+fn value(kind: Kind, cut: &Cut) -> ValueRecord {
+    let text = cut.shown();
+    let whole = match kind {
+        // The text of a number that is whole, or of a boolean, is JSON.
+        Kind::Number | Kind::Boolean if !cut.cut => serde_json::from_str(text).ok(),
+        Kind::Number | Kind::Boolean | Kind::String => None,
+    };
+    ValueRecord { value: whole.unwrap_or_else(|| Json::from(text)), cut: cut.cut }
+}
+
+impl StoredProfile {
+    /// Its form in the file. Leaves the rarest paths out, and says so, where it would be too large.
+    ///
+    /// # Errors
+    /// When it cannot be compressed.
+    pub fn encode(&self) -> Result<Vec<u8>, StorageError> {
+        let invalid = |error: serde_json::Error| StorageError::Layout(format!("its profile: {error}"));
+        let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
+        let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().map_err(invalid)?;
+        let mut kept = vec![true; sizes.len()];
+        if sizes.iter().sum::<usize>() > PATHS_BYTES {
+            let mut order: Vec<usize> = (0..sizes.len()).collect();
+            order.sort_by_key(|path| std::cmp::Reverse(self.paths[*path].entities));
+            let mut room = PATHS_BYTES;
+            for path in order {
+                kept[path] = sizes[path] <= room;
+                room -= if kept[path] { sizes[path] } else { 0 };
+            }
+        }
+        let mut stored = self.clone();
+        stored.paths_left_out |= kept.contains(&false);
+        let mut kept = kept.into_iter();
+        stored.paths.retain(|_| kept.next().unwrap_or(false));
+        Ok(zstd::bulk::compress(&serde_json::to_vec(&stored).map_err(invalid)?, 3)?)
+    }
+
+    /// Reads what [`StoredProfile::encode`] wrote.
+    ///
+    /// # Errors
+    /// When it is not that, or too large.
+    pub fn decode(bytes: &[u8]) -> Result<StoredProfile, StorageError> {
+        let damaged = || StorageError::Layout("its profile is damaged".to_owned());
+        let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
+        serde_json::from_slice(&json).map_err(|_| damaged())
+    }
+}
+
+impl ProfileLocation {
+    /// Of these bytes at an offset.
+    pub fn of(offset: u64, bytes: &[u8]) -> ProfileLocation {
+        ProfileLocation { offset, length: bytes.len() as u64, sha256: hex::encode(Sha256::digest(bytes)) }
+    }
+
+    /// Whether these are the bytes.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        *self == ProfileLocation::of(self.offset, bytes)
+    }
+
+    /// Whether it lies in a file of this size, and is no larger than a profile can be.
+    pub fn is_within(&self, size_bytes: u64) -> bool {
+        let end = self.offset.checked_add(self.length);
+        end.is_some_and(|end| end <= size_bytes) && self.length <= STORED_BYTES as u64
+    }
+}

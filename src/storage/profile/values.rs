@@ -1,0 +1,274 @@
+//! The values of one path: how many there are, which are frequent, the least and the greatest.
+//!
+//! While there are few, each has its count. When there are too many, sketches take over, and what is told of them is
+//! estimated. Nulls are no values.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+
+use super::ends::{Cut, NumberEnds, StringEnds};
+use super::sketch::{DistinctSketch, FrequentValues};
+use super::{DISTINCT, DISTINCT_TOTAL, SAMPLED, TEXT_TOTAL_BYTES, TOP};
+use crate::document::Scalar;
+
+/// What all paths of a profile share.
+#[derive(Default)]
+pub(super) struct Shared {
+    hasher: foldhash::fast::FixedState,
+    /// Values that have a count of their own.
+    distinct: usize,
+    text_bytes: usize,
+}
+
+/// A value as it is kept to be shown: its type, whether it is cut, and the [`Cut`]'s bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Shown {
+    pub(super) kind: Kind,
+    pub(super) value: Cut,
+}
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Number,
+    String,
+    Boolean,
+}
+
+/// A frequent value, and how often it occurs.
+pub(super) struct Frequent {
+    pub(super) shown: Shown,
+    pub(super) count: u64,
+}
+
+/// See the module.
+pub(super) struct Values {
+    counted: Counted,
+    pub(super) numbers: NumberEnds,
+    pub(super) strings: StringEnds,
+}
+
+enum Counted {
+    Each(Counts),
+    Many(Box<Sketches>),
+}
+
+struct Sketches {
+    distinct: DistinctSketch,
+    /// How many there are at least.
+    least: u64,
+    frequent: FrequentValues,
+    scalars: u64,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        let counted = Counted::Each(Counts::default());
+        Values { counted, numbers: NumberEnds::default(), strings: StringEnds::default() }
+    }
+}
+
+impl Values {
+    /// Takes note of a scalar that is not null.
+    #[inline]
+    pub(super) fn add(&mut self, scalar: Scalar<'_>, shared: &mut Shared) {
+        let Some(hash) = hash(scalar, &shared.hasher) else { return };
+        match &mut self.counted {
+            Counted::Each(counts) => match counts.add(hash, scalar, shared) {
+                Added::Known => return,
+                Added::New => {}
+                Added::TooMany => {
+                    let sketches = counts.sketches(shared);
+                    self.counted = Counted::Many(Box::new(sketches));
+                }
+            },
+            Counted::Many(sketches) => sketches.add(hash, scalar),
+        }
+        match scalar {
+            Scalar::Number(text) => self.numbers.add(text),
+            Scalar::String(text) => self.strings.add(text),
+            Scalar::Null | Scalar::Bool(_) => {}
+        }
+    }
+
+    /// Whether there are too many to count each.
+    pub(super) fn are_many(&self) -> bool {
+        matches!(self.counted, Counted::Many(_))
+    }
+
+    /// How many there are, and whether that is an estimate. `scalars` are all that were added.
+    pub(super) fn distinct(&self, scalars: u64) -> (u64, bool) {
+        match &self.counted {
+            Counted::Each(counts) => (counts.table.len() as u64, false),
+            Counted::Many(sketches) => (sketches.distinct.estimate().max(sketches.least).min(scalars), true),
+        }
+    }
+
+    /// Values that occur more than once, the most frequent first, those of one count by what they are; and whether they
+    /// are estimates.
+    pub(super) fn frequent(&self) -> (Vec<Frequent>, bool) {
+        let (mut found, estimated) = match &self.counted {
+            Counted::Each(counts) => (counts.repeated(), counts.incomplete),
+            Counted::Many(sketches) => {
+                let found = sketches.frequent.frequent();
+                let frequent = |bytes: &[u8], count| Frequent { shown: Shown::unpack(bytes), count };
+                (found.map(|candidate| frequent(&candidate.value, candidate.count)).collect(), true)
+            }
+        };
+        found.sort_by(|one, other| (other.count, &one.shown).cmp(&(one.count, &other.shown)));
+        found.truncate(TOP);
+        (found, estimated)
+    }
+}
+
+/// A hash of a value's type and text; `None` for null.
+#[inline]
+fn hash(scalar: Scalar<'_>, hasher: &foldhash::fast::FixedState) -> Option<u64> {
+    /// Keeps the number 1 and the string "1" apart.
+    const NUMBERS: u64 = 0x9E37_79B9_7F4A_7C15;
+    match scalar {
+        Scalar::Null => None,
+        Scalar::Bool(false) => Some(0xD1B5_4A32_D192_ED03),
+        Scalar::Bool(true) => Some(0xAEF1_7502_B3DD_84B5),
+        Scalar::Number(text) => Some(hasher.hash_one(text.as_bytes()) ^ NUMBERS),
+        Scalar::String(text) => Some(hasher.hash_one(text.raw())),
+    }
+}
+
+/// Counts of values by their hashes.
+#[derive(Default)]
+struct Counts {
+    table: HashTable<Count>,
+    /// What occurs more than once, packed one after the other.
+    texts: Vec<u8>,
+    /// Whether something that occurs more than once is not there.
+    incomplete: bool,
+}
+
+struct Count {
+    hash: u64,
+    count: u32,
+    /// Where it begins in `texts`.
+    text: u32,
+}
+
+/// Not in `texts`.
+const NOWHERE: u32 = u32::MAX;
+
+enum Added {
+    Known,
+    New,
+    TooMany,
+}
+
+impl Counts {
+    #[inline]
+    fn add(&mut self, hash: u64, scalar: Scalar<'_>, shared: &mut Shared) -> Added {
+        match self.table.find_mut(hash, |count| count.hash == hash) {
+            Some(known) if known.count == 1 => {
+                known.count = 2;
+                if shared.text_bytes < TEXT_TOTAL_BYTES {
+                    let start = self.texts.len();
+                    known.text = start as u32;
+                    Shown::of(scalar).pack(&mut self.texts);
+                    shared.text_bytes += self.texts.len() - start;
+                } else {
+                    self.incomplete = true;
+                }
+                Added::Known
+            }
+            Some(known) => match known.count.checked_add(1) {
+                Some(count) => {
+                    known.count = count;
+                    Added::Known
+                }
+                None => Added::TooMany,
+            },
+            None => {
+                self.table.insert_unique(hash, Count { hash, count: 1, text: NOWHERE }, |count| count.hash);
+                shared.distinct += 1;
+                match self.table.len() > DISTINCT || shared.distinct > DISTINCT_TOTAL {
+                    true => Added::TooMany,
+                    false => Added::New,
+                }
+            }
+        }
+    }
+
+    /// Goes on without a count for each.
+    fn sketches(&mut self, shared: &mut Shared) -> Sketches {
+        shared.distinct -= self.table.len();
+        shared.text_bytes -= self.texts.len();
+        let mut distinct = DistinctSketch::new();
+        self.table.iter().for_each(|count| distinct.add(count.hash));
+        let counts = self.table.iter().map(|count| (count.hash, u64::from(count.count), self.packed(count)));
+        let frequent = FrequentValues::from_counts(counts);
+        let least = self.table.len() as u64;
+        *self = Counts::default();
+        Sketches { distinct, least, frequent, scalars: 0 }
+    }
+
+    /// The packed form of a value; empty where it is not there.
+    fn packed(&self, count: &Count) -> &[u8] {
+        let Some(rest) = self.texts.get(count.text as usize..) else { return &[] };
+        &rest[..Shown::packed_length(rest).min(rest.len())]
+    }
+
+    fn repeated(&self) -> Vec<Frequent> {
+        let found = self.table.iter().filter(|count| count.text != NOWHERE);
+        found.map(|count| Frequent { shown: Shown::unpack(self.packed(count)), count: count.count.into() }).collect()
+    }
+}
+
+impl Sketches {
+    #[inline]
+    fn add(&mut self, hash: u64, scalar: Scalar<'_>) {
+        self.distinct.add(hash);
+        self.scalars += 1;
+        // Evenly, but in step with nothing.
+        let place = self.scalars.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        if place < u64::MAX / SAMPLED {
+            self.frequent.add(hash, || {
+                let mut packed = Vec::new();
+                Shown::of(scalar).pack(&mut packed);
+                packed.into()
+            });
+        }
+    }
+}
+
+impl Shown {
+    fn of(scalar: Scalar<'_>) -> Shown {
+        match scalar {
+            Scalar::Number(text) => Shown { kind: Kind::Number, value: Cut::of_number(text) },
+            Scalar::String(text) => Shown { kind: Kind::String, value: Cut::of_string(text) },
+            Scalar::Bool(value) => {
+                Shown { kind: Kind::Boolean, value: Cut::of_number(if value { "true" } else { "false" }) }
+            }
+            Scalar::Null => Shown { kind: Kind::Boolean, value: Cut::default() },
+        }
+    }
+
+    /// A byte for the type, one for the length, whose top bit says that it is cut, and the bytes.
+    fn pack(&self, out: &mut Vec<u8>) {
+        const { assert!(super::VALUE_BYTES < 128) };
+        out.push(self.kind as u8);
+        out.push(self.value.bytes.len() as u8 | u8::from(self.value.cut) << 7);
+        out.extend_from_slice(&self.value.bytes);
+    }
+
+    fn packed_length(packed: &[u8]) -> usize {
+        2 + packed.get(1).map_or(0, |length| usize::from(length & 0x7F))
+    }
+
+    fn unpack(packed: &[u8]) -> Shown {
+        let kind = match packed.first() {
+            Some(0) => Kind::Number,
+            Some(1) => Kind::String,
+            _ => Kind::Boolean,
+        };
+        let cut = packed.get(1).is_some_and(|length| length >> 7 == 1);
+        Shown { kind, value: Cut { bytes: packed.get(2..).unwrap_or_default().to_vec(), cut } }
+    }
+}
