@@ -39,6 +39,7 @@
 //! | an output format | one file in `encode/` and its arm in `encode::encoder` |
 //! | a source format | one file in `refresh/` and its arm in `refresh::open` |
 //! | a migration | the same-named file in both folders of `sql/` |
+//! | a tool for agents | one function in `http/mcp/` and its line in `http/mcp/tools.rs` |
 //! | an error status | an arm of the one match in `http/error.rs` |
 //! | a configuration option | one documented field in a file of `config/` |
 //! | a metric | one documented field in `metrics/mod.rs` |

@@ -21,14 +21,13 @@ mod shapes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use futures::StreamExt;
 use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
-use strata::query::diff::{DiffBounds, DiffPage, records};
+use strata::query::diff::{Change, DiffBounds, DiffPage, records};
 use strata::query::{Engine, EngineOptions};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
@@ -45,6 +44,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The cache of a process that only compares.
 const CACHE_BYTES: u64 = 64 << 20;
+
+/// Changes whose records are written at once.
+const UNIT_CHANGES: usize = 1_000;
 
 /// What queries may hold by default.
 const MEMORY_BYTES: usize = 1 << 30;
@@ -233,9 +235,15 @@ fn threads() -> usize {
 fn compare(directory: &Path) -> Report {
     let spill_directory = directory.join("spill");
     std::fs::create_dir_all(&spill_directory).expect("a directory");
-    let timeout = Duration::from_secs(3_600);
-    let (threads, spill_bytes) = (threads(), 1 << 40);
-    let options = EngineOptions { threads, memory_bytes: MEMORY_BYTES, timeout, spill_directory, spill_bytes };
+    const TIMEOUT: Duration = Duration::from_secs(3_600);
+    let options = EngineOptions {
+        threads: threads(),
+        memory_bytes: MEMORY_BYTES,
+        timeout: TIMEOUT,
+        diff_timeout: TIMEOUT,
+        spill_directory,
+        spill_bytes: 1 << 40,
+    };
     let engine = Engine::try_new(&options).expect("an engine");
     let (store, cache) = (store(directory), PartCache::new(CACHE_BYTES));
     let sizes = versions(directory).sizes;
@@ -251,10 +259,21 @@ fn compare(directory: &Path) -> Report {
         let cpu_seconds = cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before);
         let counts = Counts { modified: diff.modified(), added: diff.added(), subtracted: diff.subtracted() };
         let started = Instant::now();
-        let mut records = records::stream(&engine, readers, Arc::new(diff), &DiffPage::default());
+        let changes: Vec<Change> = diff.changes(&DiffPage::default()).collect();
+        let units: Vec<Vec<Change>> = changes.chunks(UNIT_CHANGES).map(<[Change]>::to_vec).collect();
+        let mut records = futures::stream::iter(units)
+            .map(|unit| {
+                let readers = readers.clone();
+                engine.spawn(async move {
+                    let mut bytes = 0;
+                    records::for_each(&readers, &unit, |record| bytes += record.len() as u64).await.expect("records");
+                    bytes
+                })
+            })
+            .buffered(threads());
         let mut records_bytes = 0;
-        while let Some(part) = records.next().await {
-            records_bytes += part.expect("records").len() as u64;
+        while let Some(bytes) = records.next().await {
+            records_bytes += bytes.expect("no panic");
         }
         let records_seconds = started.elapsed().as_secs_f64();
         Report { counts, seconds, cpu_seconds, records_seconds, records_bytes, peak_bytes: status("VmHWM:") }

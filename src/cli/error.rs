@@ -5,7 +5,10 @@ use std::io;
 
 use crate::config::ConfigError;
 use crate::http::ServeError;
-use crate::service::{AccountError, BackupError, CheckError, DemoError, ImportError, OpenError, SweepError};
+use crate::model::ids::DatasetId;
+use crate::service::{
+    AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ImportError, OpenError, SweepError,
+};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +30,29 @@ pub(super) enum CliError {
         /// Why.
         source: ImportError,
     },
+    /// The text is no query of a read.
+    #[error("QUERY: {0}")]
+    Query(String),
+    /// The read cannot be explained.
+    #[error("explaining a read of dataset {dataset}")]
+    Explain {
+        /// The dataset.
+        dataset: DatasetId,
+        /// Why.
+        source: ExplainError,
+    },
+    /// The versions cannot be compared.
+    #[error("comparing versions {v1} and {v2} of dataset {dataset}")]
+    Diff {
+        /// The dataset.
+        dataset: u64,
+        /// One version.
+        v1: u64,
+        /// The other one.
+        v2: u64,
+        /// Why.
+        source: DiffError,
+    },
     /// The demo cannot be loaded.
     #[error("the demo cannot be loaded")]
     Demo(#[from] DemoError),
@@ -46,8 +72,9 @@ pub(super) enum CliError {
     Password(&'static str),
     /// A file may be removed while a read uses it.
     #[error(
-        "sweep --older-than: it must be more than the {longest_read_s} s that a read may take (twice query.timeout_s, three \
-         times query.heavy_wait_s and server.answer_timeout_s together), or give --offline if no server is running"
+        "sweep --older-than: it must be more than the {longest_read_s} s that a read may take (twice query.timeout_s or \
+         once query.diff_timeout_s, three times query.heavy_wait_s and server.answer_timeout_s together), or give --offline \
+         if no server is running"
     )]
     SweepTooEarly {
         /// How long a read may take.

@@ -10,13 +10,20 @@ use crate::config::{Log, LogFormat};
 /// Starts logging for the rest of the process, at `default_level` where the configuration names none.
 pub(super) fn start(log: &Log, default_level: &str) -> Result<(), CliError> {
     let level = log.level.as_ref().map_or(default_level, |level| level.as_str());
-    let filter = EnvFilter::builder().parse(level).map_err(|error| wrong(io::Error::other(error)))?;
+    let filter =
+        EnvFilter::builder().parse(without_every_message(level)).map_err(|error| wrong(io::Error::other(error)))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match log.format {
         LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     }
     .map_err(|error| wrong(io::Error::other(error)))
+}
+
+/// At `info`, the implementation of MCP tells of every message, which the access log does already.
+fn without_every_message(level: &str) -> String {
+    let is_info = level.split(',').any(|directive| directive.trim().eq_ignore_ascii_case("info"));
+    if is_info && !level.contains("rmcp") { format!("{level},rmcp=warn") } else { level.to_owned() }
 }
 
 fn wrong(source: io::Error) -> CliError {

@@ -6,8 +6,11 @@
 mod backup;
 mod check;
 mod demo;
+mod diff;
+mod diff_text;
 mod duration;
 mod error;
+mod explain;
 mod fixtures;
 mod import;
 mod logging;
@@ -53,6 +56,8 @@ enum Command {
     Serve(serve::Arguments),
     User(user::Arguments),
     Import(import::Arguments),
+    Explain(explain::Arguments),
+    Diff(diff::Arguments),
     Sweep(sweep::Arguments),
     Check(check::Arguments),
     Backup(backup::Arguments),
@@ -74,7 +79,13 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
     let listen = match &command {
         Command::Serve(arguments) => arguments.listen.clone(),
-        Command::User(_) | Command::Import(_) | Command::Sweep(_) | Command::Check(_) | Command::Backup(_) => None,
+        Command::User(_)
+        | Command::Import(_)
+        | Command::Explain(_)
+        | Command::Diff(_)
+        | Command::Sweep(_)
+        | Command::Check(_)
+        | Command::Backup(_) => None,
     };
     let config = Config::load(&sources(shared, listen))?;
     match command {
@@ -90,6 +101,14 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Import(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(import::run(arguments, config))
+        }
+        Command::Explain(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(explain::run(arguments, config))
+        }
+        Command::Diff(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(diff::run(arguments, config))
         }
         Command::Sweep(arguments) => {
             logging::start(&config.log, "warn")?;

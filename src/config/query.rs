@@ -13,6 +13,8 @@ section! {
         spill_bytes: u64 = 100 << 30;
         /// Seconds a request may take until its answer begins.
         timeout_s: u64 = 30, within 1..=86_400;
+        /// Seconds that comparing two versions may take, until the answer begins.
+        diff_timeout_s: u64 = 300, within 1..=86_400;
         /// Work above which a query is heavy, in bytes: those of documents that it has to read, a quarter of them where
         /// the search text is enough, and 16 for each entity and each filter, sort or dedup that a stored column answers.
         heavy_bytes: u64 = 16 << 20, within 1..=1 << 50;

@@ -41,6 +41,17 @@ use crate::{
 /// Names one request, for the caller and for the log.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The same for handlers, as an extension of the request.
+#[derive(Clone, Debug)]
+pub(super) struct RequestId(pub Arc<str>);
+
+impl RequestId {
+    /// The text of an answer for which the service is to blame, with the id.
+    pub fn named_in(&self, text: &str) -> String {
+        format!("{text} Request id: {}.", self.0)
+    }
+}
+
 /// Most characters of a query string and of a plan that are logged.
 const SLOW_CHARACTERS: usize = 4_000;
 
@@ -57,9 +68,10 @@ pub(super) struct LogOptions {
 }
 
 /// The layer.
-pub(super) async fn record(State(options): State<Arc<LogOptions>>, request: Request, next: Next) -> Response {
-    let request_id = format!("{:016x}", rand::random::<u64>());
-    let span = tracing::info_span!("request", id = request_id);
+pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: Request, next: Next) -> Response {
+    let request_id = RequestId(Arc::from(format!("{:016x}", rand::random::<u64>())));
+    request.extensions_mut().insert(request_id.clone());
+    let span = tracing::info_span!("request", id = &*request_id.0);
     let notes = Arc::new(Notes::default());
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     let mut line = Line {
@@ -88,10 +100,10 @@ pub(super) async fn record(State(options): State<Arc<LogOptions>>, request: Requ
     line.format = format(&response);
     if let Some(ServerFailure(text)) = response.extensions_mut().remove() {
         response.headers_mut().remove(CONTENT_LENGTH);
-        *response.body_mut() = Body::from(format!("{text} Request id: {request_id}."));
+        *response.body_mut() = Body::from(request_id.named_in(&text));
     }
     // Hexadecimal digits are always a valid value.
-    if let Ok(value) = HeaderValue::from_str(&request_id) {
+    if let Ok(value) = HeaderValue::from_str(&request_id.0) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     // Nothing is ever asked of a body that has no bytes or whose bytes are not wanted.

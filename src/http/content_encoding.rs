@@ -1,6 +1,9 @@
 //! `Accept-Encoding`: which coding of a body the client wants most (RFC 9110, section 12.5.3).
 
-use axum::http::{HeaderMap, header::ACCEPT_ENCODING};
+use axum::http::{
+    HeaderMap, HeaderValue,
+    header::{ACCEPT_ENCODING, GetAll},
+};
 
 pub use crate::encode::ContentCoding;
 
@@ -21,17 +24,13 @@ impl ContentCoding {
     pub fn negotiate(headers: &HeaderMap) -> ContentCoding {
         let mut named: [Option<Quality>; ContentCoding::ALL.len()] = Default::default();
         let mut any = None;
-        for line in headers.get_all(ACCEPT_ENCODING) {
-            // A line that is not text holds no coding that could be meant.
-            for item in line.to_str().unwrap_or_default().split(',') {
-                let Some((name, quality)) = item_of(item) else { continue };
-                let weight = match coding_of(name) {
-                    Some(coding) => &mut named[coding as usize],
-                    None if name == "*" => &mut any,
-                    None => continue,
-                };
-                weight.get_or_insert(quality);
-            }
+        for (name, quality) in weighted_items(headers.get_all(ACCEPT_ENCODING)) {
+            let weight = match coding_of(name) {
+                Some(coding) => &mut named[coding as usize],
+                None if name == "*" => &mut any,
+                None => continue,
+            };
+            weight.get_or_insert(quality);
         }
         // Named by nobody, the plain form is acceptable, but whatever is asked for comes before it.
         let plain = named[ContentCoding::Identity as usize].unwrap_or(0);
@@ -44,6 +43,12 @@ impl ContentCoding {
         }
         if plain > best.1 { ContentCoding::Identity } else { best.0 }
     }
+}
+
+/// The names and weights that the lines of a header list; items that break the grammar are left out.
+pub(super) fn weighted_items(lines: GetAll<'_, HeaderValue>) -> impl Iterator<Item = (&str, Quality)> {
+    // A line that is not text holds nothing that could be meant.
+    lines.into_iter().flat_map(|line| line.to_str().unwrap_or_default().split(',')).filter_map(item_of)
 }
 
 fn coding_of(name: &str) -> Option<ContentCoding> {

@@ -17,7 +17,7 @@ use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, ManageError, ProfileError, ReadError, RefreshError},
+    service::{AlternateError, DiffError, ExplainError, ManageError, ProfileError, PullError, ReadError, RefreshError},
 };
 
 /// Why a request gets no other answer.
@@ -50,6 +50,8 @@ pub enum HttpError {
     Call(CallError),
     /// The service refused a management call, or could not do it.
     Manage(ManageError),
+    /// The service did not compare two versions.
+    Diff(DiffError),
     /// The service made no version.
     Refresh(RefreshError),
     /// There is no profile to be seen.
@@ -94,6 +96,12 @@ impl From<ManageError> for HttpError {
     }
 }
 
+impl From<DiffError> for HttpError {
+    fn from(error: DiffError) -> Self {
+        HttpError::Diff(error)
+    }
+}
+
 impl From<RefreshError> for HttpError {
     fn from(error: RefreshError) -> Self {
         HttpError::Refresh(error)
@@ -110,12 +118,30 @@ impl From<AlternateError> for HttpError {
     }
 }
 
+impl From<PullError> for HttpError {
+    fn from(error: PullError) -> Self {
+        match error {
+            PullError::Manage(error) => HttpError::Manage(error),
+            PullError::Read(error) => HttpError::Read(error),
+        }
+    }
+}
+
 impl From<ProfileError> for HttpError {
     fn from(error: ProfileError) -> Self {
         match error {
             ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
             ProfileError::Read(error) => HttpError::Read(error),
             error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
+        }
+    }
+}
+
+impl From<ExplainError> for HttpError {
+    fn from(error: ExplainError) -> Self {
+        match error {
+            ExplainError::Manage(error) => HttpError::Manage(error),
+            ExplainError::Read(error) => HttpError::Read(error),
         }
     }
 }
@@ -166,6 +192,7 @@ impl HttpError {
             HttpError::Read(error) => public_read_error(error),
             HttpError::Call(error) => (call_status(error), error.to_string()),
             HttpError::Manage(error) => public_manage_error(error),
+            HttpError::Diff(error) => public_diff_error(error),
             HttpError::Refresh(error) => public_refresh_error(error),
             HttpError::Profile(error) => (
                 StatusCode::NOT_FOUND,
@@ -204,10 +231,16 @@ impl HttpError {
             }
             HttpError::Entities(_) => {}
             HttpError::Read(error) => log_read_error(error),
-            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_))) => {
+            HttpError::Diff(DiffError::Read(error)) => log_read_error(error),
+            HttpError::Diff(DiffError::VersionNotFound { .. }) => {}
+            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))
+            | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
                 tracing::error!(cause = %Causes(error), "a management call failed");
             }
-            HttpError::Manage(_) | HttpError::Profile(_) | HttpError::NoSuchPing => {}
+            HttpError::Manage(_)
+            | HttpError::Diff(DiffError::Manage(_))
+            | HttpError::Profile(_)
+            | HttpError::NoSuchPing => {}
             HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
                 tracing::error!(cause = %Causes(error), "a refresh failed");
             }
@@ -223,10 +256,17 @@ impl HttpError {
 #[derive(Clone, Debug)]
 pub(super) struct ServerFailure(pub String);
 
+impl HttpError {
+    /// The status and the text that the caller sees; the cause that is not told is logged.
+    pub(super) fn told(&self) -> (StatusCode, String) {
+        self.log_cause();
+        self.public()
+    }
+}
+
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        self.log_cause();
-        let (status, text) = self.public();
+        let (status, text) = self.told();
         let failure = status.is_server_error().then(|| ServerFailure(text.clone()));
         let mut response = (status, text).into_response();
         if let Some(failure) = failure {
@@ -240,7 +280,8 @@ impl IntoResponse for HttpError {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
             }
-            HttpError::RateLimited { retry_after_s } => {
+            HttpError::RateLimited { retry_after_s }
+            | HttpError::Diff(DiffError::Read(ReadError::Busy { retry_after_s })) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
             HttpError::RangeNotSatisfiable { length } => {
@@ -252,7 +293,8 @@ impl IntoResponse for HttpError {
             HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
-            HttpError::Read(ReadError::Unauthorized) | HttpError::Call(CallError::Unauthenticated) => {
+            HttpError::Read(ReadError::Unauthorized)
+            | HttpError::Call(CallError::Unauthenticated | CallError::NoToken) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             _ => {}
@@ -266,6 +308,9 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
     match error {
         ReadError::DatasetNotFound => {
             (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id and name_slug.".into())
+        }
+        ReadError::NotReadable => {
+            (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id that is public or yours.".into())
         }
         ReadError::Unauthorized => (
             StatusCode::UNAUTHORIZED,
@@ -307,6 +352,28 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
     }
 }
 
+/// The status and the text for two versions that were not compared.
+fn public_diff_error(error: &DiffError) -> (StatusCode, String) {
+    match error {
+        DiffError::Manage(error) => public_manage_error(error),
+        DiffError::VersionNotFound { number, there_are } => {
+            (StatusCode::NOT_FOUND, format!("This dataset has no version {number}; {there_are}."))
+        }
+        DiffError::Read(ReadError::Timeout { seconds }) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("Comparing these versions was stopped after {seconds} s."))
+        }
+        DiffError::Read(ReadError::OutOfMemory) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Comparing these versions needed more memory than the service has for it now. Try again later.".into(),
+        ),
+        DiffError::Read(ReadError::Busy { retry_after_s }) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("The service has as many heavy requests as it can take. Try again in {retry_after_s} s."),
+        ),
+        DiffError::Read(error) => public_read_error(error),
+    }
+}
+
 /// The status and the text for entities that were sent (decisions, section 6).
 fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
     match error {
@@ -328,10 +395,10 @@ fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
 
 fn call_status(error: &CallError) -> StatusCode {
     match error {
-        CallError::Unauthenticated => StatusCode::UNAUTHORIZED,
+        CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
         CallError::ForeignOrigin => StatusCode::FORBIDDEN,
         CallError::NotJson | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        CallError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
         CallError::Cut | CallError::Body { .. } | CallError::Field { .. } => StatusCode::BAD_REQUEST,
     }
@@ -407,7 +474,11 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
         ManageError::NotFrozen => (StatusCode::CONFLICT, "This dataset is not frozen."),
         ManageError::Public => (StatusCode::CONFLICT, "This dataset is public and has no private key."),
         ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is under way."),
-        ManageError::Stale => (StatusCode::CONFLICT, "This has changed meanwhile; look at it again."),
+        ManageError::Stale => (
+            StatusCode::CONFLICT,
+            "The alternate of this version was saved or deleted after this etag was given; nothing was saved. Pull again, \
+             edit what is there now, and push with the new etag.",
+        ),
         ManageError::Catalog(_) | ManageError::Failed(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
         }
@@ -421,6 +492,7 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
 pub(super) fn log_read_error(error: &ReadError) {
     match error {
         ReadError::DatasetNotFound
+        | ReadError::NotReadable
         | ReadError::Unauthorized
         | ReadError::Forbidden
         | ReadError::Frozen

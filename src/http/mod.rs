@@ -10,6 +10,7 @@
 //! | `client`, `rate` | whose request it is, and where it stands with its requests |
 //! | `caching`, `cors` | what caches may keep of an answer, and which origins may read it |
 //! | `management/` | the operations of owners: accounts, datasets, webhooks |
+//! | `mcp/` | the service as tools for agents |
 //! | `ping` | `/ping/{token}` |
 //! | `health`, `metrics` | `/healthz`, `/readyz` and `/metrics` |
 //! | `openapi/` | `/openapi.json`: the service described for tools |
@@ -27,6 +28,7 @@ mod cors;
 pub mod error;
 mod health;
 pub mod management;
+pub mod mcp;
 mod metrics;
 pub mod openapi;
 mod panics;

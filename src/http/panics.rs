@@ -14,13 +14,16 @@ use futures::FutureExt;
 
 use super::error::HttpError;
 
-/// The layer. Unwind safety: a handler that panicked is dropped, and what it shared with others (the pools, the caches)
-/// is behind locks and channels that are not left half-changed by an unwinding thread.
+/// The layer.
 pub(super) async fn answer(request: Request, next: Next) -> Response {
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(panic) => HttpError::Panic(message(&*panic)).into_response(),
-    }
+    caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// What a handler gives, or its panic as [`HttpError::Panic`]. Unwind safety: a handler that panicked is dropped, and what
+/// it shared with others (the pools, the caches) is behind locks and channels that are not left half-changed by an
+/// unwinding thread.
+pub(super) async fn caught<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
+    AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| HttpError::Panic(message(&*panic)))
 }
 
 /// What `panic!` was given, when it was text.

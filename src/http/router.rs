@@ -11,7 +11,7 @@ use axum::{
 use super::{
     access_log::{self, LogOptions},
     error::HttpError,
-    health, management, metrics, openapi, panics, ping, read,
+    health, management, mcp, metrics, openapi, panics, ping, read,
 };
 use crate::service::App;
 
@@ -32,6 +32,7 @@ pub fn router(app: App) -> Router {
         .route("/openapi.json", get(openapi::openapi))
         .route("/metrics", get(metrics::metrics))
         .route("/ping/{token}", any(ping::ping))
+        .route("/mcp", mcp::route())
         .merge(management::routes())
         .with_state(app);
     layered(routes, log)

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write};
 
+use crate::model::text::is_invisible;
+
 /// Most characters of the original that are shown.
 const SHOWN_CHARACTERS: usize = 100;
 
@@ -39,15 +41,6 @@ impl fmt::Display for Quoted<'_> {
         }
         Ok(())
     }
-}
-
-/// Control characters, line separators, marks that reorder text, and the byte order mark.
-fn is_invisible(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}'
-        )
 }
 
 #[cfg(test)]

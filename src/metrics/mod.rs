@@ -190,7 +190,10 @@ registry! {
     overdue_connections: Counter = "strata_connections_overdue_total";
     /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
     limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket", "decision"];
-    /// Heavy queries that settle their selection or find their columns.
+    /// Calls of tools over MCP that ended; `tool` is `none` where there is no such tool; `outcome` is `done`, `refused`
+    /// (the caller's doing), `failed` (the service's) or `left` (the client did).
+    tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
+    /// Heavy queries that settle their selection, find their columns, or compare versions.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
@@ -203,13 +206,13 @@ registry! {
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
     /// Queries that ended; `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
     queries: Counters = "strata_queries_total" ["outcome"];
-    /// Seconds that settling a selection took, its wait for a turn not counted.
+    /// Seconds that settling a selection, or comparing two versions, took, its wait for a turn not counted.
     query_seconds: Histogram = "strata_query_seconds";
     /// Bytes that running queries hold, as accounted to the memory pool.
     query_memory_bytes: Gauge = "strata_query_memory_bytes";
     /// Bytes that queries may hold: `query.memory_bytes`.
     query_memory_limit_bytes: Gauge = "strata_query_memory_limit_bytes";
-    /// Bytes that sorts and dedups have written to disk.
+    /// Bytes that sorts, dedups and diffs have written to disk.
     spilled_bytes: Counter = "strata_query_spilled_bytes_total";
     /// Entities in row groups whose predicates were evaluated, or that were given without any.
     scanned_rows: Counter = "strata_scanned_rows_total";
@@ -221,7 +224,8 @@ registry! {
     scanned_bytes: Counter = "strata_scanned_bytes_total";
     /// Bytes, as stored, of the row groups that were left out.
     pruned_bytes: Counter = "strata_pruned_bytes_total";
-    /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns` or `blooms`, `outcome` is `hit` or `miss`.
+    /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns` or `blooms`, or `diffs` for that of diffs;
+    /// `outcome` is `hit` or `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" ["cache", "outcome"];
     /// Bytes of decoded parts that the cache holds.
     cache_bytes: Gauge = "strata_cache_bytes";

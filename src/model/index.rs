@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 
-/// Most paths that an index names, both lists together.
+/// Most paths in each list of an index.
 pub const INDEX_PATHS: usize = 64;
 
 /// The longest path in an index, as it is written, in bytes.
@@ -14,7 +14,7 @@ pub const INDEX_PATH_BYTES: usize = 1_024;
 /// each version.
 ///
 /// - No path is in both lists, or twice in one; each list is in the order of the keys.
-/// - There are at most [`INDEX_PATHS`], of at most [`INDEX_PATH_BYTES`] each.
+/// - There are at most [`INDEX_PATHS`] in each, of at most [`INDEX_PATH_BYTES`] each.
 /// - A path stands for itself alone: not for those below it.
 ///
 /// As JSON, `{"always":["a.b"],"never":["c"]}`, paths in their escaped form.
@@ -38,7 +38,7 @@ pub enum InvalidIndex {
     #[error("`{0}` is both in always and in never; valid: one of them")]
     Both(Path),
     /// There are too many paths.
-    #[error("{0} paths are too many; valid: at most {INDEX_PATHS} in always and never together")]
+    #[error("{0} paths are too many; valid: at most {INDEX_PATHS} in always, and as many in never")]
     TooMany(usize),
 }
 
@@ -48,8 +48,9 @@ impl IndexSettings {
     /// # Errors
     /// [`InvalidIndex`].
     pub fn try_new<S: AsRef<str>>(always: &[S], never: &[S]) -> Result<IndexSettings, InvalidIndex> {
-        if always.len() + never.len() > INDEX_PATHS {
-            return Err(InvalidIndex::TooMany(always.len() + never.len()));
+        let most = always.len().max(never.len());
+        if most > INDEX_PATHS {
+            return Err(InvalidIndex::TooMany(most));
         }
         let parsed = |texts: &[S]| -> Result<Vec<Path>, InvalidIndex> {
             let mut paths = texts.iter().map(|text| parse(text.as_ref())).collect::<Result<Vec<_>, _>>()?;
@@ -132,7 +133,9 @@ mod tests {
         let longer = format!("{long}x");
         let names: Vec<String> = (0..=INDEX_PATHS).map(|number| number.to_string()).collect();
         assert!(IndexSettings::try_new(&names[1..], &[]).is_ok());
-        assert_eq!(IndexSettings::try_new(&names[..40], &names[40..]), Err(InvalidIndex::TooMany(INDEX_PATHS + 1)));
+        for (always, never) in [(&names[..], &names[..0]), (&names[..1], &names[..])] {
+            assert_eq!(IndexSettings::try_new(always, never), Err(InvalidIndex::TooMany(INDEX_PATHS + 1)));
+        }
         let both = Path::parse("a.b").expect("a path");
         for (always, never, error) in [
             ("", "a", InvalidIndex::NoPath(String::new())),

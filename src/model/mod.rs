@@ -9,5 +9,6 @@ pub mod schedule;
 pub mod secret;
 pub mod slug;
 pub mod source;
+pub mod text;
 pub mod user;
 pub mod version;

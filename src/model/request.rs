@@ -156,6 +156,46 @@ impl ReadRequest {
         }
         canonical
     }
+
+    /// The parameters that differ from their defaults, in the specification's processing order, as they could stand in a
+    /// query string before it is encoded.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        let plain = ReadRequest::default();
+        let mut given = Vec::new();
+        let mut add = |name, differs: bool, value: String| {
+            if differs {
+                given.push((name, value));
+            }
+        };
+        let list = |paths: &[Path]| paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",");
+        add("include_source", self.include_source != plain.include_source, self.include_source.to_string());
+        add("denull", self.denull != plain.denull, self.denull.to_string());
+        add("keep_field", !self.keep.is_empty(), list(&self.keep));
+        add("drop_field", !self.drop.is_empty(), list(&self.drop));
+        for (name, conditions) in [("filter", &self.filters), ("filter_contains", &self.filters_contain)] {
+            conditions.iter().for_each(|condition| add(name, true, format!("{}:{}", condition.path, condition.value)));
+        }
+        add("keywords", !self.keywords.is_empty(), self.keywords.join(","));
+        add("keywords_mode", self.keywords_mode == KeywordsMode::And, "and".to_owned());
+        if let Some(Sort { field, descending }) = &self.sort {
+            add("sort", true, format!("{field}:{}", if *descending { "desc" } else { "asc" }));
+        }
+        add("dedup", self.dedup, self.dedup.to_string());
+        add("dedup_key", !self.dedup_key.is_empty(), list(&self.dedup_key));
+        for (name, number) in [("sample", self.sample), ("offset", Some(self.offset)), ("limit", self.limit)] {
+            add(
+                name,
+                number.is_some_and(|number| name != "offset" || number > 0),
+                number.unwrap_or_default().to_string(),
+            );
+        }
+        add("flatten", self.flatten, self.flatten.to_string());
+        add("format", self.format != plain.format, self.format.name().to_owned());
+        add("pretty", self.pretty != plain.pretty, self.pretty.to_string());
+        add("count", self.count, self.count.to_string());
+        add("alt", self.alt, self.alt.to_string());
+        given
+    }
 }
 
 impl Default for ReadRequest {

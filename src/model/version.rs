@@ -77,6 +77,19 @@ impl FromStr for VersionSelector {
     }
 }
 
+impl VersionSelector {
+    /// As [`VersionSelector::from_str`], and a bare number for `vN`: outside of URLs of reads, people write both.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse_or_number(text: &str) -> Result<VersionSelector, InvalidVersionSelector> {
+        match parse_decimal(text) {
+            Some(number) => Ok(VersionSelector::Number(VersionNumber(number))),
+            None => text.parse(),
+        }
+    }
+}
+
 /// A permanent version of a dataset, as the catalog records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -150,6 +163,20 @@ mod tests {
             "newest", "v١",
         ] {
             assert_eq!(text.parse::<VersionSelector>(), Err(InvalidVersionSelector(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_bare_number_selects_where_it_may() {
+        let number = |number| Ok(VersionSelector::Number(VersionNumber::new(number)));
+        for (text, selector) in [
+            ("12", number(12)),
+            ("v12", number(12)),
+            ("active", Ok(VersionSelector::Active)),
+            ("012", Err(InvalidVersionSelector("012".to_owned()))),
+            ("-1", Err(InvalidVersionSelector("-1".to_owned()))),
+        ] {
+            assert_eq!(VersionSelector::parse_or_number(text), selector);
         }
     }
 }

@@ -18,6 +18,13 @@ pub enum Access {
     Documents,
 }
 
+impl Access {
+    /// Whether documents are read.
+    pub fn reads_documents(self) -> bool {
+        matches!(self, Access::SearchThenDocuments | Access::Documents)
+    }
+}
+
 /// Chooses the access for a version.
 pub fn choose(layout: &Layout, predicate: &Predicate) -> Access {
     match predicate {
@@ -49,28 +56,39 @@ pub fn needle(compare: &Compare) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a row group can hold a match, by what the footer and the bloom filter say. `Leaf` accesses alone prune.
+/// What says that a row group holds no match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrunedBy {
+    /// The text is not there, by the bloom filter.
+    BloomFilter,
+    /// The number is not there, by the statistics, nor is its text, by the bloom filter.
+    Numbers,
+}
+
+/// What says that a row group cannot hold a match; `None` when it may. `Leaf` accesses alone prune.
 ///
 /// # Errors
 /// When the bloom filter cannot be read.
-pub async fn may_match(
+pub async fn pruned(
     reader: &VersionReader,
     row_group: usize,
     predicate: &Predicate,
     access: Access,
-) -> Result<bool, StorageError> {
-    let (Access::Leaf(leaf), Predicate::Compare(predicate)) = (access, predicate) else { return Ok(true) };
+) -> Result<Option<PrunedBy>, StorageError> {
+    let (Access::Leaf(leaf), Predicate::Compare(predicate)) = (access, predicate) else { return Ok(None) };
     if predicate.comparison() != Comparison::Equal {
-        return Ok(true);
+        return Ok(None);
     }
     if predicate.matches_null() && reader.holds_null(row_group, leaf) {
-        return Ok(true);
+        return Ok(None);
     }
-    if let Some(number) = predicate.number()
-        && let Some((least, greatest)) = reader.number_range(row_group, leaf)
-        && (least..=greatest).contains(&number.double())
-    {
-        return Ok(true);
+    let mut by = PrunedBy::BloomFilter;
+    if let Some(number) = predicate.number() {
+        let range = reader.number_range(row_group, leaf);
+        if range.is_some_and(|(least, greatest)| (least..=greatest).contains(&number.double())) {
+            return Ok(None);
+        }
+        by = PrunedBy::Numbers;
     }
-    reader.may_hold_text(row_group, leaf, predicate.folded()).await
+    Ok((!reader.may_hold_text(row_group, leaf, predicate.folded()).await?).then_some(by))
 }

@@ -15,7 +15,7 @@ use super::reshape::{Reshape, ReshapeScratch};
 use crate::document::{self, CanonicalForm};
 use crate::model::path::Path;
 use crate::storage::StorageError;
-use crate::storage::layout::{Kind, LeafColumn};
+use crate::storage::layout::{Kind, Layout, LeafColumn};
 use crate::storage::reader::VersionReader;
 
 /// What `sort` orders by.
@@ -36,6 +36,19 @@ pub struct GroupSpec {
     pub paths: Vec<Path>,
     /// What is left of an entity before it is compared.
     pub reshape: Reshape,
+}
+
+impl GroupSpec {
+    /// Whether the stored hashes are the keys.
+    pub fn is_stored(&self) -> bool {
+        self.paths.is_empty() && self.reshape.changes_source_alone()
+    }
+}
+
+/// The leaf that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on its path: those
+/// a leaf cannot tell from single values.
+pub fn order_leaf(layout: &Layout, field: &str) -> Option<usize> {
+    layout.leaf(&[field.to_owned()]).filter(|leaf| !layout.leaves[*leaf].fans_out)
 }
 
 /// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
@@ -85,6 +98,11 @@ impl<'a> OrderKeys<'a> {
         }
         Ok(Arc::new(keys.finish()))
     }
+
+    /// Pages of documents that had to tell.
+    pub fn pages_used(&self) -> usize {
+        self.pages.used()
+    }
 }
 
 /// The columns of a leaf that a sort needs.
@@ -96,8 +114,7 @@ pub struct SortLeaf {
 }
 
 impl SortLeaf {
-    /// The leaf of the field in a row group; `None` when it has none, or when arrays lie on its path: those a leaf
-    /// cannot tell from single values.
+    /// The leaf of the field in a row group, if there is one ([`order_leaf`]).
     ///
     /// # Errors
     /// When a column cannot be read.
@@ -106,10 +123,7 @@ impl SortLeaf {
         row_group: usize,
         spec: &OrderSpec,
     ) -> Result<Option<SortLeaf>, StorageError> {
-        let Some(leaf) = reader.layout().leaf(std::slice::from_ref(&spec.field)) else { return Ok(None) };
-        if reader.layout().leaves[leaf].fans_out {
-            return Ok(None);
-        }
+        let Some(leaf) = order_leaf(reader.layout(), &spec.field) else { return Ok(None) };
         let kind = reader.leaf(row_group, leaf, LeafColumn::Kind).await?;
         let text = reader.leaf(row_group, leaf, LeafColumn::Text).await?;
         let exact = reader.leaf(row_group, leaf, LeafColumn::Exact).await?;
@@ -309,8 +323,7 @@ impl<'a> GroupKeys<'a> {
         wanted: usize,
         spec: &'a GroupSpec,
     ) -> Result<GroupKeys<'a>, StorageError> {
-        let stored = spec.paths.is_empty() && spec.reshape.changes_source_alone();
-        let hashes = if stored { Some(reader.hashes(row_group).await?) } else { None };
+        let hashes = if spec.is_stored() { Some(reader.hashes(row_group).await?) } else { None };
         let pages = Pages::of(reader, row_group, wanted, reader.row_groups()[row_group].rows);
         Ok(GroupKeys { spec, hashes, pages })
     }
@@ -348,6 +361,11 @@ impl<'a> GroupKeys<'a> {
             keys.push(Sha256::digest(&form).into());
         }
         Ok(Arc::new(fixed(keys.iter().map(|key: &[u8; 32]| key.as_slice()), rows.len())?))
+    }
+
+    /// Pages of documents that had to tell.
+    pub fn pages_used(&self) -> usize {
+        self.pages.used()
     }
 }
 

@@ -16,10 +16,11 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::ReplaceChildrenOptions;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use futures::TryStreamExt;
+use futures::StreamExt;
 
 use super::scan::VersionScan;
 
@@ -34,7 +35,7 @@ impl PhysicalOptimizerRule for CompactBeforeSort {
             if sort.fetch().is_some() || sort.input().is::<VersionScan>() || sort.input().is::<CompactBatches>() {
                 return Ok(Transformed::no(plan));
             }
-            let input: Arc<dyn ExecutionPlan> = Arc::new(CompactBatches { input: sort.input().clone() });
+            let input: Arc<dyn ExecutionPlan> = Arc::new(CompactBatches::new(sort.input().clone()));
             let sort: Arc<dyn ExecutionPlan> = Arc::new(SortExec::new(sort.expr().clone(), input));
             Ok(Transformed::yes(sort))
         })
@@ -54,12 +55,19 @@ impl PhysicalOptimizerRule for CompactBeforeSort {
 #[derive(Debug)]
 struct CompactBatches {
     input: Arc<dyn ExecutionPlan>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl CompactBatches {
+    fn new(input: Arc<dyn ExecutionPlan>) -> CompactBatches {
+        CompactBatches { input, metrics: ExecutionPlanMetricsSet::new() }
+    }
 }
 
 /// The node above its only child.
 fn above(children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
     match <[_; 1]>::try_from(children) {
-        Ok([input]) => Ok(Arc::new(CompactBatches { input })),
+        Ok([input]) => Ok(Arc::new(CompactBatches::new(input))),
         Err(_) => internal_err!("batches to compact come from one plan"),
     }
 }
@@ -113,7 +121,15 @@ impl ExecutionPlan for CompactBatches {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let batches = self.input.execute(partition, context)?;
         let schema = batches.schema();
-        let batches = batches.and_then(|batch| futures::future::ready(compact(&batch)));
+        let measured = BaselineMetrics::new(&self.metrics, partition);
+        let batches = batches.map(move |batch| {
+            let _timer = measured.elapsed_compute().timer();
+            compact(&batch?).record_output(&measured)
+        });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
     }
 }

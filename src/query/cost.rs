@@ -13,6 +13,7 @@
 //! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
 
 use super::access::{self, Access};
+use super::columns;
 use super::predicate::{Compare, Comparison, Keywords, Predicate};
 use super::reshape::Reshape;
 use crate::model::request::ReadRequest;
@@ -38,8 +39,7 @@ pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
         }
     }
     if let (Some(sort), false) = (&request.sort, request.count) {
-        let leaf = layout.leaf(std::slice::from_ref(&sort.field));
-        add(if leaf.is_some_and(|leaf| !layout.leaves[leaf].fans_out) { column } else { documents });
+        add(if columns::order_leaf(layout, &sort.field).is_some() { column } else { documents });
     }
     if request.dedup {
         let hashed = request.dedup_key.is_empty() && Reshape::of(request).changes_source_alone();
@@ -56,7 +56,8 @@ pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
     work
 }
 
-fn predicates(request: &ReadRequest) -> impl Iterator<Item = Predicate> {
+/// The predicates of a request, whether or not its reshaping leaves what they look at.
+pub fn predicates(request: &ReadRequest) -> impl Iterator<Item = Predicate> {
     let compare = |comparison| {
         move |condition: &crate::model::request::PathValue| {
             let compare = Compare::new(comparison, condition.path.clone(), &condition.value, request.denull);

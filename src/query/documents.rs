@@ -18,18 +18,19 @@ pub struct Pages<'a> {
     ahead: usize,
     current: Option<DocumentPage>,
     fetched: VecDeque<DocumentPage>,
+    used: usize,
 }
 
 impl<'a> Pages<'a> {
     /// Documents of single rows, here and there.
     pub fn scattered(reader: &'a VersionReader, row_group: usize) -> Pages<'a> {
-        Pages { reader, row_group, ahead: 0, current: None, fetched: VecDeque::new() }
+        Pages { reader, row_group, ahead: 0, current: None, fetched: VecDeque::new(), used: 0 }
     }
 
     /// Documents of most rows below `end`.
     pub fn contiguous(reader: &'a VersionReader, row_group: usize, end: usize) -> Pages<'a> {
         let ahead = if end == 0 { 0 } else { reader.page_of(row_group, end - 1) + 1 };
-        Pages { reader, row_group, ahead, current: None, fetched: VecDeque::new() }
+        Pages { reader, row_group, ahead, current: None, fetched: VecDeque::new(), used: 0 }
     }
 
     /// Documents of `wanted` rows below `end`: contiguous when they are as many as pages.
@@ -49,11 +50,17 @@ impl<'a> Pages<'a> {
         let here = self.current.as_ref().is_some_and(|page| page.rows().contains(&row));
         if !here {
             self.current = Some(self.page_of(row).await?);
+            self.used += 1;
         }
         match &self.current {
             Some(page) => Ok(page.document(row)),
             None => Err(StorageError::Layout(format!("row {row} has no page"))),
         }
+    }
+
+    /// How many pages documents were taken from.
+    pub fn used(&self) -> usize {
+        self.used
     }
 
     async fn page_of(&mut self, row: usize) -> Result<DocumentPage, StorageError> {
@@ -132,6 +139,11 @@ impl SelectedDocuments {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.selection.is_empty()
+    }
+
+    /// Bytes of them on disk, where they were put in order by way of it.
+    pub fn spilled_bytes(&self) -> Option<u64> {
+        self.reordered.as_ref().map(Reordered::bytes)
     }
 
     /// The units to fetch them in.

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
+use datafusion::common::internal_datafusion_err;
 use datafusion::error::Result as EngineResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerRule;
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
@@ -29,6 +31,7 @@ use tracing::Instrument;
 
 use super::compact::CompactBeforeSort;
 use super::diff::{self, Diff, DiffBounds};
+use super::explain::{Explained, Observer, Planned};
 use super::selection::Selection;
 use super::table::VersionTable;
 use super::window::WindowIntoScan;
@@ -47,6 +50,8 @@ pub struct EngineOptions {
     pub memory_bytes: usize,
     /// How long settling a selection may take.
     pub timeout: Duration,
+    /// How long comparing two versions may take.
+    pub diff_timeout: Duration,
     /// Where sorts and dedups spill.
     pub spill_directory: PathBuf,
     /// What all queries together may spill, in bytes.
@@ -64,6 +69,7 @@ struct Shared {
     context: Arc<TaskContext>,
     threads: usize,
     timeout: Duration,
+    diff_timeout: Duration,
     runtime: QueryRuntime,
 }
 
@@ -131,7 +137,8 @@ impl Engine {
             .build()
             .map_err(crate::storage::StorageError::Io)?;
         let context = state.task_ctx();
-        let shared = Shared { state, context, threads, timeout: options.timeout, runtime: QueryRuntime(Some(runtime)) };
+        let EngineOptions { timeout, diff_timeout, .. } = *options;
+        let shared = Shared { state, context, threads, timeout, diff_timeout, runtime: QueryRuntime(Some(runtime)) };
         Ok(Engine { shared: Arc::new(shared) })
     }
 
@@ -181,11 +188,35 @@ impl Engine {
     /// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when the version
     /// cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
+        self.settle(reader, request, None).await
+    }
+
+    /// As [`Engine::select`], and tells what the query did: the same plan, seen while it ran.
+    ///
+    /// # Errors
+    /// As of [`Engine::select`].
+    pub async fn explain(
+        &self,
+        reader: VersionReader,
+        request: Arc<ReadRequest>,
+    ) -> Result<(Outcome, Explained), QueryError> {
+        let observer = Arc::new(Observer::default());
+        let outcome = self.settle(reader, request, Some(observer.clone())).await?;
+        let unplanned = || QueryError::Engine(internal_datafusion_err!("a query was settled without a plan"));
+        Ok((outcome, observer.explained().ok_or_else(unplanned)?))
+    }
+
+    async fn settle(
+        &self,
+        reader: VersionReader,
+        request: Arc<ReadRequest>,
+        observer: Option<Arc<Observer>>,
+    ) -> Result<Outcome, QueryError> {
         let engine = self.clone();
         let limit = self.shared.timeout;
         let notes = notes::current();
         let mut measured = Measured::start();
-        let work = async move { tokio::time::timeout(limit, engine.run(reader, &request, notes)).await };
+        let work = async move { tokio::time::timeout(limit, engine.run(reader, &request, notes, observer)).await };
         let outcome = match self.spawn(work).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
@@ -200,7 +231,7 @@ impl Engine {
     /// As of [`Engine::select`].
     pub async fn diff(&self, v1: VersionReader, v2: VersionReader, bounds: DiffBounds) -> Result<Diff, QueryError> {
         let engine = self.clone();
-        let limit = self.shared.timeout;
+        let limit = self.shared.diff_timeout;
         let mut measured = Measured::start();
         let work = async move {
             let context = engine.shared.context.clone();
@@ -219,11 +250,26 @@ impl Engine {
         reader: VersionReader,
         request: &ReadRequest,
         notes: Option<Arc<Notes>>,
+        observer: Option<Arc<Observer>>,
     ) -> Result<Outcome, QueryError> {
-        let plan = self.physical_plan(reader, request).await?;
+        let started = Instant::now();
+        let Plans { logical, optimized, physical: plan } = self.plans(reader, request).await?;
+        let planning = started.elapsed();
+        if let Some(observer) = &observer {
+            observer.planned(Planned { logical, optimized, physical: plan.clone(), planning });
+        }
         if let Some(notes) = notes {
             notes.set_plan(OneLine(plan.clone()));
         }
+        let outcome = self.execute(plan, request).await;
+        if let Some(observer) = &observer {
+            observer.selected(started.elapsed().saturating_sub(planning));
+        }
+        outcome
+    }
+
+    /// What a physical plan gives.
+    async fn execute(&self, plan: Arc<dyn ExecutionPlan>, request: &ReadRequest) -> Result<Outcome, QueryError> {
         let _spilled = Spilled(plan.clone());
         let mut batches = execute_stream(plan, self.shared.context.clone())?;
         if request.count {
@@ -242,14 +288,21 @@ impl Engine {
         Ok(Outcome::Selection(selection))
     }
 
-    async fn physical_plan(
-        &self,
-        reader: VersionReader,
-        request: &ReadRequest,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        let plan = pipeline::plan(VersionTable::new(reader, self.shared.threads), request)?;
-        self.shared.state.create_physical_plan(&plan).await
+    /// The plans of a request, each made of the one before.
+    async fn plans(&self, reader: VersionReader, request: &ReadRequest) -> EngineResult<Plans> {
+        let state = &self.shared.state;
+        let logical = pipeline::plan(VersionTable::new(reader, self.shared.threads), request)?;
+        let optimized = state.optimize(&logical)?;
+        let physical = state.query_planner().create_physical_plan(&optimized, state).await?;
+        Ok(Plans { logical, optimized, physical })
     }
+}
+
+/// The plans of a request.
+struct Plans {
+    logical: LogicalPlan,
+    optimized: LogicalPlan,
+    physical: Arc<dyn ExecutionPlan>,
 }
 
 /// Counts a query when it ends, or is cancelled.
@@ -281,7 +334,7 @@ impl Drop for Measured {
 }
 
 /// Counts what the operators of a plan have spilled, when its execution ends in whatever way.
-struct Spilled(Arc<dyn ExecutionPlan>);
+pub(super) struct Spilled(pub Arc<dyn ExecutionPlan>);
 
 impl Drop for Spilled {
     fn drop(&mut self) {

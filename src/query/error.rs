@@ -7,7 +7,7 @@ use crate::storage::StorageError;
 /// A query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// It took longer than `query.timeout_s`.
+    /// It took longer than `query.timeout_s`, or a diff than `query.diff_timeout_s`.
     #[error("the query took longer than {seconds} s")]
     Timeout {
         /// The limit.

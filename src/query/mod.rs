@@ -9,7 +9,7 @@
 //! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk (`reorder`) where they
 //!    are many and in another order than the file's.
 //!
-//! [`diff`] compares two versions on the same engine.
+//! [`explain`] tells what a query did. [`diff`] compares two versions on the same engine.
 
 pub mod access;
 pub mod columns;
@@ -19,6 +19,7 @@ pub mod diff;
 pub mod documents;
 pub mod engine;
 mod error;
+pub mod explain;
 pub mod functions;
 pub mod kernels;
 pub mod pipeline;

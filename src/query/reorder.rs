@@ -116,6 +116,11 @@ impl Reordered {
         Ok(Reordered { file, _spill: spill, places_per_bucket, buckets, loaded, _reservation: reservation })
     }
 
+    /// Bytes on disk.
+    pub fn bytes(&self) -> u64 {
+        self.buckets.iter().flatten().map(|run| run.bytes).sum()
+    }
+
     /// Calls `each` with the documents of these places, in order.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ impl EnvelopeFields {
         self.scalar(name, "a whole number, 0 or more", |scalar| match scalar {
             Scalar::Number(number) => {
                 let integer = NumericValue::parse(number).and_then(|value| value.integer());
-                let integer = integer.and_then(|integer| u64::try_from(integer).ok());
+                let integer = integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.parse().ok());
                 integer.map(Some).ok_or_else(|| wrong(&number.chars().take(40).collect::<String>()))
             }
             other => Err(wrong(kind(other))),

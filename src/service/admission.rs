@@ -4,7 +4,8 @@
 //!
 //! 1. **Settling.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) waits for one of
 //!    `query.heavy_queries` turns and holds it until its selection is settled and, for a table, its columns are known.
-//!    That ends by itself (`query.timeout_s`), however slow the client is. Light requests never wait.
+//!    That ends by itself (`query.timeout_s`), however slow the client is. Light requests never wait. Comparing two
+//!    versions takes such a turn, too, until it is known what differs (`query.diff_timeout_s`).
 //! 2. **Streaming.** An answer of more than one unit is one of at most `query.streams`, until its body ends, which
 //!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded in turns of their own
 //!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it.

@@ -52,6 +52,11 @@ pub fn alternate_etag(version: &Version) -> String {
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 
+/// Whether this is the version's [`alternate_etag`]; the quotes may have been lost on the way.
+fn names(etag: &str, version: &Version) -> bool {
+    etag.trim_matches('"') == alternate_etag(version).trim_matches('"')
+}
+
 impl App {
     /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
     /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
@@ -70,7 +75,7 @@ impl App {
         let index = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?.index;
         let current = self.catalog().version(dataset, version).await.map_err(ManageError::from)?.version;
         let base = match expected {
-            Some(etag) if etag == alternate_etag(&current) => Some(AlternateBase::of(&current)),
+            Some(etag) if names(etag, &current) => Some(AlternateBase::of(&current)),
             Some(_) => return Err(ManageError::Stale.into()),
             None => None,
         };

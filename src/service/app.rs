@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::admission::{Admission, Load};
 use super::backup::INCOMPLETE;
 use super::deliveries::Deliveries;
+use super::diffs::Diffs;
 use super::exports::Exports;
 use super::logins::Logins;
 use super::lookups::Lookups;
@@ -36,6 +37,7 @@ struct Parts {
     store: Store,
     cache: PartCache,
     responses: Responses,
+    diffs: Diffs,
     exports: Exports,
     engine: Engine,
     scratch: Scratch,
@@ -137,11 +139,13 @@ impl App {
             },
             memory_bytes: usize::try_from(config.query.memory_bytes).unwrap_or(usize::MAX),
             timeout: Duration::from_secs(config.query.timeout_s),
+            diff_timeout: Duration::from_secs(config.query.diff_timeout_s),
             spill_directory: scratch.path().to_owned(),
             spill_bytes: config.query.spill_bytes,
         })?;
         let cache = PartCache::new(config.cache.memory_bytes);
         let responses = Responses::new(config.cache.response_bytes);
+        let diffs = Diffs::new(config.cache.diff_bytes);
         let exports = directory.join("exports");
         let exports = Exports::open(&exports, config.cache.export_bytes)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
@@ -155,6 +159,7 @@ impl App {
             store,
             cache,
             responses,
+            diffs,
             exports,
             engine,
             scratch,
@@ -254,6 +259,10 @@ impl App {
 
     pub(super) fn responses(&self) -> &Responses {
         &self.parts.responses
+    }
+
+    pub(super) fn diffs(&self) -> &Diffs {
+        &self.parts.diffs
     }
 
     pub(super) fn exports(&self) -> &Exports {

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::App;
 use super::admission::Turn;
+use super::explain::Observer;
 use super::read::{AnswerBody, ReadError};
 use super::stream::Paced;
 use crate::encode::{self, BatchBuilder, Columns, ColumnsBuilder, Encode, EncodeError, ParquetStream};
@@ -36,12 +37,19 @@ pub(super) async fn body(
     selection: Selection,
     request: &ReadRequest,
     turn: Option<Turn>,
+    mut observer: Option<&mut Observer>,
 ) -> Result<AnswerBody, ReadError> {
     let engine = app.engine();
     let documents = SelectedDocuments::of(engine, reader, selection);
     let documents = within_time(engine, async { Ok(documents.await?) }).await?;
+    if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
+        observer.ordered(bytes);
+    }
     let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
     let columns = if request.format.is_table() { table_columns(app, &source).await? } else { Arc::default() };
+    if let (Some(observer), true) = (observer, request.format.is_table()) {
+        observer.columns_found(columns.len());
+    }
     // What is left waits for its reader, and must not keep other queries waiting.
     drop(turn);
     match encode::text_encoder(request, Some(columns.clone())) {

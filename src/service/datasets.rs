@@ -118,10 +118,23 @@ impl App {
         limit: u32,
     ) -> Result<Vec<OwnedDataset>, ManageError> {
         let mut datasets = Vec::new();
-        for dataset in self.catalog().datasets_of(owner.id, after, limit).await? {
+        for dataset in self.bare_datasets(owner, after, limit).await? {
             datasets.push(self.with_attempts(dataset).await?);
         }
         Ok(datasets)
+    }
+
+    /// The same without their attempts. One look-up.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn bare_datasets(
+        &self,
+        owner: &User,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<Dataset>, ManageError> {
+        Ok(self.catalog().datasets_of(owner.id, after, limit).await?)
     }
 
     /// A dataset with its versions and its last attempts, as of one moment.

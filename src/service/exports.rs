@@ -109,6 +109,17 @@ impl Drop for MadeFile {
     }
 }
 
+/// What the cache has of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExportState {
+    /// All of it.
+    Made,
+    /// Some of it: it is being made.
+    BeingMade,
+    /// It was made, and did not fit.
+    TooLarge,
+}
+
 /// Makes an export, from the beginning: the same bytes each time.
 pub(super) type Make = Arc<dyn Fn() -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
 
@@ -155,6 +166,16 @@ impl Exports {
             Progress::Made(file) => Ok(Some(Export { progress, total: file.total, make })),
             Progress::Started | Progress::GivenUp => Ok(None),
             Progress::Failed(error) => Err(error),
+        }
+    }
+
+    /// What the cache has of the export of this identity. No use of it.
+    pub fn state(&self, identity: Identity) -> Option<ExportState> {
+        let index = self.shared.index();
+        match index.entries.get(&identity) {
+            Some(Entry::Made { file, .. }) if file.path.exists() => Some(ExportState::Made),
+            Some(Entry::Making { .. }) => Some(ExportState::BeingMade),
+            Some(Entry::Made { .. }) | None => index.too_large.contains(&identity).then_some(ExportState::TooLarge),
         }
     }
 
@@ -565,6 +586,7 @@ mod tests {
             threads: 2,
             memory_bytes: 1 << 24,
             timeout: HOUR,
+            diff_timeout: HOUR,
             spill_directory: root.path().join("tmp"),
             spill_bytes: 1 << 24,
         };

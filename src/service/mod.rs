@@ -11,7 +11,10 @@
 //! | `body`, `stream` | the selected entities to the bytes of an answer |
 //! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
+//! | `explain` | what a read does: its plans, and what they cost |
 //! | `exports` | Parquet exports, made once and served in parts |
+//! | `under_way` | work that equal requests share |
+//! | `diffs` | what two versions differ in |
 //! | `files` | version files between their first byte and their record |
 //! | `refresh` | the one way in which a dataset gets a new version |
 //! | `version_file` | entities to a version file |
@@ -20,6 +23,7 @@
 //! | `scratch` | the directory of temporary files |
 //! | `outgoing` | what leaves the service, within the configuration |
 //! | `alternates` | the second entity list of a version |
+//! | `edits` | the entities of a version for an editor, whose alternate comes back |
 //! | `clones` | new datasets that begin with another's latest version |
 //! | `sweep`, `check`, `backup` | the care for files: remove, verify, copy |
 //! | `manage` | what all management has in common: its errors, and what follows a write |
@@ -41,6 +45,9 @@ mod clones;
 mod datasets;
 mod deliveries;
 mod demo;
+mod diffs;
+mod edits;
+mod explain;
 mod exports;
 mod files;
 mod identity;
@@ -60,6 +67,7 @@ mod scratch;
 mod sessions;
 mod stream;
 mod sweep;
+mod under_way;
 mod version_file;
 mod webhooks;
 
@@ -73,6 +81,9 @@ pub use check::{CheckDepth, CheckError, Checked, Finding};
 pub use datasets::{DatasetSettings, OwnedDataset};
 pub use deliveries::DeliveryError;
 pub use demo::{DemoDataset, DemoError};
+pub use diffs::{DiffError, DiffForm, DiffSummary, VersionDiff};
+pub use edits::{PullError, Pulled};
+pub use explain::{ExplainError, Explanation};
 pub use exports::Export;
 pub use files::{Pushed, PushedEntities};
 pub use identity::Identity;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use object_store::path::Path as ObjectPath;
 
+use super::explain::Observer;
 use super::exports::Export;
 use super::{App, body};
 use crate::catalog::{CatalogError, Resolved};
@@ -16,7 +17,8 @@ use crate::encode::{self, ContentCoding, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
-use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
+use crate::model::user::User;
+use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
 use crate::query::engine::Outcome;
 use crate::query::{QueryError, cost};
 use crate::storage::StorageError;
@@ -72,6 +74,9 @@ pub enum ReadError {
     /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
     #[error("no such dataset")]
     DatasetNotFound,
+    /// The dataset is neither public nor the user's.
+    #[error("no dataset that the user may read")]
+    NotReadable,
     /// The dataset is private and there was no `Authorization`.
     #[error("the dataset is private")]
     Unauthorized,
@@ -143,7 +148,7 @@ impl From<QueryError> for ReadError {
 
 /// What the catalog knows of a target, before any check.
 pub struct Lookup {
-    /// Only of the dataset that has the slug.
+    /// Only of the dataset that has the slug, where one was asked for.
     resolved: Option<Arc<Resolved>>,
     version: VersionSelector,
 }
@@ -160,26 +165,31 @@ impl Lookup {
     /// [`ReadError`], in the order of checks of decisions section 5.
     pub fn admit(self, authorization: Authorization<'_>, alt: bool) -> Result<Admitted, ReadError> {
         let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
-        let Resolved { dataset, version } = &*resolved;
-        authorize(dataset, authorization)?;
-        if dataset.frozen {
-            return Err(ReadError::Frozen);
-        }
-        let version = version.as_ref().ok_or(ReadError::VersionNotFound(self.version))?;
-        let file = match (&version.alt, alt) {
-            (_, false) => &version.file,
-            (Some(file), true) => file,
-            (None, true) => return Err(ReadError::AltNotFound(version.number)),
-        };
-        Ok(Admitted {
-            dataset_id: dataset.id,
-            name_slug: dataset.name.slug().to_owned(),
-            private: dataset.is_private(),
-            version: version.number,
-            alt,
-            file: file.clone(),
-        })
+        authorize(&resolved.dataset, authorization)?;
+        admit(&resolved, self.version, alt)
     }
+
+    /// What a user may read without a key: public datasets, and the user's own; `alt` asks for the version's alternate.
+    ///
+    /// # Errors
+    /// [`ReadError`]; of another's private dataset that there is none.
+    pub fn admit_user(self, user: &User, alt: bool) -> Result<Admitted, ReadError> {
+        let readable = |resolved: &Arc<Resolved>| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
+        let resolved = self.resolved.filter(readable).ok_or(ReadError::NotReadable)?;
+        admit(&resolved, self.version, alt)
+    }
+}
+
+/// The checks after those of who reads.
+fn admit(
+    Resolved { dataset, version }: &Resolved,
+    selector: VersionSelector,
+    alt: bool,
+) -> Result<Admitted, ReadError> {
+    if dataset.frozen {
+        return Err(ReadError::Frozen);
+    }
+    Admitted::of(dataset, version.as_ref().ok_or(ReadError::VersionNotFound(selector))?, alt)
 }
 
 /// A file of entities that the caller may read.
@@ -199,19 +209,50 @@ pub struct Admitted {
     pub file: VersionFile,
 }
 
+impl Admitted {
+    /// A version of a dataset, or its alternate.
+    ///
+    /// # Errors
+    /// [`ReadError::AltNotFound`].
+    pub(super) fn of(dataset: &Dataset, version: &Version, alt: bool) -> Result<Admitted, ReadError> {
+        let file = match (&version.alt, alt) {
+            (_, false) => &version.file,
+            (Some(file), true) => file,
+            (None, true) => return Err(ReadError::AltNotFound(version.number)),
+        };
+        Ok(Admitted {
+            dataset_id: dataset.id,
+            name_slug: dataset.name.slug().to_owned(),
+            private: dataset.is_private(),
+            version: version.number,
+            alt,
+            file: file.clone(),
+        })
+    }
+}
+
 impl App {
     /// What the catalog says of the target of a read, or said less than a second ago.
     ///
     /// # Errors
     /// [`ReadError::Unreadable`] when the catalog does not answer.
     pub async fn look_up(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
-        let resolved = self.lookups().resolve(self.catalog(), target.dataset, target.version).await?;
+        let Lookup { resolved, version } = self.look_up_id(target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
-        Ok(Lookup { resolved, version: target.version })
+        Ok(Lookup { resolved, version })
     }
 
-    /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]). Dropping the future, or a
-    /// streamed body, stops its work.
+    /// As [`App::look_up`], of a dataset whose slug does not matter.
+    ///
+    /// # Errors
+    /// [`ReadError::Unreadable`] when the catalog does not answer.
+    pub async fn look_up_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<Lookup, ReadError> {
+        let resolved = self.lookups().resolve(self.catalog(), dataset, version).await?;
+        Ok(Lookup { resolved, version })
+    }
+
+    /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]); what it takes is told to the
+    /// observer. Dropping the future, or a streamed body, stops its work.
     ///
     /// # Errors
     /// [`ReadError`] of the query and of the file.
@@ -219,12 +260,28 @@ impl App {
         &self,
         admitted: &Admitted,
         request: Arc<ReadRequest>,
+        mut observer: Option<&mut Observer>,
     ) -> Result<Answer, ReadError> {
         let path = ObjectPath::from(admitted.file.path.as_str());
-        let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, self.cache()).await?;
-        let heavy = cost::work_bytes(reader.layout(), &request) > self.config().query.heavy_bytes;
+        let observed = observer.as_ref().map(|observer| self.cache().observed(observer.settling.clone()));
+        let cache = observed.as_ref().unwrap_or(self.cache());
+        let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, cache).await?;
+        let work_bytes = cost::work_bytes(reader.layout(), &request);
+        let heavy = work_bytes > self.config().query.heavy_bytes;
+        if let Some(observer) = &mut observer {
+            observer.opened(&reader, work_bytes);
+        }
         let turn = if heavy { Some(self.admission().heavy().await?) } else { None };
-        match self.engine().select(reader.clone(), request.clone()).await? {
+        let outcome = match &mut observer {
+            None => self.engine().select(reader.clone(), request.clone()).await?,
+            Some(observer) => {
+                observer.admitted();
+                let (outcome, explained) = self.engine().explain(reader.clone(), request.clone()).await?;
+                observer.settled(explained);
+                outcome
+            }
+        };
+        match outcome {
             Outcome::Count(count) => {
                 let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, request.pretty);
                 let content_type = Format::Json.content_type();
@@ -233,7 +290,11 @@ impl App {
             }
             Outcome::Selection(selection) => {
                 let total = selection.len();
-                let body = body::body(self, reader, selection, &request, turn).await?;
+                let reader = match &observer {
+                    None => reader,
+                    Some(observer) => reader.observed(observer.answering.clone()),
+                };
+                let body = body::body(self, reader, selection, &request, turn, observer).await?;
                 let content_type = request.format.content_type();
                 Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
             }

@@ -9,17 +9,16 @@
 //!
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, WeakShared};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use moka::future::Cache;
 
 use super::body::sent_by_task;
 use super::exports::{Content, Make};
+use super::under_way::{UnderWay, Work};
 use super::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
 use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
 use crate::model::request::{Format, ReadRequest};
@@ -28,27 +27,21 @@ use crate::query::{Engine, QueryError};
 /// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
 
-/// Entries of what is being made, beyond which those that nobody waits for are removed.
-const MOST_UNDER_WAY: usize = 1_024;
-
 /// What an answer takes in the cache besides its bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Which answer, and how it is coded.
 type Key = (Identity, ContentCoding);
 
-/// The making of an answer. All who wait for it drive it; it stops when they have all left.
-type Making = Shared<BoxFuture<'static, Result<Kept, ReadError>>>;
-
-/// The same for who does not wait.
-type WeakMaking = WeakShared<BoxFuture<'static, Result<Kept, ReadError>>>;
+/// Where an answer goes that only one can have.
+type Own = Arc<Mutex<Option<Answer>>>;
 
 /// The cache of small answers. What was used least goes when it is full. Clones share everything.
 #[derive(Clone)]
 pub(super) struct Responses {
     kept: Cache<Key, Kept, foldhash::fast::RandomState>,
     /// What is being made now.
-    under_way: Arc<Mutex<HashMap<Key, WeakMaking>>>,
+    under_way: Arc<UnderWay<Key, Result<Kept, ReadError>>>,
     capacity_bytes: u64,
 }
 
@@ -125,7 +118,7 @@ impl Responses {
                 Kept::Streamed => make().await,
             };
         };
-        self.under_way().remove(&key);
+        self.under_way.ended(&key);
         if self.capacity_bytes > 0 && made.pays() {
             self.kept.insert(key, made.clone()).await;
         }
@@ -137,47 +130,49 @@ impl Responses {
         }
     }
 
+    /// The codings in which the answer of this identity is kept whole.
+    pub async fn kept(&self, identity: Identity) -> Vec<ContentCoding> {
+        let mut codings = Vec::new();
+        for coding in ContentCoding::ALL {
+            // Asked first, since it does not count as a use.
+            let key = (identity, coding);
+            if self.kept.contains_key(&key) && matches!(self.kept.get(&key).await, Some(Kept::Small(_))) {
+                codings.push(coding);
+            }
+        }
+        codings
+    }
+
     /// The making of an answer, begun unless it is under way; with it, for who has begun it, where a streamed answer goes,
     /// which only one can have.
     fn making<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
         key: Key,
         make: impl Fn() -> M,
-    ) -> (Making, Option<Arc<Mutex<Option<Answer>>>>) {
-        let mut under_way = self.under_way();
-        if let Some(making) = under_way.get(&key).and_then(WeakShared::upgrade) {
-            return (making, None);
-        }
-        let own: Arc<Mutex<Option<Answer>>> = Arc::default();
-        let (streamed, made) = (own.clone(), make());
-        let making = async move {
-            let answer = made.await?;
-            Ok(match answer.body {
-                AnswerBody::Whole(bytes) => {
-                    let Answer { total, content_type, coding, .. } = answer;
-                    // What is kept must not count as waiting to be sent.
-                    let few = bytes.len() < LEAST_COMPRESSED_BYTES;
-                    let bytes = if few { Bytes::copy_from_slice(&bytes) } else { bytes };
-                    Kept::Small(Small { total, content_type, coding, bytes })
-                }
-                AnswerBody::Stream(_) | AnswerBody::Export(_) => {
-                    *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
-                    Kept::Streamed
-                }
-            })
+    ) -> (Work<Result<Kept, ReadError>>, Option<Own>) {
+        let own = Own::default();
+        let begin = || {
+            let (streamed, made) = (own.clone(), make());
+            let making = async move {
+                let answer = made.await?;
+                Ok(match answer.body {
+                    AnswerBody::Whole(bytes) => {
+                        let Answer { total, content_type, coding, .. } = answer;
+                        // What is kept must not count as waiting to be sent.
+                        let few = bytes.len() < LEAST_COMPRESSED_BYTES;
+                        let bytes = if few { Bytes::copy_from_slice(&bytes) } else { bytes };
+                        Kept::Small(Small { total, content_type, coding, bytes })
+                    }
+                    AnswerBody::Stream(_) | AnswerBody::Export(_) => {
+                        *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                        Kept::Streamed
+                    }
+                })
+            };
+            making.boxed()
         };
-        let making = making.boxed().shared();
-        // Those whose callers have all left go when there are many.
-        if under_way.len() >= MOST_UNDER_WAY {
-            under_way.retain(|_, making| making.upgrade().is_some());
-        }
-        under_way.extend(making.downgrade().map(|making| (key, making)));
-        (making, Some(own))
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, HashMap<Key, WeakMaking>> {
-        // Nothing panics between two changes that belong together.
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        let (making, begun) = self.under_way.join(key, begin);
+        (making, begun.then_some(own))
     }
 }
 
@@ -197,12 +192,12 @@ impl App {
         if request.format == Format::Parquet && !request.count {
             return match identity {
                 Some(identity) => self.export(identity, admitted, request).await,
-                None => self.make_answer(admitted, request).await,
+                None => self.make_answer(admitted, request, None).await,
             };
         }
         let make = || {
             let (app, admitted, request) = (self.clone(), admitted.clone(), request.clone());
-            async move { coded(app.engine(), app.make_answer(&admitted, request).await?, coding).await }
+            async move { coded(app.engine(), app.make_answer(&admitted, request, None).await?, coding).await }
         };
         match identity {
             Some(identity) => self.responses().get(identity, coding, make).await,
@@ -221,7 +216,7 @@ impl App {
         let make: Make = Arc::new(move || {
             let (app, admitted, request) = (app.clone(), owned.clone(), wanted.clone());
             Box::pin(async move {
-                let Answer { total, body, .. } = app.make_answer(&admitted, request).await?;
+                let Answer { total, body, .. } = app.make_answer(&admitted, request, None).await?;
                 let chunks = match body {
                     AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
                     AnswerBody::Stream(chunks) => chunks,
@@ -237,13 +232,13 @@ impl App {
                 coding: ContentCoding::Identity,
                 body: AnswerBody::Export(export),
             }),
-            None => self.make_answer(admitted, request).await,
+            None => self.make_answer(admitted, request, None).await,
         }
     }
 }
 
 /// An answer in a coding, unless it is too small for that.
-async fn coded(engine: &Engine, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
+pub(super) async fn coded(engine: &Engine, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
     if coding == ContentCoding::Identity {
         return Ok(answer);
     }
@@ -397,7 +392,7 @@ mod tests {
         // It was kept although who began it has left, or is made once more at most.
         maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
         assert!(maker.made() <= 2);
-        assert!(responses.under_way().values().all(|making| making.upgrade().is_none()));
+        assert!(responses.under_way.is_idle());
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ pub(super) struct Paced<F> {
     pub selected: u64,
     /// Bytes of a document on average.
     pub mean_bytes: u64,
-    /// Encodes a unit.
+    /// Encodes a unit. Called for all of them in order.
     pub encode: F,
 }
 
@@ -71,7 +71,7 @@ struct State<F> {
 
 impl<F, W> Paced<F>
 where
-    F: Fn(Unit) -> W + Send + 'static,
+    F: FnMut(Unit) -> W + Send + 'static,
     W: Future<Output = Result<Vec<u8>, ReadError>> + Send + 'static,
 {
     /// The body's parts, in order, up to its first error.
@@ -90,7 +90,7 @@ where
 
 impl<F, W> State<F>
 where
-    F: Fn(Unit) -> W + Send + 'static,
+    F: FnMut(Unit) -> W + Send + 'static,
     W: Future<Output = Result<Vec<u8>, ReadError>> + Send + 'static,
 {
     /// The next unit, which is counted as held until it is sent.

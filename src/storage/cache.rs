@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use moka::future::Cache;
 
 use super::StorageError;
+use super::counts::ReaderCounts;
 use super::parts::Part;
 use crate::metrics::metrics;
 
@@ -78,10 +79,13 @@ fn count(part: &Part) {
     }
 }
 
-/// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full.
+/// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full. Clones share
+/// everything.
 #[derive(Clone)]
 pub struct PartCache {
     parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
+    /// What counts the look-ups of this clone alone.
+    counts: Option<Arc<ReaderCounts>>,
 }
 
 impl PartCache {
@@ -91,20 +95,38 @@ impl PartCache {
             .max_capacity(capacity_bytes)
             .weigher(|_, part: &Part| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        PartCache { parts }
+        PartCache { parts, counts: None }
+    }
+
+    /// The same cache; look-ups through this clone of it are counted there, too.
+    pub fn observed(&self, counts: Arc<ReaderCounts>) -> PartCache {
+        PartCache { parts: self.parts.clone(), counts: Some(counts) }
+    }
+
+    /// Who counts the look-ups of this clone.
+    pub(super) fn counts(&self) -> Option<&Arc<ReaderCounts>> {
+        self.counts.as_ref()
+    }
+
+    fn looked_up(&self, key: &PartKey, found: bool) {
+        let lookups = key.lookups();
+        if found { &lookups.hits } else { &lookups.misses }.increment(1);
+        if let Some(counts) = &self.counts {
+            counts.looked_up(key, found);
+        }
     }
 
     /// A part that is there already.
     pub async fn get(&self, key: &PartKey) -> Option<Part> {
         let part = self.parts.get(key).await?;
-        key.lookups().hits.increment(1);
+        self.looked_up(key, true);
         count(&part);
         Some(part)
     }
 
     /// Keeps a part that was not there.
     pub async fn insert(&self, key: PartKey, part: Part) {
-        key.lookups().misses.increment(1);
+        self.looked_up(&key, false);
         count(&part);
         self.parts.insert(key, part).await;
     }
@@ -121,7 +143,7 @@ impl PartCache {
         if let Some(part) = self.get(&key).await {
             return Ok(part);
         }
-        key.lookups().misses.increment(1);
+        self.looked_up(&key, false);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
         count(&part);
         Ok(part)

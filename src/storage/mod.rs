@@ -14,8 +14,10 @@
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
+//! | [`counts`] | what one reader has asked cache and store for |
 
 pub mod cache;
+pub mod counts;
 mod error;
 pub mod layout;
 pub mod parts;

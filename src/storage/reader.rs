@@ -22,6 +22,7 @@ use parquet::file::statistics::Statistics;
 
 use super::StorageError;
 use super::cache::{PartCache, PartKey};
+use super::counts::ReaderCounts;
 use super::layout::{DOCUMENT, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
 use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
 use super::profile::{PROFILE_KEY, ProfileLocation, StoredProfile};
@@ -106,12 +107,18 @@ impl VersionReader {
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
         let store = store.objects().clone();
-        let load = load_footer(store.clone(), path.clone(), size_bytes);
+        let fetch = ObjectFetch { store: store.clone(), path: path.clone(), counts: cache.counts().cloned() };
+        let load = load_footer(fetch, size_bytes);
         let key = PartKey::Footer(path.as_ref().into());
         match cache.get_or_load(key, load).await? {
             Part::Footer(footer) => Ok(VersionReader { store, path: path.clone(), cache: cache.clone(), footer }),
             _ => Err(StorageError::Layout("the cache holds another part under its footer's key".to_owned())),
         }
+    }
+
+    /// The same reader; what it asks the cache and the store for is counted there, too.
+    pub fn observed(&self, counts: Arc<ReaderCounts>) -> VersionReader {
+        VersionReader { cache: self.cache.observed(counts), ..self.clone() }
     }
 
     /// What the file's metadata says.
@@ -352,9 +359,17 @@ impl VersionReader {
     }
 
     async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
-        metrics().store_requests.increment(1);
-        metrics().store_bytes.increment(range.end - range.start);
+        count_fetch(&range, self.cache.counts());
         Ok(self.store.get_range(&self.path, range).await?)
+    }
+}
+
+fn count_fetch(range: &Range<u64>, counts: Option<&Arc<ReaderCounts>>) {
+    let bytes = range.end - range.start;
+    metrics().store_requests.increment(1);
+    metrics().store_bytes.increment(bytes);
+    if let Some(counts) = counts {
+        counts.fetched(bytes);
     }
 }
 
@@ -383,23 +398,23 @@ fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> R
 struct ObjectFetch {
     store: Arc<dyn ObjectStore>,
     path: ObjectPath,
+    counts: Option<Arc<ReaderCounts>>,
 }
 
 impl MetadataFetch for ObjectFetch {
     fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<bytes::Bytes>> {
-        metrics().store_requests.increment(1);
-        metrics().store_bytes.increment(range.end - range.start);
+        count_fetch(&range, self.counts.as_ref());
         async move { Ok(self.store.get_range(&self.path, range).await?) }.boxed()
     }
 }
 
-async fn load_footer(store: Arc<dyn ObjectStore>, path: ObjectPath, size_bytes: u64) -> Result<Part, StorageError> {
+async fn load_footer(fetch: ObjectFetch, size_bytes: u64) -> Result<Part, StorageError> {
     static NEXT_ID: AtomicU64 = AtomicU64::new(0);
     let metadata = ParquetMetaDataReader::new()
         .with_prefetch_hint(Some(FOOTER_GUESS_BYTES))
         .with_column_index_policy(PageIndexPolicy::Skip)
         .with_offset_index_policy(OFFSET_INDEX)
-        .load_and_finish(ObjectFetch { store, path }, size_bytes)
+        .load_and_finish(fetch, size_bytes)
         .await?;
     let text = metadata_of(&metadata, METADATA_KEY)
         .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;

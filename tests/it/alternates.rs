@@ -47,6 +47,11 @@ impl Owned {
         call(&self.service, &self.token, method, path, body).await
     }
 
+    /// The user's API token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     /// A dataset of the user's with a version for each of these entity lists.
     pub async fn dataset(&self, name: &str, settings: Value, versions: &[&str]) -> u64 {
         let mut body = settings;

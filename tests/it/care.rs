@@ -382,10 +382,10 @@ fn the_command_sweep_tells_what_it_removes_and_asks_before_it_endangers_reads() 
     let refused = machine.run(&["sweep", "--older-than", "1h"]);
     assert_eq!(printed(&refused, 1), "");
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(message.contains("--offline") && message.contains("3692 s"), "{message}");
+    assert!(message.contains("--offline") && message.contains("3932 s"), "{message}");
     assert_eq!(printed(&machine.run(&["sweep", "--older-than", "soon"]), 2), "");
     fs::remove_file(store.join("versions/left too.parquet")).expect("removed");
-    let told = printed(&machine.run(&["sweep", "--older-than", "62m"]), 0);
+    let told = printed(&machine.run(&["sweep", "--older-than", "66m"]), 0);
     assert_eq!(told, "removed versions/left.parquet (11 bytes, unnamed)\n1 files removed, 11 bytes\n");
     fs::write(store.join("versions/young.parquet"), "x").expect("written");
     let told = lines(&printed(&machine.run(&["sweep", "--older-than", "0s", "--offline", "--json"]), 0));
@@ -455,7 +455,7 @@ fn a_server_sweeps_by_itself() {
     let machine = machine();
     let left = machine.path("strata-data/store/versions/left.parquet");
     old_file(&left);
-    let options = [("STRATA_SWEEP__INTERVAL_S", "1"), ("STRATA_SWEEP__OLDER_THAN_S", "3700")];
+    let options = [("STRATA_SWEEP__INTERVAL_S", "1"), ("STRATA_SWEEP__OLDER_THAN_S", "4000")];
     let server = Server::start(&machine, &[], &options);
     while left.exists() {
         std::thread::sleep(Duration::from_millis(20));
@@ -472,5 +472,5 @@ fn a_sweep_that_could_take_what_a_read_uses_is_not_configured() {
     let refused = machine.run(&["check"]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(printed(&refused, 1), "");
-    assert!(message.contains("`sweep.older_than_s`: 3600 is not more than the 3692 s"), "{message}");
+    assert!(message.contains("`sweep.older_than_s`: 3600 is not more than the 3932 s"), "{message}");
 }

@@ -84,7 +84,7 @@ pub fn succeeded(output: &Output) -> String {
 
 /// The one line on standard error with which a command failed.
 #[track_caller]
-fn failed(output: &Output) -> String {
+pub fn failed(output: &Output) -> String {
     let errors = String::from_utf8(output.stderr.clone()).expect("UTF-8");
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing on standard output");
@@ -105,9 +105,24 @@ pub fn one_json_line(output: &Output) -> Value {
 fn help_names_every_command_and_flag() {
     let machine = Machine::new();
     for (arguments, words) in [
-        (&["--help"][..], &["serve", "user", "import", "--data", "--config", "--version"][..]),
+        (&["--help"][..], &["serve", "user", "import", "diff", "explain", "--data", "--config", "--version"][..]),
         (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
         (&["user", "--help"], &["add", "passwd", "plan"]),
+        (
+            &["diff", "--help"],
+            &[
+                "<DATASET_ID>",
+                "<V1>",
+                "<V2>",
+                "--change-type",
+                "--offset",
+                "--limit",
+                "--full",
+                "--json",
+                "--color",
+                "NO_COLOR",
+            ],
+        ),
         (&["user", "passwd", "--help"], &["<EMAIL>", "sessions"]),
         (&["user", "plan", "--help"], &["<EMAIL>", "<PLAN>", "free, pro, scale"]),
         (&["user", "add", "--help"], &["<EMAIL>", "--plan", "free, pro, scale", "--token", "standard input"]),
@@ -115,6 +130,7 @@ fn help_names_every_command_and_flag() {
             &["import", "--help"],
             &["<FILE-OR-URL>", "--name", "--owner", "--private", "--format", "jsonl", "--records-path", "entity_count"],
         ),
+        (&["explain", "--help"], &["<DATASET_ID>", "[QUERY]", "--version", "--alt", "--json"]),
     ] {
         let help = succeeded(&machine.run(arguments));
         for word in words {
@@ -208,15 +224,17 @@ fn a_users_password_and_plan_can_be_changed() {
     assert_eq!(serde_json::from_str::<Value>(&body).expect("JSON")["user"]["plan"], "scale");
 }
 
-#[test]
-fn the_readmes_tour_for_owners_works_when_it_is_pasted() {
-    let machine = Machine::new();
+/// Runs a script of the README, from between its marks, in the machine's directory, with other ports than it names.
+#[track_caller]
+fn paste<const N: usize>(machine: &Machine, mark: &str, ports: [&str; N]) -> String {
     let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
-    let script = readme.split("<!-- owner:begin -->").nth(1).and_then(|rest| rest.split("<!-- owner:end -->").next());
-    let script = script.expect("the tour").trim().trim_start_matches("```sh").trim_end_matches("```");
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let ports = [free(), free()].map(|listener| listener.local_addr().expect("an address").port().to_string());
-    let script = script.replace("8081", &ports[0]).replace("8082", &ports[1]);
+    let script = readme.split(&format!("<!-- {mark}:begin -->")).nth(1).expect(mark);
+    let script = script.split(&format!("<!-- {mark}:end -->")).next().expect(mark);
+    let script = script.trim().trim_start_matches("```sh").trim_end_matches("```").to_owned();
+    // All at once, so that they differ.
+    let free = ports.map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let free = free.map(|listener| listener.local_addr().expect("an address").port().to_string());
+    let script = ports.iter().zip(&free).fold(script, |script, (port, free)| script.replace(port, free));
 
     // Whatever fails, nothing of it goes on running.
     let script = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}");
@@ -229,11 +247,35 @@ fn the_readmes_tour_for_owners_works_when_it_is_pasted() {
     let output = output.output().expect("bash runs");
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{printed}{errors}");
+    printed.into_owned()
+}
+
+#[test]
+fn the_readmes_example_of_tuning_makes_a_slow_read_fast() {
+    let machine = Machine::new();
+    let printed = paste(&machine, "tuning", ["8083"]);
+    let explained: Vec<&str> = printed.split("Read of dataset 1").skip(1).collect();
+    let [before, after] = explained[..] else { panic!("{printed}") };
+    for text in ["version 1\n", "50,000 tested, 83 selected", "by documents\n", "verified in documents: 50,000 -> 83, "]
+    {
+        assert!(before.contains(text), "{text}: {before}");
+    }
+    assert!(before.contains("`promotion.percent` has no leaf"), "{before}");
+    for text in ["version 2\n", "50,000 tested, 83 selected", "by the leaf promotion.percent, 50,000 -> 83\n"] {
+        assert!(after.contains(text), "{text}: {after}");
+    }
+    assert!(!after.contains("Hints") && !after.contains("verified in documents"), "{after}");
+}
+
+#[test]
+fn the_readmes_tour_for_owners_works_when_it_is_pasted() {
+    let machine = Machine::new();
+    let printed = paste(&machine, "owner", ["8081", "8082"]);
     let received = std::fs::read_to_string(machine.path("received.txt")).expect("what was received");
     assert!(received.contains("genuine {\"dataset_id\":1,\"dataset_name\":\"Planets\",\"version\":1,"), "{received}");
     let answers: Vec<Value> = printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let ok = answers.iter().filter(|answer| answer["ok"] == true).count();
-    assert_eq!(ok, 6, "{printed}{errors}");
+    assert_eq!(ok, 6, "{printed}");
     assert!(answers.iter().any(|answer| answer["has_webhook"] == true), "{printed}");
     assert!(printed.contains("\"name\": \"Mars\"") && !printed.contains("\"name\": \"Earth\""), "{printed}");
     let last = &answers.last().expect("the view")["dataset"];

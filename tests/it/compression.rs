@@ -14,7 +14,7 @@ const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
 
 /// The body of an answer, decoded as a browser would: one stream, to its end, and nothing after it.
 #[track_caller]
-fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
+pub fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
     let mut rest = body;
     let mut decoded = Vec::new();
     match coding {

@@ -1,5 +1,6 @@
 //! The one integration-test binary: a module per area, so that the crate is linked once.
 
+mod agents;
 mod alternates;
 mod care;
 mod catalog;
@@ -9,14 +10,17 @@ mod conditional;
 mod config;
 mod crash;
 mod diff;
+mod diffs;
 mod document;
 mod encode;
 mod examples;
+mod explain;
 mod faults;
 mod http;
 mod layers;
 mod loopback_server;
 mod management;
+mod mcp;
 mod metrics;
 mod net;
 mod openapi;

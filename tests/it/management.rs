@@ -610,6 +610,7 @@ fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("POST", "/dataset/rollback", json!({"dataset_id": none, "version_number": 1}), "version_number"),
         ("POST", "/dataset/unpin", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/unfreeze", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/agent/pull_for_edit", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/webhook/register", json!({"dataset_id": none, "url": "https://example.com"}), "url"),
         ("DELETE", "/webhook/delete", json!({"dataset_id": none}), "dataset_id"),
     ]
@@ -659,7 +660,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             }
         }
     }
-    for uri in ["/dataset/view", "/webhook/view"] {
+    for uri in ["/dataset/view", "/webhook/view", "/dataset/diff", "/dataset/explain"] {
         let get = async |query: &str, headers: &[(&str, &str)]| {
             owners.raw("GET", &format!("{uri}{query}"), headers, Vec::new()).await
         };
@@ -669,8 +670,10 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         {
             refused(&get(query, &[key]).await, 400, "dataset_id");
         }
-        refused(&get(&format!("?dataset_id={theirs}"), &[key]).await, 404, "dataset");
-        refused(&get("?dataset_id=99999999999999999999", &[key]).await, 404, "dataset");
+        // What the other operations do not know is ignored.
+        let versions = "v1=1&v2=1";
+        refused(&get(&format!("?dataset_id={theirs}&{versions}"), &[key]).await, 404, "dataset");
+        refused(&get(&format!("?dataset_id=99999999999999999999&{versions}"), &[key]).await, 404, "dataset");
         let answer = owners.raw("POST", uri, &[key], Vec::new()).await;
         refused(&answer, 405, "method");
         assert_eq!(answer.header("allow"), Some("GET,HEAD"));

@@ -20,14 +20,14 @@ const READ_ALT: &str = "/api/{dataset_id}/{name_slug}/{version}/alt/";
 const UNDESCRIBED: [&str; 4] = ["content-type", "content-length", "date", "x-content-type-options"];
 
 /// One of the programs that `tests/run` installs.
-fn tool(name: &str) -> Command {
+pub fn tool(name: &str) -> Command {
     // Beside the directory for the tests' own files, which is in the target directory.
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-tools").join("bin").join(name);
     assert!(program.exists(), "{} is missing; ./tests/run installs it", program.display());
     Command::new(program)
 }
 
-fn tools_file(name: &str) -> PathBuf {
+pub fn tools_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools").join(name)
 }
 

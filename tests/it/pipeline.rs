@@ -124,7 +124,7 @@ fn alike() -> impl Strategy<Value = Value> {
 }
 
 /// The entities of a version; some of them more than once.
-fn entities() -> impl Strategy<Value = Vec<Value>> {
+pub fn entities() -> impl Strategy<Value = Vec<Value>> {
     let sizes = prop_oneof![1 => Just(0..2_usize), 4 => Just(2..14), 2 => Just(14..50)];
     let list = sizes.prop_flat_map(|size| {
         let entity = prop_oneof![3 => alike().boxed(), 1 => hostile::entity().boxed()];
@@ -172,7 +172,7 @@ fn text_plan() -> impl Strategy<Value = TextPlan> {
 }
 
 #[derive(Clone, Debug)]
-struct Plan {
+pub struct Plan {
     include_source: bool,
     denull: bool,
     keep: Vec<PathPlan>,
@@ -191,7 +191,7 @@ struct Plan {
     pretty: bool,
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+pub fn plan() -> impl Strategy<Value = Plan> {
     fn few<S: Strategy + 'static>(none: u32, strategy: impl Fn() -> S) -> BoxedStrategy<Vec<S::Value>>
     where
         S::Value: Clone,
@@ -293,7 +293,7 @@ impl TextPlan {
 }
 
 impl Plan {
-    fn resolve(&self, entities: &[Value]) -> ReadRequest {
+    pub fn resolve(&self, entities: &[Value]) -> ReadRequest {
         let mut found = Vec::new();
         entities.iter().for_each(|entity| places(entity, &mut Vec::new(), &mut found));
         let paths = |plans: &[PathPlan]| plans.iter().filter_map(|plan| Some(plan.resolve(&found)?.0)).collect();
@@ -334,7 +334,7 @@ impl Plan {
 }
 
 /// The query string of a request.
-fn query(request: &ReadRequest) -> String {
+pub fn query(request: &ReadRequest) -> String {
     let mut out = form_urlencoded::Serializer::new(String::new());
     let list = |paths: &[Path]| paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",");
     // Against the processing order, which must not depend on it.
@@ -388,15 +388,15 @@ fn query(request: &ReadRequest) -> String {
 // ---- the service ----
 
 /// A service into whose catalog versions are put, laid out as a test wants them. Dataset 1 is `data`.
-struct Lab {
-    bench: Bench,
-    service: TestService,
+pub struct Lab {
+    pub bench: Bench,
+    pub service: TestService,
     catalog: Catalog,
     store: Store,
 }
 
 impl Lab {
-    fn new(change: impl FnOnce(&mut Config)) -> Lab {
+    pub fn new(change: impl FnOnce(&mut Config)) -> Lab {
         let bench = Bench::new();
         let (service, catalog) = bench.runtime.block_on(async {
             let service = TestService::configured(change).await;
@@ -409,7 +409,7 @@ impl Lab {
     }
 
     /// With this many threads; parts are dropped from the cache while they are used.
-    fn with_threads(threads: u64) -> Lab {
+    pub fn with_threads(threads: u64) -> Lab {
         Lab::new(|config| {
             config.query.threads = threads;
             config.cache.memory_bytes = 1 << 20;
@@ -417,7 +417,7 @@ impl Lab {
     }
 
     /// With nothing kept between reads, so that what is sorted goes by way of the disk.
-    fn without_cache(threads: u64) -> Lab {
+    pub fn without_cache(threads: u64) -> Lab {
         Lab::new(|config| {
             config.query.threads = threads;
             config.cache.memory_bytes = 0;
@@ -425,7 +425,7 @@ impl Lab {
     }
 
     /// The number of a new version with these entities.
-    fn publish(&self, entities: &[Value], options: &WriteOptions) -> u64 {
+    pub fn publish(&self, entities: &[Value], options: &WriteOptions) -> u64 {
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let written = self.bench.write(&self.store, &texts, options);
         let (path, written) = written.unwrap_or_else(|error| panic!("{error:?} for [{}]", texts.join(",")));
@@ -444,7 +444,7 @@ impl Lab {
         })
     }
 
-    fn get(&self, version: u64, query: &str) -> Answer {
+    pub fn get(&self, version: u64, query: &str) -> Answer {
         self.bench.runtime.block_on(self.service.get(&format!("/api/1/data/v{version}/?{query}")))
     }
 
@@ -674,7 +674,7 @@ fn an_answer_in_pieces_is_the_same() {
 }
 
 /// Panics with what differed; the plans that led to it say less.
-fn no_failure<T: std::fmt::Debug>(result: Result<(), TestError<T>>) {
+pub fn no_failure<T: std::fmt::Debug>(result: Result<(), TestError<T>>) {
     match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, _)) => panic!("{reason}"),
@@ -683,7 +683,7 @@ fn no_failure<T: std::fmt::Debug>(result: Result<(), TestError<T>>) {
 }
 
 /// More cases where more are asked for.
-fn cases(usual: u32) -> u32 {
+pub fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
 

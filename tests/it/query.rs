@@ -499,6 +499,7 @@ fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration)
         threads,
         memory_bytes,
         timeout,
+        diff_timeout: timeout,
         spill_directory: bench.directory().to_owned(),
         spill_bytes: 1 << 30,
     };

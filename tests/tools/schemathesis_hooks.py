@@ -12,3 +12,12 @@ schemathesis.openapi.format("uri", strategies.sampled_from(HOSTS))
 schemathesis.openapi.format("cron", strategies.sampled_from(SCHEDULES))
 schemathesis.openapi.format("field-path", strategies.sampled_from(PATHS))
 schemathesis.openapi.format("dataset-name", NAMES)
+
+
+@schemathesis.hook
+def map_body(context, body):
+    """No path is always and never to be indexed: a schema cannot say that."""
+    index = body.get("index") if isinstance(body, dict) else None
+    if isinstance(index, dict) and isinstance(index.get("always"), list) and isinstance(index.get("never"), list):
+        index["never"] = [path for path in index["never"] if path not in index["always"]]
+    return body

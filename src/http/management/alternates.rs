@@ -13,8 +13,8 @@ use crate::{
     service::{AlternateError, App},
 };
 
-const DATASET_ID: &str = "dataset_id";
-const VERSION: &str = "version";
+pub(super) const DATASET_ID: &str = "dataset_id";
+pub(super) const VERSION: &str = "version";
 
 /// `POST /dataset/alternate/save`: `dataset_id`, `version`, `entities`, in any order and of any size within
 /// `sources.max_bytes`. Nothing is saved unless the whole body came and can be used.
@@ -46,7 +46,7 @@ pub(super) async fn delete(
 }
 
 /// A member beside the entities that must be a positive integer.
-fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpError> {
+pub(super) fn positive(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpError> {
     let problem = match members.integer(name).map_err(HttpError::Entities)? {
         Some(0) => "0 is not valid; valid: a positive integer",
         Some(number) => return Ok(number),

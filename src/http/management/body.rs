@@ -16,13 +16,17 @@ use axum::{
     },
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::CallError;
 use crate::{
     document::NumericValue,
     http::{error::HttpError, text::quoted},
-    model::{ids::DatasetId, index::IndexSettings, version::VersionNumber},
+    model::{
+        ids::DatasetId,
+        index::IndexSettings,
+        version::{VersionNumber, VersionSelector},
+    },
     service::App,
 };
 
@@ -66,7 +70,11 @@ pub(in crate::http) fn is_json(headers: &HeaderMap) -> bool {
     plain && (essence == "application/json" || structured)
 }
 
-async fn collect(body: Body, limit: u64, seconds: u64) -> Result<bytes::Bytes, CallError> {
+/// All of a body.
+///
+/// # Errors
+/// [`CallError::TooLarge`], [`CallError::TooSlow`], [`CallError::Cut`].
+pub(in crate::http) async fn collect(body: Body, limit: u64, seconds: u64) -> Result<bytes::Bytes, CallError> {
     let too_large = CallError::TooLarge { limit };
     if http_body::Body::size_hint(&body).lower() > limit {
         return Err(too_large);
@@ -102,18 +110,57 @@ impl Fields {
         self.positive(name).map(VersionNumber::new)
     }
 
+    /// The number of a version that may be absent.
+    pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionNumber>, CallError> {
+        Ok(self.optional_positive(name)?.map(VersionNumber::new))
+    }
+
     /// A positive integer, as a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well formed and
     /// becomes `u64::MAX`, which names nothing.
     pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         match self.present(name) {
             Some(Value::Number(number)) => {
-                let text = number.to_string();
-                let integer = NumericValue::parse(&text).and_then(|value| value.integer());
-                integer.and_then(|integer| u64::try_from(integer).ok()).filter(|number| *number > 0).or(positive(&text))
+                integer(number).filter(|number| *number > 0).or(positive(&number.to_string()))
             }
             _ => None,
         }
         .ok_or_else(|| self.wrong(name, "a positive integer"))
+    }
+
+    /// A positive integer that may be absent.
+    pub fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+        self.present(name).map(|_| self.positive(name)).transpose()
+    }
+
+    /// A whole number that may be absent, however it is written.
+    pub fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+        let Some(value) = self.present(name) else { return Ok(None) };
+        let number = value.as_number().and_then(integer);
+        number.map(Some).ok_or_else(|| self.wrong(name, "a whole number, 0 or more"))
+    }
+
+    /// Which version: `active` unless given.
+    pub fn selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {
+        let number = |text: &str| positive(text).map(|number| VersionSelector::Number(VersionNumber::new(number)));
+        match self.present(name) {
+            None => Some(VersionSelector::Active),
+            Some(Value::Number(_)) => return Ok(VersionSelector::Number(self.version(name)?)),
+            Some(Value::String(text)) => text.parse().ok().or_else(|| number(text)),
+            Some(_) => None,
+        }
+        .ok_or_else(|| self.wrong(name, "active, latest, or the number of a version"))
+    }
+
+    /// One of some values, by its name; it may be absent.
+    pub fn optional_one_of<T: Copy, const N: usize>(
+        &self,
+        name: &'static str,
+        values: [T; N],
+        name_of: fn(T) -> &'static str,
+    ) -> Result<Option<T>, CallError> {
+        let Some(value) = self.present(name) else { return Ok(None) };
+        let found = values.into_iter().find(|one| value.as_str() == Some(name_of(*one)));
+        found.map(Some).ok_or_else(|| self.wrong(name, &values.map(name_of).join(", ")))
     }
 
     /// A text.
@@ -192,6 +239,12 @@ impl Fields {
 /// The value of a field that is a text.
 pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
     text.parse().map_err(|error: T::Err| CallError::field(name, error))
+}
+
+/// The whole number that a JSON number is, however it is written.
+pub(in crate::http) fn integer(number: &Number) -> Option<u64> {
+    let integer = NumericValue::parse(&number.to_string()).and_then(|value| value.integer());
+    integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.as_u64())
 }
 
 /// `[1-9][0-9]*`.

@@ -9,6 +9,9 @@ pub enum CallError {
          sent, if anything, is neither or no longer valid."
     )]
     Unauthenticated,
+    /// No API token that is valid.
+    #[error("This needs an API token as Authorization: Bearer strata_… (POST /token/create); a session does not do.")]
+    NoToken,
     /// A page of another origin made a browser call.
     #[error("The header Origin names another origin than this service's.")]
     ForeignOrigin,
@@ -24,6 +27,15 @@ pub enum CallError {
     /// The body is longer than it may be.
     #[error("The body is longer than {limit} bytes.")]
     TooLarge {
+        /// How long it may be.
+        limit: u64,
+    },
+    /// The body is longer than a call of a tool may be.
+    #[error(
+        "The body is longer than {limit} bytes, too much for a tool. POST /agent/push_alt_version takes entities of any \
+         size, with the same token."
+    )]
+    TooLargeForTools {
         /// How long it may be.
         limit: u64,
     },

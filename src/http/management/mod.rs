@@ -9,16 +9,19 @@
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what is answered: envelopes and records |
 //! | `reached` | the URL at which the client reaches the service |
-//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `clones`, `webhooks` | the operations, by resource |
+//! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `edits`, `clones`, `diffs`, `explain`, `webhooks` | the operations |
 //! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
 //! | `error` | why a call is refused before any use case is asked |
 
 mod alternates;
-mod body;
+pub(super) mod body;
 mod caller;
 mod clones;
 mod datasets;
+mod diffs;
+pub(super) mod edits;
 mod error;
+pub(super) mod explain;
 mod profile;
 mod query;
 mod reached;
@@ -65,7 +68,11 @@ pub(super) fn routes() -> Router<App> {
         .route("/dataset/unfreeze", post(datasets::unfreeze))
         .route("/dataset/alternate/save", post(alternates::save))
         .route("/dataset/alternate/delete", delete(alternates::delete))
+        .route("/agent/pull_for_edit", post(edits::pull_for_edit))
+        .route("/agent/push_alt_version", post(edits::push_alt_version))
         .route("/dataset/clone", post(clones::clone))
+        .route("/dataset/explain", get(explain::explain))
+        .route("/dataset/diff", get(diffs::diff))
         .route("/webhook/register", post(webhooks::register))
         .route("/webhook/delete", delete(webhooks::delete))
         .route("/webhook/view", get(webhooks::view))

@@ -7,10 +7,7 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 use super::{CallError, body::positive};
 use crate::{
     http::{params::boolean, text::quoted},
-    model::{
-        ids::DatasetId,
-        version::{VersionNumber, VersionSelector},
-    },
+    model::{ids::DatasetId, version::VersionSelector},
     service::App,
 };
 
@@ -68,12 +65,11 @@ impl Query {
     /// [`CallError::Field`].
     pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
-        let number = || positive(text).map(|number| VersionSelector::Number(VersionNumber::new(number)));
-        let wrong = || {
-            let problem = format!("{} is not valid; valid: active, latest, or the number of a version", quoted(text));
-            CallError::field(name, problem)
+        let wrong = |_| {
+            let valid = "active, latest, or a version number, with v before it or not";
+            CallError::field(name, format!("{} is not valid; valid: {valid}", quoted(text)))
         };
-        text.parse().ok().or_else(number).map(Some).ok_or_else(wrong)
+        VersionSelector::parse_or_number(text).map(Some).map_err(wrong)
     }
 
     /// A boolean that may be absent, as in reads.
@@ -84,6 +80,36 @@ impl Query {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = || CallError::field(name, format!("{} is not valid; valid: true, false, 1 or 0", quoted(text)));
         boolean(text).map(Some).map_err(|_| wrong())
+    }
+
+    /// A whole number that may be absent. One past `u64` is well formed and becomes `u64::MAX`.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let wrong =
+            || CallError::field(name, format!("{} is not valid; valid: a whole number, 0 or more", quoted(text)));
+        digits.then(|| Some(text.parse().unwrap_or(u64::MAX))).ok_or_else(wrong)
+    }
+
+    /// One of some values, by its name; it may be absent.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub fn one_of<T: Copy, const N: usize>(
+        &self,
+        name: &'static str,
+        values: [T; N],
+        name_of: fn(T) -> &'static str,
+    ) -> Result<Option<T>, CallError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let found = values.into_iter().find(|value| name_of(*value) == text);
+        let valid = || values.map(name_of).join(", ");
+        found
+            .map(Some)
+            .ok_or_else(|| CallError::field(name, format!("{} is not valid; valid: {}", quoted(text), valid())))
     }
 
     /// `dataset_id`.

@@ -305,6 +305,32 @@ impl From<&CatalogVersion> for VersionAnswer {
     }
 }
 
+/// What an editor gets beside the entities.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PulledRecord {
+    /// Always true.
+    pub ok: bool,
+    /// The dataset.
+    pub dataset_id: u64,
+    /// The number of the version.
+    pub version: u64,
+    /// Whether the entities are those of its alternate.
+    pub alt: bool,
+    /// What `push_alt_version` takes; another one once the alternate is saved or deleted.
+    pub etag: String,
+}
+
+/// The envelope of a version whose alternate was pushed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PushAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The version.
+    pub version: VersionRecord,
+    /// What the next push takes.
+    pub etag: String,
+}
+
 /// The envelope of a profile.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ProfileAnswer {

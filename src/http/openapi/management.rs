@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
-        ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, PathItem,
-        Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
+        AllOfBuilder, ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder,
+        PathItem, Paths, PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Type,
         path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
         request_body::{RequestBody, RequestBodyBuilder},
         schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType},
@@ -15,17 +15,22 @@ use utoipa::{
 };
 
 use super::{
-    Section,
+    Section, diffs,
     headers::{self, EVERY, RATE},
     responses::{TEXT, with_errors},
 };
 use crate::{
-    http::management::{SESSION_COOKIE, records},
+    http::{
+        management::{SESSION_COOKIE, explain, records},
+        params::PARAMETERS,
+    },
     model::{
         dataset::{DEFAULT_SCHEDULE, DatasetName},
         index::INDEX_PATHS,
         source::SourceFormat,
     },
+    query::diff::ChangeType,
+    service::Explanation,
 };
 
 const TAG: &str = "management";
@@ -73,19 +78,27 @@ enum Kind {
     Version,
     /// An object of two lists of paths, or null.
     Index,
+    Form,
+    /// A whole number, 0 too.
+    Count,
+    ChangeType,
+    /// `json` or `jsonl`.
+    DiffFormat,
 }
 
 /// What an operation is asked with.
 enum Asked {
     Nothing,
     Query(&'static [Field]),
+    /// A query with these parameters, and those of a read.
+    Read(&'static [Field]),
     Body(&'static [Field]),
     /// A body, or a document of a source format with these parameters.
     BodyOrDocument(&'static [Field], &'static [Field]),
     /// The token in the path.
     Token,
 }
-use Asked::{Body, BodyOrDocument, Nothing, Query, Token};
+use Asked::{Body, BodyOrDocument, Nothing, Query, Read, Token};
 
 /// Who may ask.
 #[derive(Clone, Copy, PartialEq)]
@@ -163,6 +176,9 @@ const ENTITIES: Field = Field(
     "The entities, in their order.",
     || json!([{ "name": "Aruba", "area": 180 }]),
 );
+
+/// The operation whose answer has two formats.
+const DIFF: &str = "diffVersions";
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -387,6 +403,37 @@ const OPERATIONS: &[Operation] = &[
         errors: &[404],
     },
     Operation {
+        path: "/agent/pull_for_edit",
+        method: HttpMethod::Post,
+        id: "pullForEdit",
+        about: "The entities of a version for an editor, with the etag that the push takes",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            Field("version", Optional, Kind::Id, "The number of one of its versions; else the active one.", || {
+                json!(1)
+            }),
+            Field("alt", Optional, Kind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
+        ]),
+        answer: "PullAnswer",
+        errors: &[404, 503],
+    },
+    Operation {
+        path: "/agent/push_alt_version",
+        method: HttpMethod::Post,
+        id: "pushAltVersion",
+        about: "Saves the alternate of a version, unless one was saved or deleted since the entities were pulled",
+        by: User,
+        asked: Body(&[
+            DATASET_ID,
+            VERSION,
+            Field("etag", Needed, Kind::Text, "What the pull gave.", || json!("\"00112233445566778899aabbccddeeff\"")),
+            ENTITIES,
+        ]),
+        answer: "PushAnswer",
+        errors: &[404, 409, 422, 503],
+    },
+    Operation {
         path: "/dataset/clone",
         method: HttpMethod::Post,
         id: "cloneDataset",
@@ -395,6 +442,53 @@ const OPERATIONS: &[Operation] = &[
         asked: Body(&[Field("dataset_id", Needed, Kind::Id, "What is cloned.", || json!(1)), NAME]),
         answer: "DatasetAnswer",
         errors: &[404, 409],
+    },
+    Operation {
+        path: "/dataset/explain",
+        method: HttpMethod::Get,
+        id: "explainRead",
+        about: "What a read of a dataset does, frozen or not: it is made with these parameters, counted and discarded",
+        by: User,
+        asked: Read(&[
+            DATASET_ID,
+            Field(
+                explain::VERSION,
+                Optional,
+                Kind::Version,
+                "The version: `active`, unless another one is named, `latest`, or a number, with `v` before it or not.",
+                || json!("v1"),
+            ),
+            Field(
+                explain::EXPLAIN,
+                Optional,
+                Kind::Form,
+                "What the explanation is written as. When not given, `json` for who prefers application/json in `Accept`, \
+                 and `text` for all others.",
+                || json!("json"),
+            ),
+        ]),
+        answer: "Explanation",
+        errors: &[404, 503],
+    },
+    Operation {
+        path: "/dataset/diff",
+        method: HttpMethod::Get,
+        id: DIFF,
+        about: "What two versions differ in; a page of the records with `change_type`, `offset` and `limit`",
+        by: User,
+        asked: Query(&[
+            DATASET_ID,
+            Field("v1", Needed, Kind::Id, "The number of the version that is compared.", || json!(1)),
+            Field("v2", Needed, Kind::Id, "The number of the version that it is compared with.", || json!(2)),
+            Field("change_type", Optional, Kind::ChangeType, "Only records of this type.", || json!("modified")),
+            Field("offset", Optional, Kind::Count, "Skips the first so many records.", || json!(0)),
+            Field("limit", Optional, Kind::Count, "At most so many records.", || json!(100)),
+            Field("format", Optional, Kind::DiffFormat, "`jsonl` is the records alone, one per line.", || {
+                json!("json")
+            }),
+        ]),
+        answer: diffs::DIFF_RESULT,
+        errors: &[404, 503],
     },
     Operation {
         path: "/webhook/register",
@@ -489,7 +583,8 @@ const ERRORS: &[Error] = &[
     Error(
         409,
         "Conflict",
-        "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed.",
+        "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed; an etag is \
+         stale.",
         "You have another dataset of this name.",
         &["Cache-Control", "Referrer-Policy"],
     ),
@@ -532,9 +627,9 @@ const ERRORS: &[Error] = &[
     Error(
         503,
         "TooBusy",
-        "The service has too much to do, or is about to stop.",
+        "The service has too much to do, or is about to stop; or comparing two versions took too long or too much memory.",
         "Too many log-ins are being checked. Try again in a moment.",
-        &["Cache-Control", "Referrer-Policy"],
+        &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
 ];
 
@@ -574,6 +669,9 @@ fn described(operation: &Operation) -> Described {
     described = match &operation.asked {
         Nothing => described,
         Query(fields) => query(described, fields),
+        Read(fields) => PARAMETERS.iter().fold(query(described, fields), |described, parameter| {
+            described.parameter_ref(Ref::new(format!("#/components/parameters/{}", parameter.name())))
+        }),
         Body(fields) => described.request_body(Some(body(fields, false))),
         BodyOrDocument(fields, parameters) => query(described, parameters).request_body(Some(body(fields, true))),
         Token => described.parameter(
@@ -589,9 +687,20 @@ fn described(operation: &Operation) -> Described {
     };
     let answer = ContentBuilder::new().schema(Some(Ref::from_schema_name(operation.answer))).build();
     let mut answer = ResponseBuilder::new().description("It is done.").content("application/json", answer);
+    if matches!(operation.asked, Read(_)) {
+        let text = ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).build())).build();
+        answer = answer.content(TEXT, text);
+    }
     answer = headers::with(answer, &[EVERY, &["Cache-Control"]]);
     if matches!(operation.id, "logIn" | "logOut") {
         answer = headers::with(answer, &[&["Set-Cookie"]]);
+    }
+    if operation.id == "pullForEdit" {
+        answer = headers::with(answer, &[&["ETag"]]);
+    }
+    if operation.id == DIFF {
+        answer =
+            headers::with(answer.content("application/x-ndjson", diffs::lines()), &[&["Vary", "Content-Encoding"]]);
     }
     if matches!(operation.asked, Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
@@ -600,8 +709,14 @@ fn described(operation: &Operation) -> Described {
         answer = headers::with(answer, &[RATE]);
     }
     let errors = errors_of(operation);
-    let shared: &[u16] = if operation.by == Everybody { &[405, 410] } else { &[405] };
-    let described = with_errors(described.response("200", answer), shared);
+    let mut shared = vec![405];
+    if operation.by == Everybody {
+        shared.push(410);
+    }
+    if matches!(operation.asked, Read(_)) {
+        shared.push(414);
+    }
+    let described = with_errors(described.response("200", answer), &shared);
     ERRORS
         .iter()
         .filter(|error| errors.contains(&error.0))
@@ -611,7 +726,7 @@ fn described(operation: &Operation) -> Described {
         .build()
 }
 
-/// The statuses of an operation's errors, but 405.
+/// The statuses of an operation's errors, but 405 and 414.
 fn errors_of(operation: &Operation) -> Vec<u16> {
     let mut errors = [operation.errors, &[500]].concat();
     if operation.by != Anybody {
@@ -619,7 +734,7 @@ fn errors_of(operation: &Operation) -> Vec<u16> {
     }
     match operation.asked {
         Nothing => {}
-        Query(_) => errors.push(400),
+        Query(_) | Read(_) => errors.push(400),
         Token => errors.extend([400, 413]),
         Body(_) | BodyOrDocument(..) => errors.extend([400, 408, 413, 415]),
     }
@@ -687,7 +802,7 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::NullablePath => nullable().format(format("field-path")),
         Kind::NullableSchedule => nullable().format(format("cron")),
         Kind::Boolean => object().schema_type(Type::Boolean),
-        Kind::Version => text().pattern(Some("^(active|latest|v?[1-9][0-9]*|v0)$")),
+        Kind::Version => text().pattern(Some("^(active|latest|v?(0|[1-9][0-9]*))$")),
         Kind::Index => {
             let path =
                 || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).format(format("field-path"));
@@ -698,6 +813,10 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
                 .property("never", paths())
                 .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         }
+        Kind::Form => text().enum_values(Some(["text", "json"])),
+        Kind::Count => object().schema_type(Type::Integer).minimum(Some(0_usize)),
+        Kind::ChangeType => text().enum_values(Some(ChangeType::ALL.map(ChangeType::name))),
+        Kind::DiffFormat => text().enum_values(Some(["json", "jsonl"])),
         Kind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
@@ -718,6 +837,9 @@ fn components() -> Components {
     for (name, schema) in record_schemas() {
         components = components.schema(name, schema);
     }
+    for (name, schema) in diffs::schemas() {
+        components = components.schema(name, schema);
+    }
     components.build()
 }
 
@@ -732,9 +854,19 @@ fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<records::DatasetsAnswer>(&mut schemas);
     add::<records::DatasetViewAnswer>(&mut schemas);
     add::<records::VersionAnswer>(&mut schemas);
+    schemas.push(("PullAnswer".to_owned(), pull_answer()));
+    add::<records::PushAnswer>(&mut schemas);
     add::<records::ProfileAnswer>(&mut schemas);
     add::<records::WebhookAnswer>(&mut schemas);
+    add::<Explanation>(&mut schemas);
     schemas
+}
+
+/// The record of a pull with the entities after it.
+fn pull_answer() -> RefOr<Schema> {
+    let entities = schema(Kind::Entities, Some("The entities, exactly as they are stored."));
+    let entities = ObjectBuilder::new().schema_type(Type::Object).property("entities", entities).required("entities");
+    RefOr::T(Schema::AllOf(AllOfBuilder::new().item(records::PulledRecord::schema()).item(entities).build()))
 }
 
 fn add<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {

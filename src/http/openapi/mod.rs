@@ -14,10 +14,11 @@
 //!
 //! The document depends on nothing but the build, so it is made once.
 
+mod diffs;
 mod headers;
 mod management;
 mod operational;
-mod parameters;
+pub(super) mod parameters;
 mod read;
 mod responses;
 

@@ -10,27 +10,43 @@ use utoipa::openapi::{
 use crate::http::params::{Kind, Parameter, Repetition};
 
 /// The parameter, with its schema, its default, its example and its documentation.
-///
-/// What may repeat is an array: one that repeats the parameter for each item (`explode`), or one comma-separated list.
 pub(super) fn described(parameter: &dyn Parameter) -> Described {
-    let kind = parameter.kind();
     let described = ParameterBuilder::new()
         .name(parameter.name())
         .parameter_in(ParameterIn::Query)
         .required(Required::False)
-        .description(Some(parameter.documentation()));
+        .description(Some(parameter.documentation()))
+        .schema(Some(schema(parameter)))
+        .example(example(parameter));
     match parameter.repetition() {
-        Repetition::Single => described
-            .schema(Some(value_schema(&kind, default(&kind, parameter.default_text()))))
-            .example(parameter.example().and_then(|text| kind.json(text))),
+        Repetition::Single => described,
         repetition @ (Repetition::Repeat | Repetition::List) => {
-            let example = parameter.example().map(|text| items(text, repetition, &kind));
-            let explode = repetition == Repetition::Repeat;
-            let list = ArrayBuilder::new().items(value_schema(&kind, None)).build();
-            described.schema(Some(list)).style(Some(ParameterStyle::Form)).explode(Some(explode)).example(example)
+            described.style(Some(ParameterStyle::Form)).explode(Some(repetition == Repetition::Repeat))
         }
     }
     .build()
+}
+
+/// What its values are in JSON, with its default.
+///
+/// What may repeat is an array: one that repeats the parameter for each item (`explode`), or one comma-separated list.
+pub(in crate::http) fn schema(parameter: &dyn Parameter) -> RefOr<Schema> {
+    let kind = parameter.kind();
+    match parameter.repetition() {
+        Repetition::Single => value_schema(&kind, default(&kind, parameter.default_text())),
+        Repetition::Repeat | Repetition::List => {
+            RefOr::T(Schema::Array(ArrayBuilder::new().items(value_schema(&kind, None)).build()))
+        }
+    }
+}
+
+/// Its example, valid by its schema.
+pub(in crate::http) fn example(parameter: &dyn Parameter) -> Option<Value> {
+    let (kind, text) = (parameter.kind(), parameter.example()?);
+    match parameter.repetition() {
+        Repetition::Single => kind.json(text),
+        repetition @ (Repetition::Repeat | Repetition::List) => Some(items(text, repetition, &kind)),
+    }
 }
 
 /// The default as a value; none where the words for it stand for "not given".

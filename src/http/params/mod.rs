@@ -2,7 +2,7 @@
 //! its parser and its tests; `registry` lists them in order and turns a query string into a `ReadRequest`.
 //!
 //! To add a parameter, write its file and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
-//! README's table and the OpenAPI document are generated from the registry.
+//! README's table, the OpenAPI document and the tool `read` of the MCP server are generated from the registry.
 //!
 //! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
 
@@ -37,7 +37,7 @@ use std::borrow::Cow;
 use crate::model::request::ReadRequest;
 
 pub use kind::Kind;
-pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse};
+pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_json};
 pub use table::markdown_table;
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
 pub use value::{PATH_KEYS_LIMIT, boolean};

@@ -11,6 +11,8 @@
 
 use std::collections::HashSet;
 
+use serde_json::{Map, Value};
+
 use super::{
     InvalidValue, Parameter, Repetition, UnknownParameter, alt::Alt, count::Count, decode, dedup::Dedup,
     dedup_key::DedupKey, denull::Denull, drop_field::DropField, filter::Filter, filter_contains::FilterContains,
@@ -18,7 +20,10 @@ use super::{
     keywords::Keywords, keywords_mode::KeywordsModeParameter, limit::Limit, offset::Offset, pretty::Pretty,
     sample::Sample, sort::SortParameter,
 };
-use crate::{http::text::quoted, model::request::ReadRequest};
+use crate::{
+    http::{management::body::integer, text::quoted},
+    model::request::ReadRequest,
+};
 
 /// Every parameter of the read endpoint, in the specification's processing order; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
@@ -113,8 +118,7 @@ pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>)
         return Err(ParameterError::QueryTooLong { bytes: query.len() });
     }
 
-    let mut request = ReadRequest::default();
-    let mut given = vec![false; PARAMETERS.len()];
+    let mut values = Values::default();
     let mut unknown = Vec::new();
     let mut unknown_seen = HashSet::new();
 
@@ -124,24 +128,82 @@ pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>)
             Ok(value) => value,
             Err(_) => return Err(ParameterError::ValueNotUtf8 { name, raw: pair.value.to_owned() }),
         };
-        let Some(index) = PARAMETERS.iter().position(|parameter| parameter.name() == name) else {
-            if !name.is_empty() && unknown_seen.insert(name.clone()) {
-                unknown.push(UnknownParameter(name));
-            }
-            continue;
-        };
-        let parameter = PARAMETERS[index];
-        if given[index] && parameter.repetition() == Repetition::Single {
-            return Err(ParameterError::GivenTwice { name: parameter.name(), value });
-        }
-        given[index] = true;
-        if let Err(reason) = parameter.apply(&value, &mut request) {
-            return Err(ParameterError::Invalid { name: parameter.name(), value, reason });
+        match PARAMETERS.iter().position(|parameter| parameter.name() == name) {
+            Some(index) => values.apply(index, value)?,
+            None if !name.is_empty() && unknown_seen.insert(name.clone()) => unknown.push(UnknownParameter(name)),
+            None => {}
         }
     }
-    match items(&request) {
-        ..=ITEMS_LIMIT => Ok((request, unknown)),
-        items => Err(ParameterError::TooManyItems { items }),
+    Ok((values.finish()?, unknown))
+}
+
+/// Parses parameters that are given as JSON, each under its name: a boolean, a number or a text as its kind has it, an
+/// array of them where it may repeat, null where it is not given. Other members are left to the caller.
+///
+/// As long, all together, as a query string may be, and otherwise as [`parse`].
+pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, ParameterError> {
+    let mut given = Vec::new();
+    for (index, parameter) in PARAMETERS.iter().enumerate() {
+        let Some(value) = members.get(parameter.name()) else { continue };
+        let single = parameter.repetition() == Repetition::Single;
+        let texts = match value {
+            Value::Array(items) if !single => items.iter().map(text).collect(),
+            Value::Null => Some(Vec::new()),
+            value => text(value).map(|text| vec![text]),
+        };
+        let invalid = || ParameterError::Invalid {
+            name: parameter.name(),
+            value: value.to_string(),
+            reason: InvalidValue::new("is not a value of it", parameter.kind().text()),
+        };
+        given.extend(texts.ok_or_else(invalid)?.into_iter().map(|text| (index, text)));
+    }
+    let bytes = given.iter().map(|(_, text)| text.len()).sum();
+    if bytes > QUERY_BYTES_LIMIT {
+        return Err(ParameterError::QueryTooLong { bytes });
+    }
+    let mut values = Values::default();
+    for (index, text) in given {
+        values.apply(index, text)?;
+    }
+    values.finish()
+}
+
+/// A scalar as it would stand in a URL.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(value) => Some(value.to_string()),
+        // `7.0` is 7.
+        Value::Number(number) => Some(integer(number).map_or_else(|| number.to_string(), |number| number.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A request in the making.
+#[derive(Default)]
+struct Values {
+    request: ReadRequest,
+    given: [bool; PARAMETERS.len()],
+}
+
+impl Values {
+    /// Takes a value for the parameter of this place in [`PARAMETERS`].
+    fn apply(&mut self, index: usize, value: String) -> Result<(), ParameterError> {
+        let parameter = PARAMETERS[index];
+        if self.given[index] && parameter.repetition() == Repetition::Single {
+            return Err(ParameterError::GivenTwice { name: parameter.name(), value });
+        }
+        self.given[index] = true;
+        let applied = parameter.apply(&value, &mut self.request);
+        applied.map_err(|reason| ParameterError::Invalid { name: parameter.name(), value, reason })
+    }
+
+    fn finish(self) -> Result<ReadRequest, ParameterError> {
+        match items(&self.request) {
+            ..=ITEMS_LIMIT => Ok(self.request),
+            items => Err(ParameterError::TooManyItems { items }),
+        }
     }
 }
 

@@ -79,6 +79,14 @@ impl<T> Accounted<T> {
     pub(super) fn clear(&mut self) {
         self.items.clear();
     }
+
+    /// The items without spare room, and what accounts for them.
+    pub(super) fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
+        self.items.shrink_to_fit();
+        // Never more than it was; should the pool refuse all the same, too much stays accounted.
+        let _ = self.reservation.try_resize(self.items.capacity() * size_of::<T>());
+        (self.items, self.reservation)
+    }
 }
 
 impl<T> Deref for Accounted<T> {

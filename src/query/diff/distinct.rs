@@ -21,6 +21,7 @@ use datafusion::execution::{SpillFile, SpillWriter};
 
 use super::super::QueryError;
 use super::values::HASH_BITS;
+use crate::metrics::metrics;
 use crate::storage::StorageError;
 
 /// How many partitions there are: as many as the highest byte tells apart.
@@ -105,6 +106,7 @@ impl Distinct {
             Some(spill) => spill,
             none => none.insert(Spill::create(&self.disk)?),
         };
+        let before = spill.end;
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         for (partition, extents) in self.partitions.iter_mut().zip(&mut spill.extents) {
             if partition.is_empty() {
@@ -121,7 +123,9 @@ impl Distinct {
             }
         }
         spill.writer.write_all(&buffer).map_err(out_of_disk)?;
-        Ok(spill.writer.flush().map_err(out_of_disk)?)
+        spill.writer.flush().map_err(out_of_disk)?;
+        metrics().spilled_bytes.increment(spill.end - before);
+        Ok(())
     }
 
     /// Calls `each` with the field of every distinct value.

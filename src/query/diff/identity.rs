@@ -27,6 +27,7 @@ use sha2::{Digest, Sha256};
 use super::super::QueryError;
 use super::super::columns::{OrderSpec, SortLeaf};
 use super::super::documents::Pages;
+use super::super::engine::Spilled;
 use super::account::Accounted;
 use super::{Session, tasks};
 use crate::document::{self, CanonicalForm};
@@ -69,7 +70,9 @@ pub(super) struct Contested {
 /// # Errors
 /// When a version cannot be read, or the pool or the disk refuses.
 pub(super) async fn unmatched(session: &Session) -> Result<Unmatched, QueryError> {
-    let mut keys = execute_stream(sorted_keys(&session.readers, session.threads)?, session.context.clone())?;
+    let plan = sorted_keys(&session.readers, session.threads)?;
+    let _spilled = Spilled(plan.clone());
+    let mut keys = execute_stream(plan, session.context.clone())?;
     let mut grouping = Grouping::new(&session.readers, &session.reservation)?;
     while let Some(batch) = keys.next().await {
         for key in batch?.column(0).as_binary::<i32>().iter().flatten() {

@@ -166,19 +166,39 @@ pub struct DiffPage {
 /// Stands for no position.
 const NONE: u64 = u64::MAX;
 
-/// What two versions differ in. What it holds is accounted to the engine's memory pool until it is dropped.
+/// What two versions differ in: 16 bytes for each entity of v1 that has changed or is gone, 8 for each that is new. They
+/// are accounted to the engine's memory pool until it is dropped, or given to another's account ([`Diff::unaccounted`]).
 #[derive(Debug)]
 pub struct Diff {
     total_v1: u64,
     total_v2: u64,
     modified: u64,
     /// Positions in v1, ascending, each with its position in v2 or [`NONE`].
-    ones: Accounted<(u64, u64)>,
+    ones: Vec<(u64, u64)>,
     /// Positions in v2, ascending.
-    added: Accounted<u64>,
+    added: Vec<u64>,
+    /// What accounts for them.
+    #[expect(dead_code, reason = "held until the diff is dropped")]
+    accounted: Option<[MemoryReservation; 2]>,
 }
 
 impl Diff {
+    /// That of two versions with the same entities.
+    pub fn none(entities: u64) -> Diff {
+        let (ones, added) = (Vec::new(), Vec::new());
+        Diff { total_v1: entities, total_v2: entities, modified: 0, ones, added, accounted: None }
+    }
+
+    /// What it holds.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(self.ones.as_slice()) + size_of_val(self.added.as_slice())
+    }
+
+    /// The same, no longer accounted to the pool: whoever keeps it has to bound what it holds.
+    pub fn unaccounted(self) -> Diff {
+        Diff { accounted: None, ..self }
+    }
+
     /// Entities in v2 and not in v1.
     pub fn added(&self) -> u64 {
         self.added.len() as u64
@@ -224,15 +244,21 @@ impl Diff {
         }
     }
 
-    /// The changes of a page, in the order of records. Costs a look at every change before it when the page is of modified
-    /// or subtracted ones, otherwise nothing.
+    /// How many changes a page has.
+    pub fn page_count(&self, page: &DiffPage) -> u64 {
+        let left = self.count(page.change_type).saturating_sub(page.offset);
+        page.limit.map_or(left, |limit| left.min(limit))
+    }
+
+    /// The changes of a page, in the order of records. Costs what [`Diff::cursor`] does.
     pub fn changes(&self, page: &DiffPage) -> impl Iterator<Item = Change> + Send + '_ {
         let mut cursor = self.cursor(page);
         std::iter::from_fn(move || self.next(&mut cursor))
     }
 
-    /// Where a page begins.
-    fn cursor(&self, page: &DiffPage) -> Cursor {
+    /// Where a page begins. Costs a look at every change before it when the page is of modified or subtracted ones,
+    /// otherwise nothing.
+    pub fn cursor(&self, page: &DiffPage) -> Cursor {
         let most = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (mut place, mut skip) = match page.change_type {
             None => (most(page.offset), 0),
@@ -251,7 +277,7 @@ impl Diff {
     }
 
     /// The next change of a page.
-    fn next(&self, cursor: &mut Cursor) -> Option<Change> {
+    pub fn next(&self, cursor: &mut Cursor) -> Option<Change> {
         if cursor.left == 0 {
             return None;
         }
@@ -262,9 +288,9 @@ impl Diff {
     }
 }
 
-/// What is left of a page.
+/// What is left of a page of a [`Diff`].
 #[derive(Clone, Debug)]
-struct Cursor {
+pub struct Cursor {
     change_type: Option<ChangeType>,
     places: std::ops::Range<usize>,
     left: u64,
@@ -318,7 +344,8 @@ pub(super) async fn run(
     added.items_mut().sort_unstable();
     let modified = ones.iter().filter(|(_, v2)| *v2 != NONE).count() as u64;
     let [total_v1, total_v2] = [0, 1].map(|version: usize| session.readers[version].entity_count());
-    Ok(Diff { total_v1, total_v2, modified, ones, added })
+    let ((ones, of_ones), (added, of_added)) = (ones.into_parts(), added.into_parts());
+    Ok(Diff { total_v1, total_v2, modified, ones, added, accounted: Some([of_ones, of_added]) })
 }
 
 /// How many of the sources are matched together: at least the first.

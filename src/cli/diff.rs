@@ -1,0 +1,180 @@
+//! `strata diff`: what two versions of a dataset differ in.
+
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ColorChoice};
+use futures::TryStreamExt;
+
+use super::diff_text::{Lengths, Palette, Report};
+use super::error::CliError;
+use super::signals::Signals;
+use crate::config::Config;
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionNumber;
+use crate::query::diff::{ChangeType, DiffPage};
+use crate::service::{App, DiffError, DiffForm, VersionDiff};
+
+/// Records that are listed unless it is said how many.
+const LISTED: u64 = 20;
+
+/// Show what two versions of a dataset differ in
+///
+/// Prints both versions and how many entities were added, subtracted and modified, then the records: of a modified entity
+/// each field with its old and its new value, of the others the entity.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The dataset
+    #[arg(value_name = "DATASET_ID", value_parser = clap::value_parser!(u64).range(1..))]
+    dataset: u64,
+    /// The number of the version that is compared
+    #[arg(value_name = "V1", value_parser = clap::value_parser!(u64).range(1..))]
+    v1: u64,
+    /// The number of the version that it is compared with
+    #[arg(value_name = "V2", value_parser = clap::value_parser!(u64).range(1..))]
+    v2: u64,
+    /// List only records of this type
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_parser = PossibleValuesParser::new(ChangeType::ALL.map(ChangeType::name)).try_map(change_type)
+    )]
+    change_type: Option<ChangeType>,
+    /// Skip the first so many records
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    offset: u64,
+    /// List at most so many records, or all [default: 20, with --json all]
+    #[arg(long, value_name = "N|all", value_parser = limit)]
+    limit: Option<Limit>,
+    /// Print long values and entities whole
+    #[arg(long)]
+    full: bool,
+    /// Print the Diff result as JSON, as GET /dataset/diff answers it
+    #[arg(long)]
+    json: bool,
+    /// When to print in colours; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    color: ColorChoice,
+}
+
+impl Arguments {
+    fn failed(&self, error: impl Into<DiffError>) -> CliError {
+        CliError::Diff { dataset: self.dataset, v1: self.v1, v2: self.v2, source: error.into() }
+    }
+}
+
+/// Most records; `None` is all.
+#[derive(Clone, Copy, Debug)]
+struct Limit(Option<u64>);
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "all" => Ok(Limit(None)),
+        _ => text.parse().map(|limit| Limit(Some(limit))).map_err(|_| "expected a whole number, or all".to_owned()),
+    }
+}
+
+fn change_type(name: String) -> Result<ChangeType, &'static str> {
+    let found = ChangeType::ALL.into_iter().find(|change_type| change_type.name() == name);
+    found.ok_or("it is not a type of change")
+}
+
+/// Compares two versions. Whoever reads the output may stop whenever it likes.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let app = App::open(&config).await?;
+    let mut signals = Signals::listen()?;
+    let printed = tokio::select! {
+        printed = print(&app, &arguments) => printed,
+        _ = signals.next() => return Err(CliError::Interrupted),
+    };
+    match printed {
+        Err(CliError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
+    let Arguments { dataset, v1, v2, .. } = *arguments;
+    let [v1, v2] = [v1, v2].map(VersionNumber::new);
+    let compared = app.diff_for_operator(DatasetId::new(dataset), v1, v2).await;
+    let diff = compared.map_err(|error| arguments.failed(error))?;
+    let listed = if arguments.json { Limit(None) } else { Limit(Some(LISTED)) };
+    let page = DiffPage {
+        change_type: arguments.change_type,
+        offset: arguments.offset,
+        limit: arguments.limit.unwrap_or(listed).0,
+    };
+    let mut output = Output(BufWriter::new(io::stdout().lock()));
+    match arguments.json {
+        true => print_json(&diff, &page, arguments, &mut output).await?,
+        false => print_text(&diff, &page, arguments, &mut output).await?,
+    }
+    output.flush()
+}
+
+/// Prints what `GET /dataset/diff` answers, and a line break.
+async fn print_json(
+    diff: &VersionDiff,
+    page: &DiffPage,
+    arguments: &Arguments,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let mut parts = diff.stream(page, DiffForm::Result);
+    while let Some(part) = parts.try_next().await.map_err(|error| arguments.failed(error))? {
+        output.write(&part)?;
+    }
+    output.write(b"\n")
+}
+
+/// Prints for people.
+async fn print_text(
+    diff: &VersionDiff,
+    page: &DiffPage,
+    arguments: &Arguments,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let palette = if is_coloured(arguments.color) { Palette::coloured() } else { Palette::default() };
+    let lengths = if arguments.full { Lengths::WHOLE } else { Lengths::CUT };
+    let report = Report { palette, lengths };
+    output.write(report.heading(diff).as_bytes())?;
+    let mut lines = Vec::new();
+    let mut parts = diff.stream(page, DiffForm::Lines);
+    while let Some(part) = parts.try_next().await.map_err(|error| arguments.failed(error))? {
+        lines.extend_from_slice(&part);
+        let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        for line in lines[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            output.write(report.record(line).as_bytes())?;
+        }
+        lines.drain(..whole);
+    }
+    output.write(report.rest(diff, page).as_bytes())
+}
+
+fn is_coloured(choice: ColorChoice) -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+            io::stdout().is_terminal() && !is_set("NO_COLOR") && !dumb
+        }
+    }
+}
+
+/// Standard output, written in blocks.
+struct Output<'a>(BufWriter<io::StdoutLock<'a>>);
+
+impl Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+        self.0.write_all(bytes).map_err(unwritable)
+    }
+
+    fn flush(&mut self) -> Result<(), CliError> {
+        self.0.flush().map_err(unwritable)
+    }
+}
+
+fn unwritable(source: io::Error) -> CliError {
+    CliError::Io { what: "standard output cannot be written", source }
+}

@@ -1,0 +1,322 @@
+//! A diff for people: a heading, and a few lines for each record.
+
+use std::collections::HashSet;
+use std::fmt::{self, Write};
+
+use clap::builder::styling::{AnsiColor, Style};
+
+use crate::document::{self, Cursor, Text};
+use crate::query::diff::DiffPage;
+use crate::service::{DiffSummary, VersionDiff};
+
+/// How much of a value and of an entity is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    value: usize,
+    entity: usize,
+}
+
+impl Lengths {
+    /// As much as is read at a glance, in characters.
+    pub(super) const CUT: Lengths = Lengths { value: 60, entity: 120 };
+    /// All.
+    pub(super) const WHOLE: Lengths = Lengths { value: usize::MAX, entity: usize::MAX };
+}
+
+/// Characters that are shown before two long values begin to differ.
+const CONTEXT: usize = 20;
+
+/// The styles; by default none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Palette {
+    heading: Style,
+    source: Style,
+    faint: Style,
+    added: Style,
+    subtracted: Style,
+    modified: Style,
+}
+
+impl Palette {
+    /// In the colours of the terminal.
+    pub(super) fn coloured() -> Palette {
+        Palette {
+            heading: Style::new().bold(),
+            source: AnsiColor::Cyan.on_default(),
+            faint: Style::new().dimmed(),
+            added: AnsiColor::Green.on_default(),
+            subtracted: AnsiColor::Red.on_default(),
+            modified: AnsiColor::Yellow.on_default(),
+        }
+    }
+
+    fn of(&self, change: Change) -> Style {
+        match change {
+            Change::Added => self.added,
+            Change::Subtracted => self.subtracted,
+            Change::Modified => self.modified,
+        }
+    }
+}
+
+/// What became of an entity, or of a field.
+#[derive(Clone, Copy)]
+enum Change {
+    Added,
+    Subtracted,
+    Modified,
+}
+
+impl Change {
+    fn sign(self) -> char {
+        match self {
+            Change::Added => '+',
+            Change::Subtracted => '-',
+            Change::Modified => '~',
+        }
+    }
+}
+
+/// Text in a style.
+struct Painted<T>(Style, T);
+
+impl<T: fmt::Display> fmt::Display for Painted<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Painted(style, text) = self;
+        write!(formatter, "{style}{text}{style:#}")
+    }
+}
+
+/// Writes a diff.
+pub(super) struct Report {
+    pub(super) palette: Palette,
+    pub(super) lengths: Lengths,
+}
+
+impl Report {
+    /// Both versions, and how much differs.
+    pub(super) fn heading(&self, diff: &VersionDiff) -> String {
+        let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
+        let [v1, v2] = diff.versions();
+        let name = visible(diff.dataset().name.as_str());
+        let heading =
+            format!("{name}: version {v1} ({}) and version {v2} ({})", entities(total_v1), entities(total_v2));
+        let palette = &self.palette;
+        format!(
+            "{}\n{}  {}  {}\n",
+            Painted(palette.heading, heading),
+            Painted(palette.added, format_args!("+{added} added")),
+            Painted(palette.subtracted, format_args!("-{subtracted} subtracted")),
+            Painted(palette.modified, format_args!("~{modified} modified")),
+        )
+    }
+
+    /// One record, as it is in JSON.
+    pub(super) fn record(&self, record: &[u8]) -> String {
+        let member = |name| document::member(record, name).unwrap_or_default();
+        let (v1, v2) = (member("v1"), member("v2"));
+        let change = match (v1, v2) {
+            (b"null", _) => Change::Added,
+            (_, b"null") => Change::Subtracted,
+            _ => Change::Modified,
+        };
+        let style = self.palette.of(change);
+        let (id, source) = (string(member("id")), string(member("source")));
+        let mut text = format!("\n{} {}", Painted(style, change.sign()), Painted(style, id));
+        if !source.is_empty() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "  {}", Painted(self.palette.source, source));
+        }
+        text.push('\n');
+        match change {
+            Change::Added => self.entity(v2, Style::new(), &mut text),
+            Change::Subtracted => self.entity(v1, Style::new(), &mut text),
+            Change::Modified => {
+                // Something must tell which one it is.
+                if member("source") == b"\"\"" {
+                    self.entity(v2, self.palette.faint, &mut text);
+                }
+                self.fields(member("field_diffs"), v1, v2, &mut text);
+            }
+        }
+        text
+    }
+
+    fn entity(&self, entity: &[u8], style: Style, text: &mut String) {
+        let shown = cut(&visible(&String::from_utf8_lossy(entity)), self.lengths.entity);
+        let _ = writeln!(text, "    {}", Painted(style, shown));
+    }
+
+    fn fields(&self, field_diffs: &[u8], v1: &[u8], v2: &[u8], text: &mut String) {
+        let names = |entity| document::members(entity).map(|(name, _)| name.raw()).collect::<HashSet<_>>();
+        let (ones, others) = (names(v1), names(v2));
+        let mut fields = Cursor::new(field_diffs);
+        fields.enter();
+        while fields.next_element() {
+            let field = fields.skip_value();
+            let member = |name| document::member(field, name).unwrap_or_default();
+            let name = Text::new(unquoted(member("field")));
+            let value = |side| visible(&String::from_utf8_lossy(member(side)));
+            let shown_name = match name.raw() {
+                b"" => "\"\"".to_owned(),
+                raw => visible(&String::from_utf8_lossy(raw)),
+            };
+            let (change, values) = match (ones.contains(name.raw()), others.contains(name.raw())) {
+                (true, false) => {
+                    let value = cut(&value("v1"), self.lengths.value);
+                    (Change::Subtracted, Painted(self.palette.subtracted, value).to_string())
+                }
+                (false, _) => {
+                    let value = cut(&value("v2"), self.lengths.value);
+                    (Change::Added, Painted(self.palette.added, value).to_string())
+                }
+                (true, true) => {
+                    let (old, new) = cut_both(&value("v1"), &value("v2"), self.lengths.value);
+                    let (old, new) = (Painted(self.palette.subtracted, old), Painted(self.palette.added, new));
+                    (Change::Modified, format!("{old} → {new}"))
+                }
+            };
+            let _ = writeln!(text, "    {} {shown_name}: {values}", Painted(self.palette.of(change), change.sign()));
+        }
+    }
+
+    /// What the page leaves out.
+    pub(super) fn rest(&self, diff: &VersionDiff, page: &DiffPage) -> String {
+        let (all, shown) = (diff.count(page.change_type), diff.page_count(page));
+        let kind = page.change_type.map(|change_type| format!(" {}", change_type.name())).unwrap_or_default();
+        let left = all.saturating_sub(page.offset).saturating_sub(shown);
+        let text = if all == 0 {
+            format!("No{kind} entity differs.")
+        } else if left > 0 {
+            let next = page.offset.saturating_add(shown);
+            format!("{left} more{kind}: --offset {next} lists the next ones, --limit all lists them all.")
+        } else if shown == 0 {
+            format!("There are {all}{kind} records: --offset {} is past the last one.", page.offset)
+        } else {
+            return String::new();
+        };
+        format!("\n{}\n", Painted(self.palette.faint, text))
+    }
+}
+
+fn entities(number: u64) -> String {
+    format!("{number} {}", if number == 1 { "entity" } else { "entities" })
+}
+
+/// The inside of a JSON string.
+fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or_default()
+}
+
+/// A JSON string as it is shown: escaped, without its quotes.
+fn string(value: &[u8]) -> String {
+    visible(&String::from_utf8_lossy(unquoted(value)))
+}
+
+/// The text with escapes for what a terminal would obey: controls, and marks that change the direction of text.
+fn visible(text: &str) -> String {
+    let obeyed = |character: char| {
+        character.is_control()
+            || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if obeyed(character) {
+            let _ = write!(shown, "\\u{:04x}", u32::from(character));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// The first characters of a text, the last of them `…` if there are more.
+fn cut(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(characters.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// Two texts cut so that what they differ in is shown.
+fn cut_both(one: &str, other: &str, characters: usize) -> (String, String) {
+    let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
+    let is_long = |text: &str| text.char_indices().nth(characters).is_some();
+    let from = same.saturating_sub(CONTEXT);
+    if from < 2 || same + CONTEXT < characters || !(is_long(one) || is_long(other)) {
+        return (cut(one, characters), cut(other, characters));
+    }
+    let part = |text: &str| {
+        let rest: String = std::iter::once('…').chain(text.chars().skip(from)).collect();
+        cut(&rest, characters)
+    };
+    (part(one), part(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(record: &str, expected: &str) {
+        let report = Report { palette: Palette::default(), lengths: Lengths { value: 30, entity: 40 } };
+        assert_eq!(report.record(record.as_bytes()), expected);
+    }
+
+    #[test]
+    fn a_modified_entity_has_its_fields() {
+        check(
+            concat!(
+                r#"{"id":"m0-1","change_type":"modified","source":"http://a/1","#,
+                r#""v1":{"a":1.0,"b":null,"d":null,"":0},"v2":{"a":2,"c":[],"d":5,"":1},"#,
+                r#""field_diffs":[{"field":"a","v1":1.0,"v2":2},{"field":"b","v1":null,"v2":null},"#,
+                r#"{"field":"d","v1":null,"v2":5},{"field":"","v1":0,"v2":1},{"field":"c","v1":null,"v2":[]}]}"#
+            ),
+            "\n~ m0-1  http://a/1\n    ~ a: 1.0 → 2\n    - b: null\n    ~ d: null → 5\n    ~ \"\": 0 → 1\n    + c: []\n",
+        );
+    }
+
+    #[test]
+    fn a_modified_entity_without_a_source_is_shown_itself() {
+        check(
+            concat!(
+                r#"{"id":"m0-0","change_type":"modified","source":"","v1":{"n":"x","a":1},"v2":{"n":"x","a":2},"#,
+                r#""field_diffs":[{"field":"a","v1":1,"v2":2}]}"#
+            ),
+            "\n~ m0-0\n    {\"n\":\"x\",\"a\":2}\n    ~ a: 1 → 2\n",
+        );
+    }
+
+    #[test]
+    fn added_and_subtracted_entities_are_shown_on_a_line() {
+        check(
+            r#"{"id":"a3","change_type":"added","source":"","v1":null,"v2":{"a":"é\n"},"field_diffs":[]}"#,
+            "\n+ a3\n    {\"a\":\"é\\n\"}\n",
+        );
+        let long = "x".repeat(50);
+        check(
+            &format!(
+                r#"{{"id":"s3","change_type":"subtracted","source":"\"","v1":{{"a":"{long}"}},"v2":null,"field_diffs":[]}}"#
+            ),
+            &format!("\n- s3  \\\"\n    {{\"a\":\"{}…\n", "x".repeat(33)),
+        );
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(visible("a\u{1b}[31m\u{9b}b\u{202e}c\u{7f}"), "a\\u001b[31m\\u009bb\\u202ec\\u007f");
+    }
+
+    #[test]
+    fn long_values_are_cut_where_they_differ() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äö…");
+        let common = "x".repeat(100);
+        let (one, other) = (format!("{common}1yyyy"), format!("{common}2yyyy"));
+        let shown = format!("…{}", "x".repeat(CONTEXT));
+        assert_eq!(cut_both(&one, &other, 60), (format!("{shown}1yyyy"), format!("{shown}2yyyy")));
+        assert_eq!(cut_both(&one, &other, usize::MAX), (one, other));
+        let (one, other) = (format!("1{common}"), "2".to_owned());
+        assert_eq!(cut_both(&one, &other, 10), ("1xxxxxxxx…".to_owned(), "2".to_owned()));
+    }
+}

@@ -1,0 +1,99 @@
+//! `strata explain`: what a read does.
+
+use clap::Args;
+
+use super::error::CliError;
+use super::signals::Signals;
+use super::{json_line, print};
+use crate::config::Config;
+use crate::http::params::{self, UnknownParameter};
+use crate::http::path;
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionSelector;
+use crate::service::App;
+
+/// Show the plan of a read, and what running it takes
+///
+/// Makes the read once, of any dataset, frozen or not, and discards its answer. The caches are this command's own and empty
+/// when it begins: a server has more at hand.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The dataset
+    #[arg(value_name = "DATASET_ID")]
+    dataset: DatasetId,
+    /// The query string of the read, as in its URL, such as 'filter=country:France&sort=name'; or the whole path or URL
+    #[arg(value_name = "QUERY", default_value = "", hide_default_value = true)]
+    query: String,
+    /// The version: active, latest, or a number [default: active, or that of the URL]
+    #[arg(long, value_parser = VersionSelector::parse_or_number)]
+    version: Option<VersionSelector>,
+    /// Read the alternate of the version
+    #[arg(long)]
+    alt: bool,
+    /// Print a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explains one read. A signal ends it.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let Arguments { dataset, query, version, alt, json } = arguments;
+    let (path, query) = parts(&query);
+    let path = path.map(path::parse).transpose().map_err(|error| CliError::Query(error.to_string()))?;
+    if let Some(named) = path.as_ref().map(|path| path.target.dataset).filter(|named| *named != dataset) {
+        return Err(CliError::Query(format!("it is of dataset {named}, and DATASET_ID is {dataset}")));
+    }
+    let (mut request, unknown) = params::parse(query).map_err(|error| CliError::Query(error.to_string()))?;
+    request.alt |= alt || path.as_ref().is_some_and(|path| path.alt);
+    let version = version.or(path.map(|path| path.target.version)).unwrap_or(VersionSelector::Active);
+    let ignored = unknown.into_iter().map(|UnknownParameter(name)| name).collect();
+
+    let app = App::open(&config).await?;
+    let mut signals = Signals::listen()?;
+    let explanation = tokio::select! {
+        explanation = app.explain_any(dataset, version, request, ignored) => explanation,
+        _ = signals.next() => return Err(CliError::Interrupted),
+    };
+    let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
+    print(&if json { json_line(&explanation)? } else { explanation.to_string() })
+}
+
+/// The path, where there is one, and the query string.
+fn parts(text: &str) -> (Option<&str>, Option<&str>) {
+    let text = ["http://", "https://"].into_iter().find_map(|scheme| text.strip_prefix(scheme)).map_or(text, |rest| {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        // A URL without a path is one of the root.
+        if rest[end..].starts_with('/') { &rest[end..] } else { "/" }
+    });
+    if !text.starts_with('/') {
+        return (None, Some(text.strip_prefix('?').unwrap_or(text)));
+    }
+    let text = text.split('#').next().unwrap_or_default();
+    match text.split_once('?') {
+        Some((path, query)) => (Some(path), Some(query)),
+        None => (Some(text), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_string_a_path_and_a_url_are_told_apart() {
+        for (text, expected) in [
+            ("", (None, Some(""))),
+            ("limit=1&filter=a:/b", (None, Some("limit=1&filter=a:/b"))),
+            ("?limit=1", (None, Some("limit=1"))),
+            ("/api/1/x/v1/?limit=1", (Some("/api/1/x/v1/"), Some("limit=1"))),
+            ("/api/1/x/v1", (Some("/api/1/x/v1"), None)),
+            (
+                "http://a.test:8080/api/1/x/v1/?filter=url:http://b?c#d",
+                (Some("/api/1/x/v1/"), Some("filter=url:http://b?c")),
+            ),
+            ("https://a.test", (Some("/"), None)),
+        ] {
+            assert_eq!(parts(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `/agent/…`: the entities of a version for an editor, and the alternate that comes back.
+
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{
+        HeaderValue,
+        header::{CONTENT_TYPE, ETAG},
+    },
+    response::Response,
+};
+use futures::{Stream, StreamExt};
+
+use super::{
+    CallError, Caller, Fields, JsonBody,
+    alternates::{DATASET_ID, VERSION, positive},
+    body,
+    records::{PulledRecord, PushAnswer, VersionRecord},
+};
+use crate::{
+    http::{error::HttpError, read::streamed},
+    model::{ids::DatasetId, user::User, version::VersionNumber},
+    service::{AlternateError, AnswerBody, App, alternate_etag},
+};
+
+const ETAG_MEMBER: &str = "etag";
+
+/// Entities that were pulled, around which the record is still to be written.
+pub(in crate::http) struct PulledEntities {
+    pub record: PulledRecord,
+    pub entities: AnswerBody,
+}
+
+impl PulledEntities {
+    /// What stands before the entities and after them in the one JSON object that they and the record are.
+    pub fn around(&self) -> Result<(String, &'static str), HttpError> {
+        let record = serde_json::to_string(&self.record).map_err(|error| HttpError::Panic(error.to_string()))?;
+        Ok((format!("{},\"entities\":", record.trim_end_matches('}')), "}"))
+    }
+}
+
+/// `POST /agent/pull_for_edit`: `dataset_id`, perhaps `version` (else the active one) and `alt`.
+pub(super) async fn pull_for_edit(
+    Caller(user): Caller,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Response, HttpError> {
+    let pulled = pull(&app, &user, &fields).await?;
+    // Hexadecimal digits in quotes are always a valid value.
+    let etag = HeaderValue::try_from(&pulled.record.etag).ok();
+    let (before, after) = pulled.around()?;
+    let body = match pulled.entities {
+        AnswerBody::Whole(entities) => Body::from([before.as_bytes(), &entities, after.as_bytes()].concat()),
+        AnswerBody::Stream(chunks) => streamed(wrapped(chunks, before, after).boxed()).await?,
+        AnswerBody::Export(export) => streamed(wrapped(export.whole(), before, after).boxed()).await?,
+    };
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().extend(etag.map(|etag| (ETAG, etag)));
+    Ok(response)
+}
+
+/// The chunks between two texts. The first text comes with the first chunk, so that a failure before it stays one.
+fn wrapped<E>(
+    chunks: impl Stream<Item = Result<Bytes, E>>,
+    before: String,
+    after: &'static str,
+) -> impl Stream<Item = Result<Bytes, E>> {
+    let mut before = Some(before);
+    let begun = chunks.map(move |chunk| {
+        let chunk = chunk?;
+        Ok(match before.take() {
+            Some(before) => Bytes::from([before.as_bytes(), &chunk].concat()),
+            None => chunk,
+        })
+    });
+    begun.chain(futures::stream::once(async move { Ok(Bytes::from_static(after.as_bytes())) }))
+}
+
+/// What both ways of pulling have in common, given the fields of the call.
+pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
+    let (dataset, version) = (fields.dataset_id()?, fields.optional_version(VERSION)?);
+    let alt = fields.optional_boolean("alt")?.unwrap_or(false);
+    let pulled = app.pull_for_edit(user, dataset, version, alt).await?;
+    let (dataset_id, version) = (dataset.get(), pulled.version.get());
+    let record = PulledRecord { ok: true, dataset_id, version, alt, etag: pulled.etag };
+    Ok(PulledEntities { record, entities: pulled.entities })
+}
+
+/// `POST /agent/push_alt_version`: `dataset_id`, `version`, `etag`, `entities`, in any order and of any size within
+/// `sources.max_bytes`. Nothing is saved unless the whole body came and can be used, and the etag is the version's.
+pub(super) async fn push_alt_version(
+    Caller(user): Caller,
+    State(app): State<App>,
+    request: Request,
+) -> Result<Json<PushAnswer>, HttpError> {
+    if !body::is_json(request.headers()) {
+        return Err(CallError::NotJson.into());
+    }
+    Ok(Json(push(&app, &user, request.into_body().into_data_stream()).await?))
+}
+
+/// What both ways of pushing have in common, given the body of the call.
+pub(in crate::http) async fn push<S, E>(app: &App, user: &User, body: S) -> Result<PushAnswer, HttpError>
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    let pushed = app.receive(body, &[DATASET_ID, VERSION, ETAG_MEMBER]).await.map_err(AlternateError::from)?;
+    let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
+    let version = VersionNumber::new(positive(&pushed.members, VERSION)?);
+    let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
+    let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
+    let etag = etag.ok_or_else(missing)?;
+    let saved = app.save_alternate(user, dataset, version, pushed.entities, Some(&etag)).await?;
+    Ok(PushAnswer { ok: true, version: VersionRecord::from(&saved), etag: alternate_etag(&saved.version) })
+}

@@ -1,0 +1,102 @@
+//! `/dataset/explain`: what a read of one of the caller's datasets does.
+
+use axum::{
+    Json,
+    extract::{RawQuery, State},
+    http::{
+        HeaderMap,
+        header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+    },
+    response::{IntoResponse, Response},
+};
+
+use super::{Caller, Query};
+use crate::{
+    http::{
+        content_encoding::weighted_items,
+        error::HttpError,
+        params::{self, UnknownParameter},
+    },
+    model::version::VersionSelector,
+    service::App,
+};
+
+/// The call's own parameters; all others are the read's.
+pub(in crate::http) const DATASET_ID: &str = "dataset_id";
+pub(in crate::http) const VERSION: &str = "version";
+pub(in crate::http) const EXPLAIN: &str = "explain";
+
+/// What the explanation is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+}
+
+impl Form {
+    fn name(self) -> &'static str {
+        match self {
+            Form::Text => "text",
+            Form::Json => "json",
+        }
+    }
+}
+
+/// `GET /dataset/explain`: `dataset_id`, perhaps `version` and `explain`, and the parameters of a read.
+pub(super) async fn explain(
+    Caller(user): Caller,
+    query: Query,
+    RawQuery(read): RawQuery,
+    State(app): State<App>,
+    headers: HeaderMap,
+) -> Result<Response, HttpError> {
+    let dataset = query.dataset_id()?;
+    let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
+    let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
+    let (request, unknown) = params::parse(read.as_deref())?;
+    let ignored = unknown.into_iter().map(|UnknownParameter(name)| name);
+    let ignored = ignored.filter(|name| ![DATASET_ID, VERSION, EXPLAIN].contains(&name.as_str())).collect();
+    let explanation = app.explain(&user, dataset, version, request, ignored).await?;
+    Ok(match form {
+        Form::Json => Json(explanation).into_response(),
+        Form::Text => {
+            // It quotes the request: no browser may take it for anything but text.
+            let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+            (headers, explanation.to_string()).into_response()
+        }
+    })
+}
+
+/// JSON for who names it in `Accept` and likes it more than plain text; text for all others.
+fn preferred(headers: &HeaderMap) -> Form {
+    let weight = |wanted: &str| {
+        let named = weighted_items(headers.get_all(ACCEPT)).filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        named.map(|(_, weight)| weight).max().unwrap_or_default()
+    };
+    if weight("application/json") > weight("text/plain") { Form::Json } else { Form::Text }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn json_is_for_who_asks_for_it() {
+        for (accept, form) in [
+            (None, Form::Text),
+            (Some("*/*"), Form::Text),
+            (Some("text/html,application/xhtml+xml,*/*;q=0.8"), Form::Text),
+            (Some("application/json"), Form::Json),
+            (Some("Application/JSON, text/plain, */*"), Form::Text),
+            (Some("application/json, text/plain;q=0.9"), Form::Json),
+            (Some("application/json;q=0, */*"), Form::Text),
+            (Some("application/json;q=x"), Form::Text),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(accept.map(|accept| (ACCEPT, HeaderValue::from_static(accept))));
+            assert_eq!(preferred(&headers), form, "{accept:?}");
+        }
+    }
+}

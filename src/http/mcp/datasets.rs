@@ -1,0 +1,107 @@
+//! The tool that lists the caller's datasets.
+
+use futures::future::BoxFuture;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    Caller, output,
+    output::Output,
+    schemas,
+    tools::{Effect, Tool, ToolError},
+};
+use crate::{
+    http::management::{Fields, records::time},
+    model::{dataset::Dataset, ids::DatasetId},
+};
+
+/// Datasets in a page, unless asked otherwise, and at most.
+const LISTED: u32 = 50;
+const MOST_LISTED: u32 = 200;
+
+/// Most bytes of a page: sources may be long.
+const BYTES: usize = 256 << 10;
+
+pub(super) const LIST_DATASETS: Tool = Tool {
+    name: "list_datasets",
+    title: "List datasets",
+    summary: "Lists the caller's datasets, by id, a page at a time",
+    details: "Public datasets of others are not listed; `read` takes their dataset_id all the same. Where `next_after` is \
+              not null there are more: call again with it as `after`.",
+    effect: Effect::Nothing,
+    arguments: || {
+        let properties = [
+            ("after", schemas::positive("Only datasets with a greater dataset_id.")),
+            ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many datasets.")),
+        ];
+        schemas::object(properties, &[])
+    },
+    result: Some(schemas::record::<DatasetPage>),
+    call: list,
+};
+
+/// Some of the caller's datasets.
+#[derive(Serialize, ToSchema)]
+struct DatasetPage {
+    /// The datasets, by id.
+    datasets: Vec<ListedDataset>,
+    /// The last `dataset_id`, if there are more after it.
+    next_after: Option<u64>,
+}
+
+/// A dataset without what opens it.
+#[derive(Serialize, ToSchema)]
+struct ListedDataset {
+    /// Its id.
+    dataset_id: u64,
+    /// Its name.
+    name: String,
+    /// Its name in URLs.
+    name_slug: String,
+    /// Whether only its owner, and who has its key, may read it.
+    private: bool,
+    /// `push`, or the URL that its entities are fetched from.
+    source: String,
+    /// The version that `active` means; null where there is none yet.
+    active_version: Option<u64>,
+    /// The highest version number.
+    latest_version: Option<u64>,
+    /// Whether the owner has pinned the active version.
+    pinned: bool,
+    /// Whether it is frozen: it gets no new versions and cannot be read, but its alternates can be edited.
+    frozen: bool,
+    /// When it was created.
+    created_at: String,
+}
+
+impl From<Dataset> for ListedDataset {
+    fn from(dataset: Dataset) -> Self {
+        ListedDataset {
+            dataset_id: dataset.id.get(),
+            private: dataset.is_private(),
+            active_version: dataset.active_version().map(|version| version.get()),
+            latest_version: dataset.latest_version.map(|version| version.get()),
+            pinned: dataset.pinned_version.is_some(),
+            frozen: dataset.frozen,
+            created_at: time(dataset.created_at),
+            name: dataset.name.as_str().to_owned(),
+            name_slug: dataset.name.slug().to_owned(),
+            source: dataset.source.to_string(),
+        }
+    }
+}
+
+fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
+    Box::pin(async move {
+        let after = arguments.optional_positive("after")?.map(DatasetId::new);
+        let limit = arguments.optional_positive("limit")?;
+        let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(u32::MAX).min(MOST_LISTED));
+        // One more tells whether there are more.
+        let mut datasets = caller.app.bare_datasets(&caller.user, after, limit + 1).await?;
+        let more = datasets.len() > limit as usize;
+        datasets.truncate(limit as usize);
+        let next_after = datasets.last().filter(|_| more).map(|dataset| dataset.id.get());
+        let page = DatasetPage { datasets: datasets.into_iter().map(ListedDataset::from).collect(), next_after };
+        output::record(&page, BYTES, "Ask for less: a smaller limit.")
+    })
+}

@@ -1,0 +1,154 @@
+//! `/mcp`: the service as tools for agents, by the Model Context Protocol over streamable HTTP.
+//!
+//! Every request stands alone: no session, plain JSON answers, so that any replica may answer any of them. Checks run
+//! in this order: 405; 401 for anything but an API token (a cookie does not do, so no page can use its visitor's); then
+//! 415, 413, 408 and the protocol's own, as errors of JSON-RPC, whose text clients show. From there on errors of a tool
+//! are its result, with the text that the same call over HTTP gets. As the token protects, any `Host` and any `Origin`
+//! will do.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `server` | what the protocol asks: who this is, which tools there are, calling one |
+//! | `tools` | the one list of tools, and what they have in common |
+//! | `schemas` | the JSON Schemas of arguments and results |
+//! | `output` | results, bounded |
+//! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
+//!
+//! To add a tool, write its function and its line in `tools::TOOLS`; the README's table follows from it.
+
+mod datasets;
+mod edits;
+mod inspect;
+mod output;
+mod read;
+mod schemas;
+mod server;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE},
+    },
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, post},
+};
+use http_body_util::{BodyExt, Full};
+use rmcp::{
+    model::ErrorCode,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+    },
+};
+use serde_json::json;
+use tracing::Span;
+
+use super::{
+    access_log::RequestId,
+    auth::authorization,
+    client,
+    error::HttpError,
+    management::{CallError, body},
+};
+use crate::{
+    metrics::notes::{self, Notes},
+    model::user::User,
+    service::{App, Authorization, Client},
+};
+
+pub use tools::{markdown_table, names};
+
+type Service = StreamableHttpService<server::Server, NeverSessionManager>;
+
+/// Who calls, and the request that the call came with.
+struct Caller {
+    app: App,
+    user: User,
+    client: Client,
+    /// The body of the request: one JSON-RPC message.
+    body: Bytes,
+    request_id: Option<RequestId>,
+    /// Of the request: tools run in tasks of their own.
+    span: Span,
+    notes: Option<Arc<Notes>>,
+}
+
+/// The route's one method.
+pub(super) fn route() -> MethodRouter<App> {
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
+        // Bounded here.
+        .with_max_request_body_bytes(usize::MAX);
+    let service = Service::new(|| Ok(server::Server), Arc::default(), config);
+    post(async move |State(app): State<App>, request: Request| {
+        let mut response = match authenticated(&app, request.headers()).await {
+            Ok(user) => answer(&service, app, user, request).await.unwrap_or_else(refused),
+            Err(error) => error.into_response(),
+        };
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    })
+}
+
+async fn authenticated(app: &App, headers: &HeaderMap) -> Result<User, HttpError> {
+    let user = match authorization(headers) {
+        Authorization::Bearer(token) => app.user_of_token(token).await?,
+        Authorization::Other | Authorization::None => None,
+    };
+    Ok(user.ok_or(CallError::NoToken)?)
+}
+
+/// A message that is not taken.
+fn refused(error: HttpError) -> Response {
+    let (status, text) = error.told();
+    refusal(status, &text)
+}
+
+fn refusal(status: StatusCode, text: &str) -> Response {
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": ErrorCode::INVALID_REQUEST.0, "message": text}});
+    (status, Json(error)).into_response()
+}
+
+async fn answer(service: &Service, app: App, user: User, request: Request) -> Result<Response, HttpError> {
+    let (mut head, body) = request.into_parts();
+    if !body::is_json(&head.headers) {
+        return Err(CallError::NotJson.into());
+    }
+    let limits = &app.config().limits;
+    let body = body::collect(body, limits.body_bytes, limits.body_timeout_s).await.map_err(|error| match error {
+        CallError::TooLarge { limit } => CallError::TooLargeForTools { limit },
+        other => other,
+    })?;
+    let client = client::of(&head, &app);
+    let request_id = head.extensions.get().cloned();
+    let (span, notes) = (Span::current(), notes::current());
+    let caller = Caller { app, user, client, body: body.clone(), request_id, span, notes };
+    head.extensions.insert(Arc::new(caller));
+    // Any JSON type has passed; the protocol's implementation takes this one.
+    head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+
+    let response = service.handle(Request::from_parts(head, Full::new(body))).await;
+    // Some of its refusals are texts.
+    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/json");
+    match response.status() {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            Err(CallError::Body { problem: "it must be one JSON-RPC 2.0 message".to_owned() }.into())
+        }
+        status if status.is_client_error() && !is_json => {
+            let text = match response.into_body().collect().await {
+                Ok(text) => text.to_bytes(),
+                Err(never) => match never {},
+            };
+            Ok(refusal(status, &String::from_utf8_lossy(&text)))
+        }
+        _ => Ok(response.map(Body::new)),
+    }
+}

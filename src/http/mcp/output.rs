@@ -1,0 +1,67 @@
+//! Results of tools, bounded.
+
+use futures::TryStreamExt;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::tools::ToolError;
+use crate::{
+    http::error::HttpError,
+    service::{AnswerBody, ReadError},
+};
+
+/// What a tool gives.
+pub(super) enum Output {
+    /// One JSON object, valid by the tool's schema; clients without schemas get its text.
+    Record(Value),
+    /// Texts, entities among them, to the byte: a tree of values would write some numbers otherwise.
+    Texts(Vec<String>),
+}
+
+impl From<Output> for CallToolResult {
+    fn from(output: Output) -> Self {
+        match output {
+            Output::Record(record) => CallToolResult::structured(record),
+            Output::Texts(texts) => CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect()),
+        }
+    }
+}
+
+/// A record.
+///
+/// # Errors
+/// [`ToolError::TooLong`] with what to do `instead`.
+pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'static str) -> Result<Output, ToolError> {
+    let failed = |error: serde_json::Error| HttpError::Panic(error.to_string());
+    match serde_json::to_string(record).map_err(failed)?.len() {
+        bytes if bytes > limit_bytes => Err(ToolError::TooLong { limit_bytes, instead }),
+        _ => Ok(Output::Record(serde_json::to_value(record).map_err(failed)?)),
+    }
+}
+
+/// A body as one text.
+///
+/// # Errors
+/// [`ToolError::TooLong`] with what to do `instead`; what the rest of the body fails with.
+pub(super) async fn text(body: AnswerBody, limit_bytes: usize, instead: &'static str) -> Result<String, ToolError> {
+    let too_long = ToolError::TooLong { limit_bytes, instead };
+    let mut parts = match body {
+        AnswerBody::Whole(bytes) if bytes.len() > limit_bytes => return Err(too_long),
+        AnswerBody::Whole(bytes) => return utf8(bytes.into()),
+        AnswerBody::Stream(parts) => parts,
+        AnswerBody::Export(export) => export.whole(),
+    };
+    let mut text = Vec::new();
+    while let Some(part) = parts.try_next().await? {
+        if text.len() + part.len() > limit_bytes {
+            return Err(too_long);
+        }
+        text.extend_from_slice(&part);
+    }
+    utf8(text)
+}
+
+fn utf8(bytes: Vec<u8>) -> Result<String, ToolError> {
+    String::from_utf8(bytes).map_err(|error| ReadError::Unreadable(std::sync::Arc::new(error)).into())
+}

@@ -1,0 +1,132 @@
+//! The tool that reads a version: the read endpoint for agents.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+
+use super::{
+    Caller, output,
+    output::Output,
+    schemas,
+    tools::{Effect, Tool, ToolError},
+};
+use crate::{
+    encode::ContentCoding,
+    http::{
+        management::{CallError, Fields},
+        params::{self, PARAMETERS, Parameter},
+        rate,
+    },
+    model::request::{Format, ReadRequest},
+    service::{Admitted, Bucket},
+};
+
+/// Entities in an answer, unless asked otherwise.
+const ENTITIES: u64 = 20;
+
+/// Most bytes of an answer's entities.
+const BYTES: usize = 256 << 10;
+
+const INSTEAD: &str =
+    "Ask for less: a smaller limit, only some fields with keep_field, or count=true for their number.";
+
+/// The formats that are text a model reads well.
+const FORMATS: [Format; 4] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv];
+
+pub(super) const READ: Tool = Tool {
+    name: "read",
+    title: "Read a version",
+    summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
+    details: "Gives two texts. The first is a JSON object: `dataset_id`, `version`, `alt`, `format`, `returned` (entities \
+              in this answer), `total_count` (those that match, whatever offset and limit) and `next_offset` (null at the \
+              end). The second holds the entities in `format`, exactly as stored; with count=true only their number. The \
+              steps run in the order of the parameters here: what keep_field or drop_field removes, no filter, keyword or sort \
+              finds.",
+    effect: Effect::Nothing,
+    arguments,
+    result: None,
+    call: read,
+};
+
+fn arguments() -> JsonObject {
+    let own = [
+        ("dataset_id", schemas::positive("The dataset: a public one, or one of the caller's.")),
+        ("version", schemas::selector()),
+    ];
+    let parameters =
+        PARAMETERS.iter().map(|parameter| (parameter.name(), schemas::parameter(*parameter, instead(*parameter))));
+    schemas::object(own.into_iter().chain(parameters), &["dataset_id"])
+}
+
+/// What is otherwise here than in a URL.
+fn instead(parameter: &dyn Parameter) -> Value {
+    match parameter.name() {
+        "format" => json!({"enum": FORMATS.map(Format::name)}),
+        "limit" => json!({"default": ENTITIES}),
+        "pretty" => json!({"default": false}),
+        _ => json!({}),
+    }
+}
+
+fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
+    Box::pin(async move {
+        let (dataset, version) = (arguments.dataset_id()?, arguments.selector("version")?);
+        let request = request(&arguments)?;
+        let lookup = caller.app.look_up_id(dataset, version).await;
+        let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
+        // Which bucket it is tells nothing of what the caller may not read.
+        let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
+        let bucket = if is_private { Bucket::Private } else { Bucket::Public };
+        rate::check(rate::count(&caller.app, caller.client, bucket).await.as_ref())?;
+
+        let admitted = admitted?;
+        let request = Arc::new(request);
+        let answer = caller.app.answer(&admitted, request.clone(), ContentCoding::Identity).await?;
+        let returned = answer.total;
+        let entities = output::text(answer.body, BYTES, INSTEAD).await?;
+        let total = total(caller, &admitted, &request, returned).await?;
+        let next = request.offset.saturating_add(returned);
+        let about = json!({
+            "dataset_id": admitted.dataset_id.get(),
+            "version": admitted.version.get(),
+            "alt": admitted.alt,
+            "format": request.format.name(),
+            "returned": if request.count { 0 } else { returned },
+            "total_count": total,
+            "next_offset": (!request.count && request.sample.is_none() && returned > 0 && next < total).then_some(next),
+        });
+        Ok(Output::Texts(vec![about.to_string(), entities]))
+    })
+}
+
+fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {
+    let mut request = params::parse_json(&arguments.0)?;
+    let is_given = |name: &str| arguments.0.get(name).is_some_and(|value| !value.is_null());
+    if !is_given("pretty") {
+        request.pretty = false;
+    }
+    if !is_given("limit") && request.sample.is_none() && !request.count {
+        request.limit = Some(ENTITIES);
+    }
+    if !FORMATS.contains(&request.format) {
+        let valid = FORMATS.map(Format::name).join(", ");
+        let problem = format!("{} is not text for a model; valid: {valid}", request.format.name());
+        return Err(CallError::field("format", problem).into());
+    }
+    Ok(request)
+}
+
+/// How many entities match, whatever the page: another count only where the page does not tell.
+async fn total(caller: &Caller, admitted: &Admitted, request: &ReadRequest, returned: u64) -> Result<u64, ToolError> {
+    if request.count {
+        return Ok(returned);
+    }
+    let is_last = request.limit.is_none_or(|limit| returned < limit);
+    if is_last && (returned > 0 || request.offset == 0) {
+        return Ok(request.offset.saturating_add(returned));
+    }
+    let all = ReadRequest { count: true, offset: 0, limit: None, ..request.clone() };
+    Ok(caller.app.answer(admitted, Arc::new(all), ContentCoding::Identity).await?.total)
+}

@@ -1,0 +1,147 @@
+//! What the protocol asks of the service: who it is, which tools there are, and to call one.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::request::Parts;
+use futures::{FutureExt, future};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Described,
+    },
+    service::RequestContext,
+};
+use tracing::Instrument;
+
+use super::{
+    Caller,
+    output::Output,
+    tools::{self, Tool, ToolError},
+};
+use crate::{
+    http::{management::Fields, panics},
+    metrics::metrics,
+};
+
+/// What every client hears first, and hands to its model.
+const INSTRUCTIONS: &str = "\
+strata keeps datasets: named lists of JSON entities. Every refresh of a dataset makes a new version, numbered from 1, \
+which never changes and is never deleted. `active` is the version that readers get, the newest one unless the owner \
+has pinned another; `latest` is the newest; `v3` is the third.
+
+Look first, then fetch: `list_datasets` for your own datasets, then `read` with a small limit, keep_field, filters or \
+count. Answers are bounded; page with offset.
+
+To edit entities, give a version an alternate: a second entity list beside it, which readers see with alt=true. The \
+version itself stays as it is.
+1. `pull_for_edit` gives all entities of a version (with alt=true those of its alternate) and an etag.
+2. Change what should change, and leave everything else exactly as it came: order, number texts, nulls.
+3. `push_alt_version` with that etag saves the whole list as the version's alternate. If it says that the alternate was \
+saved or deleted meanwhile, nothing was saved: pull again, redo the edit on what is there now, and push with the new \
+etag. A push answers with the etag for the next push.";
+
+/// See the module. All that a call needs comes with its request.
+pub(super) struct Server;
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let about = "Versioned datasets of JSON entities: read, compare, edit as alternates";
+        let server =
+            Implementation::new("strata", env!("CARGO_PKG_VERSION")).with_title("strata").with_description(about);
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(server)
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools::described().to_vec()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Described> {
+        tools::described().iter().find(|tool| tool.name == name).cloned()
+    }
+
+    /// Fails, as the protocol has it, only when there is no such tool; every other failure is the tool's result.
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<Caller>>());
+        let caller = caller.ok_or_else(|| ErrorData::internal_error("the request is not known", None))?.clone();
+        let Some(tool) = tools::find(&request.name) else {
+            count("none", Outcome::Refused);
+            let text = format!("There is no such tool; there are {}.", tools::names().collect::<Vec<_>>().join(", "));
+            return Err(ErrorData::invalid_params(text, None));
+        };
+        let arguments = Fields(request.arguments.unwrap_or_default());
+        let called = tokio::select! {
+            called = call(tool, &caller, arguments) => called,
+            // The client has left.
+            () = context.ct.cancelled() => Err(ToolError::Left),
+        };
+        Ok(result(tool, &caller, called).into())
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Done,
+    /// The caller's doing.
+    Refused,
+    /// The service's doing.
+    Failed,
+    /// The client left before it ended.
+    Left,
+}
+
+fn count(tool: &'static str, outcome: Outcome) {
+    let outcome = match outcome {
+        Outcome::Done => "done",
+        Outcome::Refused => "refused",
+        Outcome::Failed => "failed",
+        Outcome::Left => "left",
+    };
+    metrics().tool_calls.of([tool.into(), outcome.into()]).increment(1);
+}
+
+/// Runs a tool as part of the request: with its span and its notes, within the time that an answer may take.
+async fn call(tool: &Tool, caller: &Caller, arguments: Fields) -> Result<Output, ToolError> {
+    tools::check_names(tool, &arguments)?;
+    let seconds = caller.app.config().server.answer_timeout_s;
+    let running = tokio::time::timeout(Duration::from_secs(seconds), (tool.call)(caller, arguments));
+    let running = running.map(|done| done.map_err(|_| ToolError::TooSlow { seconds }).flatten());
+    let running = match &caller.notes {
+        Some(notes) => future::Either::Left(notes.clone().scope(running)),
+        None => future::Either::Right(running),
+    };
+    panics::caught(running).instrument(caller.span.clone()).await?
+}
+
+fn result(tool: &Tool, caller: &Caller, called: Result<Output, ToolError>) -> CallToolResult {
+    let _entered = caller.span.enter();
+    match called {
+        Ok(output) => {
+            count(tool.name, Outcome::Done);
+            output.into()
+        }
+        Err(ToolError::Left) => {
+            count(tool.name, Outcome::Left);
+            CallToolResult::error(Vec::new())
+        }
+        Err(error) => {
+            let (is_failure, mut text) = error.told();
+            count(tool.name, if is_failure { Outcome::Failed } else { Outcome::Refused });
+            if let Some(id) = caller.request_id.as_ref().filter(|_| is_failure) {
+                text = id.named_in(&text);
+            }
+            CallToolResult::error(vec![ContentBlock::text(text)])
+        }
+    }
+}

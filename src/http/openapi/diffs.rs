@@ -1,0 +1,95 @@
+//! The Diff result and its records (specification, "Diff result").
+
+use serde_json::{Value, json};
+use utoipa::openapi::{
+    ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type, schema::SchemaType,
+};
+
+use crate::query::diff::ChangeType;
+
+/// The name of the schema of a Diff result.
+pub(super) const DIFF_RESULT: &str = "DiffResult";
+
+const DIFF_RECORD: &str = "DiffRecord";
+const FIELD_DIFF: &str = "FieldDiff";
+
+/// The schemas, by name.
+pub(super) fn schemas() -> [(&'static str, RefOr<Schema>); 3] {
+    let number = |description: &str| {
+        ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)).description(Some(description)).into()
+    };
+    let text = |description: &str| ObjectBuilder::new().schema_type(Type::String).description(Some(description)).into();
+    let any = |description: &str| {
+        ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(description)).into()
+    };
+    let list = |of: &str, description: &str| {
+        ArrayBuilder::new().items(Ref::from_schema_name(of)).description(Some(description)).into()
+    };
+    let change_type = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(ChangeType::ALL.map(ChangeType::name)))
+        .description(Some("`added` has no `v1`, `subtracted` no `v2`."));
+    let result = [
+        ("added", number("Entities in v2 and not in v1.")),
+        ("subtracted", number("Entities in v1 and not in v2.")),
+        ("modified", number("Entities matched across versions with at least one changed field value.")),
+        ("total_v1", number("Entities of v1.")),
+        ("total_v2", number("Entities of v2.")),
+        (
+            "records",
+            list(DIFF_RECORD, "Modified and subtracted entities in the order of v1, then added ones in that of v2."),
+        ),
+    ];
+    let record = [
+        ("id", text("`m`, `s` or `a`, and the positions from 0 in v1 and v2: `m3-4`, `s5`, `a6`.")),
+        ("change_type", change_type.into()),
+        ("source", text("The text of `_source`; empty where there is none.")),
+        ("v1", entity_or_null("The entity in v1.")),
+        ("v2", entity_or_null("The entity in v2.")),
+        (
+            "field_diffs",
+            list(FIELD_DIFF, "The changed fields of a modified entity, in the order of v1, then the new ones."),
+        ),
+    ];
+    let field = [
+        ("field", text("The name of a field at the top level.")),
+        ("v1", any("Its value in v1; null where it is missing.")),
+        ("v2", any("Its value in v2; null where it is missing.")),
+    ];
+    [
+        (DIFF_RESULT, object("What two versions differ in.", result)),
+        (DIFF_RECORD, object("An entity that differs.", record)),
+        (FIELD_DIFF, object("A field that differs.", field)),
+    ]
+}
+
+fn entity_or_null(description: &str) -> RefOr<Schema> {
+    let null = ObjectBuilder::new().schema_type(Type::Null);
+    let either = OneOfBuilder::new().item(Ref::from_schema_name("Entity")).item(null).description(Some(description));
+    Schema::OneOf(either.build()).into()
+}
+
+/// An object that has all these properties.
+fn object<const N: usize>(description: &str, properties: [(&str, RefOr<Schema>); N]) -> RefOr<Schema> {
+    let object = ObjectBuilder::new().schema_type(Type::Object).description(Some(description));
+    let with =
+        |object: ObjectBuilder, (name, schema): (&str, RefOr<Schema>)| object.property(name, schema).required(name);
+    properties.into_iter().fold(object, with).into()
+}
+
+/// A record on every line.
+pub(super) fn lines() -> Content {
+    let text = ObjectBuilder::new().schema_type(Type::String).build();
+    ContentBuilder::new().schema(Some(text)).example(Some(format!("{}\n", example()).into())).build()
+}
+
+fn example() -> Value {
+    json!({
+        "id": "m0-0",
+        "change_type": "modified",
+        "source": "",
+        "v1": { "name": "Aruba", "area": 180 },
+        "v2": { "name": "Aruba", "area": 181 },
+        "field_diffs": [{ "field": "area", "v1": 180, "v2": 181 }],
+    })
+}

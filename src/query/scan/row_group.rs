@@ -1,0 +1,243 @@
+//! What the scan gives of one row group: predicates evaluated from cheap to dear, then the columns of what is left.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::buffer::BooleanBuffer;
+use datafusion::common::internal_err;
+use datafusion::error::Result;
+
+use super::VersionScan;
+use crate::metrics::metrics;
+use crate::model::request::KeywordsMode;
+use crate::query::access::{self, Access};
+use crate::query::columns::{GroupKeys, OrderKeys, SortLeaf};
+use crate::query::documents::Pages;
+use crate::query::engine::BATCH_ROWS;
+use crate::query::error::through_engine;
+use crate::query::kernels::{self, Elements};
+use crate::query::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::query::rows::Rows;
+use crate::query::table::{DOCUMENT, GROUP, ORDER, POSITION};
+use crate::storage::StorageError;
+use crate::storage::layout::{Kind, LeafColumn};
+
+impl VersionScan {
+    /// What the scan gives of one row group.
+    pub(super) async fn row_group(&self, row_group: usize) -> Result<Vec<RecordBatch>> {
+        // Cancelling takes effect between row groups, even when nothing has to be waited for.
+        tokio::task::consume_budget().await;
+        let rows = self.rows(row_group);
+        let mut selected = self.select(row_group, rows).await.map_err(through_engine)?;
+        if let (Some(first), Some(order)) = (&self.first, &self.computed.order) {
+            let leaf = SortLeaf::open(&self.reader, row_group, order).await.map_err(through_engine)?;
+            if let Some(leaf) = leaf
+                && let ranks = leaf.ranks(order)
+                && !ranks.undecided
+            {
+                let compare = |one, other| leaf.compare(order, one, other);
+                let rows = first.among(&selected, &ranks.ranks, compare);
+                self.counts.first.add(selected.len(), rows.len());
+                selected = Rows::List(rows);
+            }
+        }
+        self.batches(row_group, &selected).await
+    }
+
+    async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<Rows, StorageError> {
+        let mut selected = Rows::Range(rows);
+        for (access, predicate) in self.predicates.iter() {
+            if let Some(by) = access::pruned(&self.reader, row_group, predicate, *access).await? {
+                self.counts.pruned(by);
+                metrics().pruned_rows.increment(selected.len() as u64);
+                metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
+                return Ok(Rows::Range(0..0));
+            }
+        }
+        let mut left = selected.len();
+        metrics().scanned_rows.increment(left as u64);
+        self.counts.scanned.add(1);
+        self.counts.tested.add(left);
+        let mut unverified: Vec<&Predicate> = Vec::new();
+        for ((access, predicate), rows) in self.predicates.iter().zip(&self.counts.predicates) {
+            if left == 0 {
+                return Ok(selected);
+            }
+            match (access, predicate) {
+                (Access::Leaf(leaf), Predicate::Compare(compare)) => {
+                    selected = selected.and(self.by_leaf(row_group, *leaf, compare).await?);
+                }
+                (Access::Search | Access::SearchThenDocuments, _) => {
+                    if let Some(rows) = self.by_search(row_group, predicate).await? {
+                        selected = selected.and(rows);
+                    }
+                    if *access != Access::Search {
+                        unverified.push(predicate);
+                    }
+                }
+                _ => unverified.push(predicate),
+            }
+            let before = std::mem::replace(&mut left, selected.len());
+            rows.add(before, left);
+        }
+        if unverified.is_empty() {
+            return Ok(selected.truncated(self.fetch));
+        }
+        self.verify(row_group, selected, &unverified).await
+    }
+
+    /// Rows whose search text holds what every match holds; `None` when that is nothing.
+    async fn by_search(&self, row_group: usize, predicate: &Predicate) -> Result<Option<BooleanBuffer>, StorageError> {
+        let texts = self.reader.search(row_group).await?;
+        let texts = texts.as_binary();
+        match predicate {
+            Predicate::Compare(compare) => Ok(access::needle(compare).map(|needle| kernels::contains(texts, &needle))),
+            Predicate::Keywords(keywords) => {
+                let rows = kernels::contains_words(texts, keywords.folded(), keywords.mode());
+                let hidden = self.hidden_leaves(row_group, keywords).await?;
+                // Counting costs more, and most words are in few rows.
+                if hidden.is_empty() || rows.count_set_bits() == 0 {
+                    return Ok(Some(rows));
+                }
+                let elsewhere = keywords.folded().iter().map(|word| kernels::contains_besides(texts, &hidden, word));
+                Ok(elsewhere.reduce(|one, other| match keywords.mode() {
+                    KeywordsMode::Or => &one | &other,
+                    KeywordsMode::And => &one & &other,
+                }))
+            }
+        }
+    }
+
+    /// The texts of leaves that a search does not see, such as the origin of every entity, which most entities share
+    /// words of. None where they are many: reading all of them would cost more than it saves.
+    async fn hidden_leaves(&self, row_group: usize, keywords: &Keywords) -> Result<Vec<ArrayRef>, StorageError> {
+        /// How many are few.
+        const FEW: usize = 4;
+        let leaves = self.reader.layout().leaves.iter().enumerate();
+        let numbers: Vec<usize> =
+            leaves.filter(|(_, leaf)| !keywords.reshape().sees(&leaf.keys)).map(|(number, _)| number).collect();
+        let mut hidden = Vec::new();
+        if numbers.len() <= FEW {
+            for number in numbers {
+                hidden.extend(self.reader.leaf(row_group, number, LeafColumn::Text).await?);
+            }
+        }
+        Ok(hidden)
+    }
+
+    /// Rows that match by a leaf.
+    async fn by_leaf(&self, row_group: usize, leaf: usize, compare: &Compare) -> Result<BooleanBuffer, StorageError> {
+        let missing = || StorageError::Layout(format!("leaf {leaf} has no text"));
+        let text = self.reader.leaf(row_group, leaf, LeafColumn::Text).await?.ok_or_else(missing)?;
+        let text = Elements::of(&text);
+        let folded = compare.folded();
+        let without_empty = folded.is_empty() && compare.ignores_empty();
+        if compare.comparison() == Comparison::Contains {
+            let mut elements = text.text_contains(folded);
+            if without_empty {
+                elements = &elements & &!&text.text_equals(b"");
+            }
+            return Ok(text.rows(elements));
+        }
+        let mut elements = text.text_equals(folded);
+        if without_empty {
+            elements = BooleanBuffer::new_unset(elements.len());
+        }
+        if let Some(number) = compare.number()
+            && let Some(doubles) = self.reader.leaf(row_group, leaf, LeafColumn::Number).await?
+            && let Some(remainders) = self.reader.leaf(row_group, leaf, LeafColumn::Remainder).await?
+        {
+            let equal = Elements::of(&doubles).number_equals(&Elements::of(&remainders), number);
+            elements = &elements | &equal;
+        }
+        if compare.matches_null()
+            && self.reader.holds_null(row_group, leaf)
+            && let Some(kinds) = self.reader.leaf(row_group, leaf, LeafColumn::Kind).await?
+        {
+            elements = &elements | &Elements::of(&kinds).kind_is(Kind::Null);
+        }
+        Ok(text.rows(elements))
+    }
+
+    /// The selected rows whose documents match, no more than are asked for.
+    async fn verify(&self, row_group: usize, selected: Rows, predicates: &[&Predicate]) -> Result<Rows, StorageError> {
+        let most = self.fetch.unwrap_or(usize::MAX);
+        let (mut tested, mut matching) = (0, Vec::new());
+        let mut pages = self.pages(row_group, &selected);
+        for row in selected.iter() {
+            if matching.len() >= most {
+                break;
+            }
+            tested += 1;
+            let document = pages.document(row).await?;
+            if predicates.iter().all(|predicate| predicate.matches(document)) {
+                matching.push(row);
+            }
+        }
+        self.counts.verified.add(tested, matching.len());
+        self.counts.verified_pages.add(pages.used());
+        Ok(Rows::List(matching))
+    }
+
+    fn pages(&self, row_group: usize, selected: &Rows) -> Pages<'_> {
+        let end = self.reader.row_groups()[row_group].rows;
+        Pages::of(&self.reader, row_group, selected.len(), end)
+    }
+
+    /// The schema's columns of the selected rows, in batches that keep nothing alive but themselves: what sorts and
+    /// aggregates hold is accounted by batch.
+    async fn batches(&self, row_group: usize, selected: &Rows) -> Result<Vec<RecordBatch>> {
+        let first = self.reader.row_groups()[row_group].first;
+        if let Rows::Range(rows) = selected
+            && self.schema.fields().iter().all(|field| field.name() == POSITION)
+        {
+            let positions = UInt64Array::from_iter_values(first + rows.start as u64..first + rows.end as u64);
+            let columns = self.schema.fields().iter().map(|_| Arc::new(positions.clone()) as ArrayRef).collect();
+            let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+            return Ok(vec![RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?]);
+        }
+        let rows: Vec<usize> = selected.iter().collect();
+        let order = match &self.computed.order {
+            Some(spec) if self.gives(ORDER) => Some(OrderKeys::open(&self.reader, row_group, rows.len(), spec).await),
+            _ => None,
+        };
+        let group = match &self.computed.group {
+            Some(spec) if self.gives(GROUP) => Some(GroupKeys::open(&self.reader, row_group, rows.len(), spec).await),
+            _ => None,
+        };
+        let (mut order, mut group) =
+            (order.transpose().map_err(through_engine)?, group.transpose().map_err(through_engine)?);
+        let mut pages = self.pages(row_group, selected);
+        let mut batches = Vec::with_capacity(rows.len().div_ceil(BATCH_ROWS));
+        for rows in rows.chunks(BATCH_ROWS) {
+            let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+            for field in self.schema.fields() {
+                columns.push(match (field.name().as_str(), &mut order, &mut group) {
+                    (POSITION, _, _) => {
+                        Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| first + *row as u64)))
+                    }
+                    (DOCUMENT, _, _) => {
+                        let mut documents = BinaryBuilder::new();
+                        for row in rows {
+                            documents.append_value(pages.document(*row).await.map_err(through_engine)?);
+                        }
+                        Arc::new(documents.finish())
+                    }
+                    (ORDER, Some(order), _) => order.keys(rows).await.map_err(through_engine)?,
+                    (GROUP, _, Some(group)) => group.keys(rows).await.map_err(through_engine)?,
+                    (other, _, _) => return internal_err!("a version has no column {other}"),
+                });
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+            batches.push(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?);
+        }
+        self.counts.order_pages.add(order.map_or(0, |order| order.pages_used()));
+        self.counts.group_pages.add(group.map_or(0, |group| group.pages_used()));
+        Ok(batches)
+    }
+
+    pub(super) fn gives(&self, column: &str) -> bool {
+        self.schema.fields().iter().any(|field| field.name() == column)
+    }
+}

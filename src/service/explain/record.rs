@@ -1,0 +1,177 @@
+//! The explanation as data. Its JSON form is what serde makes of it.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::query::explain::{PlanOperator, ScanUse};
+
+/// What a read did, and what it took.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Explanation {
+    /// Always true.
+    pub ok: bool,
+    /// The dataset.
+    pub dataset_id: u64,
+    /// Its slug.
+    pub name_slug: String,
+    /// The number of the version that was read.
+    pub version: u64,
+    /// Whether its alternate was read.
+    pub alt: bool,
+    /// Whether the dataset is frozen, so that reads of it are refused.
+    pub frozen: bool,
+    /// Entities in what was read.
+    pub entity_count: u64,
+    /// Bytes of all their documents.
+    pub document_bytes: u64,
+    /// The parameters that differ from their defaults, in the order in which they are applied.
+    pub request: Vec<RequestParameter>,
+    /// Parameters that no read takes.
+    pub ignored: Vec<String>,
+    /// The answer.
+    pub answer: AnswerUse,
+    /// The stages that there were, one after the other.
+    pub stages: Vec<StageTime>,
+    /// Microseconds from the first to the last of them.
+    pub total_us: u64,
+    /// The work that the read was held for before it ran.
+    pub work: WorkUse,
+    /// Where the answer to the same read lay ready; null from the command line, which knows no server's caches.
+    pub kept: Option<KeptAnswer>,
+    /// The logical plan, an operator on each line, indented.
+    pub logical_plan: String,
+    /// What was made of it; null where nothing changed.
+    pub optimized_plan: Option<String>,
+    /// The physical plan, each operator before its inputs.
+    pub operators: Vec<PlanOperator>,
+    /// The scan of the version; null where nothing had to be scanned.
+    pub scan: Option<ScanUse>,
+    /// Pages of documents.
+    pub documents: DocumentUse,
+    /// Parts of the file, from the cache or from the store.
+    pub parts: PartUse,
+    /// What could make it cheaper, and what to know.
+    pub hints: Vec<String>,
+}
+
+/// A parameter of a read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RequestParameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value as it was understood.
+    pub value: String,
+}
+
+impl From<(&'static str, String)> for RequestParameter {
+    fn from((name, value): (&'static str, String)) -> Self {
+        RequestParameter { name, value }
+    }
+}
+
+/// The answer that was made and discarded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AnswerUse {
+    /// Entities in it, or the count that it holds.
+    pub total: u64,
+    /// Its content type.
+    pub content_type: &'static str,
+    /// Bytes of its body, not compressed.
+    pub body_bytes: u64,
+    /// Whether it came in parts.
+    pub streamed: bool,
+    /// Columns of a table; null for other formats.
+    pub columns: Option<u64>,
+}
+
+/// A part of the work on a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StageName {
+    /// The file's footer.
+    Open,
+    /// Waiting for a turn, which heavy queries do.
+    Wait,
+    /// The plans.
+    Plan,
+    /// The selection: which entities, in which order.
+    Select,
+    /// Documents in the order of the answer, where they are many and it is not the file's.
+    Order,
+    /// The columns of a table.
+    Columns,
+    /// The documents, and the bytes of the body.
+    Encode,
+}
+
+/// How long a stage took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct StageTime {
+    /// The stage.
+    pub stage: StageName,
+    /// Microseconds.
+    pub duration_us: u64,
+}
+
+/// The work of a read as it is told before it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WorkUse {
+    /// Its work in bytes, for the worst case.
+    pub work_bytes: u64,
+    /// Above this, `query.heavy_bytes`, it is heavy.
+    pub heavy_bytes: u64,
+    /// Whether it is.
+    pub heavy: bool,
+}
+
+/// Where the answer lay ready when the explanation was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct KeptAnswer {
+    /// Whether it may be kept at all: no sample is.
+    pub cacheable: bool,
+    /// The codings in which it was in the cache of small answers.
+    pub response: Vec<&'static str>,
+    /// What the cache of Parquet exports had of it: `made`, `being_made`, or `too_large` if it did not fit; null for nothing.
+    pub export: Option<&'static str>,
+}
+
+/// Pages of documents, each counted once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DocumentUse {
+    /// All of the file's.
+    pub pages: u64,
+    /// Read to settle the selection: to verify predicates, and for keys that no column holds.
+    pub pages_to_select: u64,
+    /// Read for the answer.
+    pub pages_to_answer: u64,
+    /// Read for neither.
+    pub pages_not_read: u64,
+    /// Bytes of documents that were put in order by way of the disk; null where that was not needed.
+    pub spilled_bytes: Option<u64>,
+}
+
+/// Parts of the file, from the cache or from the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PartUse {
+    /// The footer.
+    pub footers: LookupUse,
+    /// Columns of row groups.
+    pub columns: LookupUse,
+    /// Bloom filters.
+    pub bloom_filters: LookupUse,
+    /// Pages of documents.
+    pub document_pages: LookupUse,
+    /// Requests to the store.
+    pub requests: u64,
+    /// Bytes that they fetched.
+    pub request_bytes: u64,
+}
+
+/// Look-ups in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LookupUse {
+    /// Those that found the part.
+    pub hits: u64,
+    /// Those that did not.
+    pub misses: u64,
+}

@@ -1,0 +1,289 @@
+//! The explanation for people: sections of aligned lines.
+
+use std::fmt::{self, Formatter};
+
+use super::Explanation;
+use super::record::{KeptAnswer, LookupUse, StageName};
+use crate::model::text::is_invisible;
+use crate::query::explain::{AccessName, KeyUse, PlanOperator, PredicateUse, ScanUse};
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let alt = if self.alt { ", alternate" } else { "" };
+        let (id, slug, version) = (self.dataset_id, &self.name_slug, self.version);
+        writeln!(out, "Read of dataset {id} ({slug}), version {version}{alt}")?;
+        let entities = counted(self.entity_count, "entity", "entities");
+        writeln!(out, "  {entities}, {} of documents", size(self.document_bytes))?;
+        self.request(out)?;
+        self.answer(out)?;
+        writeln!(out, "\nLogical plan")?;
+        indented(out, &self.logical_plan)?;
+        if let Some(optimized) = &self.optimized_plan {
+            writeln!(out, "\nOptimized plan")?;
+            indented(out, optimized)?;
+        }
+        writeln!(out, "\nPhysical plan")?;
+        plan(out, &self.operators)?;
+        match &self.scan {
+            Some(used) => scan(out, used)?,
+            None => writeln!(out, "\nScan\n  none: nothing had to be looked at")?,
+        }
+        self.file(out)?;
+        if !self.hints.is_empty() {
+            writeln!(out, "\nHints")?;
+            self.hints.iter().try_for_each(|hint| writeln!(out, "  - {}", one_line(hint)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Explanation {
+    fn request(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(out, "\nRequest")?;
+        if self.request.is_empty() {
+            return writeln!(out, "  all defaults");
+        }
+        let width = self.request.iter().map(|parameter| parameter.name.len()).max().unwrap_or_default();
+        self.request
+            .iter()
+            .try_for_each(|parameter| writeln!(out, "  {:width$}  {}", parameter.name, one_line(&parameter.value)))
+    }
+
+    fn answer(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let answer = &self.answer;
+        writeln!(out, "\nAnswer")?;
+        let total = if self.is_count() {
+            format!("a count of {}", number(answer.total))
+        } else {
+            counted(answer.total, "entity", "entities")
+        };
+        let parts = if answer.streamed { "in parts" } else { "whole" };
+        write!(out, "  {total}, {} of {}", size(answer.body_bytes), answer.content_type)?;
+        if let Some(columns) = answer.columns {
+            write!(out, ", {}", counted(columns, "column", "columns"))?;
+        }
+        writeln!(out, ", {parts}")?;
+        let work = &self.work;
+        let weight = if work.heavy { "heavy, it takes a turn" } else { "light" };
+        let (bytes, limit) = (size(work.work_bytes), size(work.heavy_bytes));
+        writeln!(out, "  work of {bytes} told beforehand: {weight} (query.heavy_bytes is {limit})")?;
+        match &self.kept {
+            Some(kept) => writeln!(out, "  {}", lies_ready(kept))?,
+            None => writeln!(out, "  kept or not: that is up to the server")?,
+        }
+        writeln!(out, "\nTime")?;
+        for stage in &self.stages {
+            writeln!(out, "  {:>10}  {}", duration(stage.duration_us), about(stage.stage))?;
+        }
+        writeln!(out, "  {:>10}  in all", duration(self.total_us))
+    }
+
+    fn is_count(&self) -> bool {
+        self.request.iter().any(|parameter| parameter.name == "count")
+    }
+
+    fn file(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let documents = &self.documents;
+        writeln!(out, "\nPages of documents")?;
+        for (pages, what) in [
+            (documents.pages, "in the file"),
+            (documents.pages_to_select, "read to select"),
+            (documents.pages_to_answer, "read for the answer"),
+            (documents.pages_not_read, "not read"),
+        ] {
+            writeln!(out, "  {:>10}  {what}", number(pages))?;
+        }
+        if let Some(bytes) = documents.spilled_bytes {
+            writeln!(out, "  {:>10}  of documents put in order by way of the disk", size(bytes))?;
+        }
+        let parts = &self.parts;
+        writeln!(out, "\nParts of the file\n      cached     fetched")?;
+        for (LookupUse { hits, misses }, what) in [
+            (parts.footers, "footer"),
+            (parts.bloom_filters, "bloom filters"),
+            (parts.columns, "columns of row groups"),
+            (parts.document_pages, "pages of documents"),
+        ] {
+            if hits + misses > 0 {
+                writeln!(out, "  {:>10}  {:>10}  {what}", number(hits), number(misses))?;
+            }
+        }
+        let requests = counted(parts.requests, "request", "requests");
+        writeln!(out, "  {} from the store in {requests}", size(parts.request_bytes))
+    }
+}
+
+fn lies_ready(kept: &KeptAnswer) -> String {
+    match (kept.cacheable, kept.export) {
+        (false, _) => "never kept: another sample each time".to_owned(),
+        (true, Some("made")) => "kept on disk: a read takes the export from there".to_owned(),
+        (true, Some("being_made")) => "being made for the cache on disk".to_owned(),
+        (true, Some(_)) => "not kept: it does not fit into the cache of exports".to_owned(),
+        (true, None) if kept.response.is_empty() => "not kept: a read makes it as here".to_owned(),
+        (true, None) => format!("kept in memory, coded as {}: such a read takes it", kept.response.join(", ")),
+    }
+}
+
+fn about(stage: StageName) -> &'static str {
+    match stage {
+        StageName::Open => "open the file",
+        StageName::Wait => "wait for a turn",
+        StageName::Plan => "plan",
+        StageName::Select => "select entities",
+        StageName::Order => "put documents in order",
+        StageName::Columns => "find columns",
+        StageName::Encode => "fetch documents and encode",
+    }
+}
+
+/// The operators as a tree, with what they gave and took before them.
+fn plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Result {
+    writeln!(out, "        rows       bytes        time  operator")?;
+    for operator in operators {
+        let rows = operator.rows.map_or_else(|| "-".to_owned(), number);
+        let bytes = operator.bytes.map_or_else(|| "-".to_owned(), size);
+        let time = operator.compute_us.map_or_else(|| "-".to_owned(), duration);
+        let indent = operator.depth as usize * 2;
+        write!(out, "  {rows:>10}  {bytes:>10}  {time:>10}  {:indent$}{}", "", one_line(&operator.operator))?;
+        if operator.spills > 0 {
+            let files = counted(operator.spills, "file", "files");
+            write!(out, " [spilled {} in {files}]", size(operator.spilled_bytes))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
+    writeln!(out, "\nScan")?;
+    let groups = &scan.row_groups;
+    write!(out, "  row groups: {} in all, {} scanned", number(groups.total), number(groups.scanned))?;
+    for (count, why) in [
+        (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
+        (groups.pruned_by_numbers, "pruned by number statistics"),
+        (groups.outside_positions, "outside of the positions"),
+        (groups.not_reached, "not reached"),
+    ] {
+        if count > 0 {
+            write!(out, ", {} {why}", number(count))?;
+        }
+    }
+    let (first, end) = (number(scan.first_position), number(scan.end_position));
+    writeln!(out, "\n  positions: from {first} up to {end}")?;
+    writeln!(out, "  entities: {} tested, {} selected", number(scan.rows_tested), number(scan.rows_selected))?;
+    scan.predicates.iter().try_for_each(|used| predicate(out, used))?;
+    if let Some(verified) = &scan.verification {
+        let (before, after) = (number(verified.rows_in), number(verified.rows_out));
+        let pages = counted(verified.pages, "page", "pages");
+        writeln!(out, "  verified in documents: {before} -> {after}, {pages}")?;
+    }
+    if let Some(rows) = scan.left_out_early {
+        writeln!(out, "  left out early, not among the first of the order: {}", number(rows))?;
+    }
+    for (name, keys) in [("sort", &scan.sort), ("dedup", &scan.dedup)] {
+        if let Some(KeyUse { by, access, leaf, pages }) = keys {
+            let from = source(*access, leaf.as_deref());
+            write!(out, "  {name} by {}: from {from}", one_line(by))?;
+            match pages {
+                0 => writeln!(out)?,
+                pages => writeln!(out, ", {} of documents", counted(*pages, "page", "pages"))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
+    write!(out, "  {}: by {}", one_line(&used.predicate), source(used.access, used.leaf.as_deref()))?;
+    match used.rows_in.zip(used.rows_out) {
+        Some((before, after)) => writeln!(out, ", {} -> {}", number(before), number(after)),
+        None => writeln!(out),
+    }
+}
+
+fn source(access: AccessName, leaf: Option<&str>) -> String {
+    match access {
+        AccessName::Leaf => format!("the leaf {}", one_line(leaf.unwrap_or_default())),
+        AccessName::SearchText => "the search text".to_owned(),
+        AccessName::SearchTextThenDocuments => "the search text, then documents".to_owned(),
+        AccessName::Documents => "documents".to_owned(),
+        AccessName::StoredHashes => "the stored hashes".to_owned(),
+    }
+}
+
+fn indented(out: &mut Formatter<'_>, lines: &str) -> fmt::Result {
+    lines.lines().try_for_each(|line| writeln!(out, "  {}", one_line(line)))
+}
+
+/// A text that may come from a request, with what could break or reorder its line escaped.
+fn one_line(text: &str) -> String {
+    let escaped = |character: char| {
+        if is_invisible(character) { character.escape_unicode().collect() } else { character.to_string() }
+    };
+    text.chars().map(escaped).collect()
+}
+
+fn counted(number_of: u64, one: &str, more: &str) -> String {
+    format!("{} {}", number(number_of), if number_of == 1 { one } else { more })
+}
+
+/// A number with its thousands apart.
+fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes in the unit that fits.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut scaled = bytes as f64 / 1_024.0;
+    if scaled < 1.0 {
+        return format!("{bytes} B");
+    }
+    let mut unit = 0;
+    // Not `1024.0 KiB`, to which it would be rounded.
+    while scaled >= 1_023.95 && unit + 1 < UNITS.len() {
+        scaled /= 1_024.0;
+        unit += 1;
+    }
+    format!("{scaled:.1} {}", UNITS[unit])
+}
+
+fn duration(microseconds: u64) -> String {
+    match microseconds {
+        0..10_000_000 => format!("{:.2} ms", microseconds as f64 / 1e3),
+        _ => format!("{:.2} s", microseconds as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_as_people_read_them() {
+        for (value, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(number(value), text);
+        }
+        for (bytes, text) in
+            [(0, "0 B"), (1_023, "1023 B"), (1_024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (u64::MAX, "16384.0 PiB")]
+        {
+            assert_eq!(size(bytes), text);
+        }
+        for (microseconds, text) in [(0, "0.00 ms"), (1_234, "1.23 ms"), (61_000_000, "61.00 s")] {
+            assert_eq!(duration(microseconds), text);
+        }
+    }
+
+    #[test]
+    fn what_breaks_a_line_is_escaped() {
+        assert_eq!(one_line("a\nb\u{202e}c\u{e9}"), "a\\u{a}b\\u{202e}c\u{e9}");
+    }
+}
