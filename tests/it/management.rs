@@ -678,6 +678,18 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         refused(&answer, 405, "method");
         assert_eq!(answer.header("allow"), Some("GET,HEAD"));
     }
+    // What is everybody's: a wrong token first, then the parameters, then who may see what.
+    let profile = async |query: &str, headers: &[(&str, &str)]| {
+        owners.raw("GET", &format!("/dataset/profile{query}"), headers, Vec::new()).await
+    };
+    refused(&profile("", &[("authorization", "Bearer strata_00")]).await, 401, "session");
+    for headers in [&[][..], &[key]] {
+        refused(&profile("", headers).await, 400, "dataset_id");
+        refused(&profile("?dataset_id=99999999999999999999&version=x", headers).await, 400, "version");
+    }
+    refused(&profile("?dataset_id=99999999999999999999", &[]).await, 401, "session");
+    refused(&profile("?dataset_id=99999999999999999999", &[key]).await, 404, "dataset");
+    ok(&profile(&format!("?dataset_id={theirs}"), &[key]).await);
     for query in ["?limit=0", "?limit=x", "?after=0", "?limit=1&limit=2"] {
         refused(
             &owners.get(&format!("/dataset/list{query}")).await,

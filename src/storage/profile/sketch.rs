@@ -43,10 +43,11 @@ impl DistinctSketch {
     }
 }
 
-/// A multiplication folded: a table's hash need not be good in all of its bits.
+/// The finalizer of SplitMix64: a table's hash need not be good in all of its bits.
 fn mixed(hash: u64) -> u64 {
-    let product = u128::from(hash ^ 0xA076_1D64_78BD_642F) * 0xE703_7ED1_A0B4_28DB;
-    (product >> 64) as u64 ^ product as u64
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    hash ^ (hash >> 31)
 }
 
 fn sigma(mut x: f64) -> f64 {
