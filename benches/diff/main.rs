@@ -21,14 +21,13 @@ mod shapes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use futures::StreamExt;
 use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
-use strata::query::diff::{DiffBounds, DiffPage, records};
+use strata::query::diff::{Change, DiffBounds, DiffPage, records};
 use strata::query::{Engine, EngineOptions};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
@@ -45,6 +44,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The cache of a process that only compares.
 const CACHE_BYTES: u64 = 64 << 20;
+
+/// Changes whose records are written at once.
+const UNIT_CHANGES: usize = 1_000;
 
 /// What queries may hold by default.
 const MEMORY_BYTES: usize = 1 << 30;
@@ -257,10 +259,21 @@ fn compare(directory: &Path) -> Report {
         let cpu_seconds = cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before);
         let counts = Counts { modified: diff.modified(), added: diff.added(), subtracted: diff.subtracted() };
         let started = Instant::now();
-        let mut records = records::stream(&engine, readers, Arc::new(diff), &DiffPage::default());
+        let changes: Vec<Change> = diff.changes(&DiffPage::default()).collect();
+        let units: Vec<Vec<Change>> = changes.chunks(UNIT_CHANGES).map(<[Change]>::to_vec).collect();
+        let mut records = futures::stream::iter(units)
+            .map(|unit| {
+                let readers = readers.clone();
+                engine.spawn(async move {
+                    let mut bytes = 0;
+                    records::for_each(&readers, &unit, |record| bytes += record.len() as u64).await.expect("records");
+                    bytes
+                })
+            })
+            .buffered(threads());
         let mut records_bytes = 0;
-        while let Some(part) = records.next().await {
-            records_bytes += part.expect("records").len() as u64;
+        while let Some(bytes) = records.next().await {
+            records_bytes += bytes.expect("no panic");
         }
         let records_seconds = started.elapsed().as_secs_f64();
         Report { counts, seconds, cpu_seconds, records_seconds, records_bytes, peak_bytes: status("VmHWM:") }

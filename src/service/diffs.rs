@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use futures::{FutureExt, TryFutureExt};
 use moka::future::Cache;
+use moka::policy::EvictionPolicy;
 use object_store::path::Path as ObjectPath;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -375,6 +376,8 @@ impl Diffs {
     pub fn new(capacity_bytes: u64) -> Diffs {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
+            // Whoever has asked for a new one is about to ask for its next page.
+            .eviction_policy(EvictionPolicy::lru())
             .weigher(|_, held: &Held| u32::try_from(weight_bytes(held)).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
         // For what is in the cache, and what was.
@@ -419,5 +422,46 @@ impl Deref for Held {
 
     fn deref(&self) -> &Diff {
         &self.0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> Key {
+        [FileId::new(number), FileId::new(number + 1)]
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_and_what_is_still_used_is_bounded() {
+        let diffs = Diffs::new(10 * OVERHEAD_BYTES as u64);
+        let mut used = Vec::new();
+        for number in 0..30 {
+            used.push(diffs.keep(key(number), Diff::none(number)).await);
+        }
+        // As much as the cache takes, and as much again of what had to go; the others stay accounted to queries.
+        let with_room: Vec<bool> = used.iter().map(|held| held.0.1.is_some()).collect();
+        assert_eq!(with_room, (0..30).map(|number| number < 20).collect::<Vec<_>>());
+        for number in 0..30 {
+            let kept = diffs.kept.get(&key(number)).await;
+            assert_eq!(kept.is_some_and(|held| held.total_v1() == number), (10..20).contains(&number), "{number}");
+        }
+        drop(used);
+        for _ in 0..10_000 {
+            // The cache lets go of what it had a while later, when it is used.
+            diffs.kept.run_pending_tasks().await;
+            diffs.kept.get(&key(100)).await;
+        }
+        diffs.keep(key(100), Diff::none(100)).await;
+        assert!(diffs.kept.get(&key(100)).await.is_some_and(|held| held.total_v1() == 100 && held.0.1.is_some()));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_where_nothing_may_be() {
+        let diffs = Diffs::new(0);
+        let held = diffs.keep(key(1), Diff::none(7)).await;
+        assert_eq!((held.total_v1(), held.0.1.is_some()), (7, false));
+        assert!(diffs.kept.get(&key(1)).await.is_none());
     }
 }

@@ -33,6 +33,9 @@ const OVERHEAD_BYTES: usize = 256;
 /// Which answer, and how it is coded.
 type Key = (Identity, ContentCoding);
 
+/// Where an answer goes that only one can have.
+type Own = Arc<Mutex<Option<Answer>>>;
+
 /// The cache of small answers. What was used least goes when it is full. Clones share everything.
 #[derive(Clone)]
 pub(super) struct Responses {
@@ -133,8 +136,8 @@ impl Responses {
         &self,
         key: Key,
         make: impl Fn() -> M,
-    ) -> (Work<Result<Kept, ReadError>>, Option<Arc<Mutex<Option<Answer>>>>) {
-        let own: Arc<Mutex<Option<Answer>>> = Arc::default();
+    ) -> (Work<Result<Kept, ReadError>>, Option<Own>) {
+        let own = Own::default();
         let begin = || {
             let (streamed, made) = (own.clone(), make());
             let making = async move {

@@ -1,10 +1,8 @@
 //! The diff of two versions against the naive twin: the same records for any two versions, however they are cut into row
 //! groups, whichever paths have a leaf, with any bounds on candidates; pages of them; and the bounds that diffs keep.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::TryStreamExt;
 use object_store::path::Path as ObjectPath;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -237,7 +235,7 @@ fn check(v1: &str, v2: &str, expected: &[&str]) {
         .map(|text| -> Vec<Value> { text.lines().map(|line| Value::parse_entity(line.trim()).expect(line)).collect() });
     let readers = [lab.reader(&v1, &WriteOptions::default()), lab.reader(&v2, &WriteOptions::default())];
     let diff = lab.diff(&lab.engines[0], &readers, DiffBounds::default()).expect("a diff");
-    assert_eq!(lab.records(&lab.engines[0], &readers, &Arc::new(diff), &DiffPage::default()), expected);
+    assert_eq!(lab.records(&readers, &diff, &DiffPage::default()), expected);
     lab.check(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the twin says");
 }
 
@@ -334,7 +332,7 @@ fn a_version_does_not_differ_from_itself() {
 }
 
 #[test]
-fn long_pages_come_in_parts() {
+fn a_long_page_has_its_records_in_order() {
     let lab = Lab::new();
     let version = |salt: usize| -> Vec<Value> {
         (0..3_000)
@@ -343,12 +341,9 @@ fn long_pages_come_in_parts() {
     };
     let readers =
         [1, 2].map(|salt| lab.reader(&version(salt), &WriteOptions { row_group_rows: 700, ..WriteOptions::default() }));
-    let diff = Arc::new(lab.diff(&lab.engines[1], &readers, DiffBounds::default()).expect("a diff"));
+    let diff = lab.diff(&lab.engines[1], &readers, DiffBounds::default()).expect("a diff");
     assert_eq!((diff.modified(), diff.count(None)), (3_000, 3_000));
-    let parts = lab.parts(&lab.engines[1], &readers, &diff, &DiffPage::default());
-    assert!(parts.len() > 3, "{} parts", parts.len());
-    assert!(parts.iter().all(|part| part.len() < 4 << 20));
-    let records = lab.records(&lab.engines[1], &readers, &diff, &DiffPage { offset: 1_500, ..DiffPage::default() });
+    let records = lab.records(&readers, &diff, &DiffPage { offset: 1_500, ..DiffPage::default() });
     assert_eq!(records.len(), 1_500);
     for (place, record) in records.iter().enumerate() {
         let place = place + 1_500;
@@ -424,6 +419,19 @@ fn a_diff_that_does_not_fit_is_refused_and_gives_its_memory_back() {
         assert_eq!(lab.diff(&engine, &small, DiffBounds::default()).expect("it fits").modified(), 10);
     }
     assert!((1..9).contains(&refused), "{refused} refused");
+}
+
+#[test]
+fn a_diff_is_accounted_until_it_is_dropped_or_kept_by_another() {
+    let lab = Lab::new();
+    let readers = changed(&lab, 3_000);
+    let engine = &lab.engines[1];
+    let diff = lab.diff(engine, &readers, DiffBounds::default()).expect("a diff");
+    assert_eq!((diff.memory_bytes(), engine.memory_bytes()), (48_000, 48_000));
+    drop(diff);
+    assert_eq!(engine.memory_bytes(), 0);
+    let diff = lab.diff(engine, &readers, DiffBounds::default()).expect("a diff").unaccounted();
+    assert_eq!((diff.memory_bytes(), diff.modified(), engine.memory_bytes()), (48_000, 3_000, 0));
 }
 
 #[test]
@@ -515,29 +523,13 @@ impl Lab {
         self.bench.runtime.block_on(engine.diff(readers[0].clone(), readers[1].clone(), bounds))
     }
 
-    /// A page as it is streamed.
-    fn parts(
-        &self,
-        engine: &Engine,
-        readers: &[VersionReader; 2],
-        diff: &Arc<Diff>,
-        page: &DiffPage,
-    ) -> Vec<bytes::Bytes> {
-        let stream = records::stream(engine, readers.clone(), diff.clone(), page);
-        self.bench.runtime.block_on(stream.try_collect()).expect("records")
-    }
-
     /// The records of a page.
-    fn records(&self, engine: &Engine, readers: &[VersionReader; 2], diff: &Arc<Diff>, page: &DiffPage) -> Vec<String> {
-        let text = format!("[{}]", String::from_utf8(self.parts(engine, readers, diff, page).concat()).expect("UTF-8"));
+    fn records(&self, readers: &[VersionReader; 2], diff: &Diff, page: &DiffPage) -> Vec<String> {
+        let changes: Vec<Change> = diff.changes(page).collect();
+        assert_eq!(changes.len() as u64, diff.page_count(page));
         let mut records = Vec::new();
-        let work = async {
-            let changes: Vec<Change> = diff.changes(page).collect();
-            let each = |record: &[u8]| records.push(String::from_utf8(record.to_vec()).expect("UTF-8"));
-            records::for_each(readers, &changes, each).await
-        };
-        self.bench.runtime.block_on(work).expect("records");
-        assert_eq!(text, format!("[{}]", records.join(",")));
+        let each = |record: &[u8]| records.push(String::from_utf8(record.to_vec()).expect("UTF-8"));
+        self.bench.runtime.block_on(records::for_each(readers, &changes, each)).expect("records");
         records
     }
 
@@ -558,7 +550,7 @@ impl Lab {
         );
         for engine in &self.engines {
             let diff = match self.diff(engine, readers, bounds) {
-                Ok(diff) => Arc::new(diff),
+                Ok(diff) => diff,
                 Err(error) => return Err(TestCaseError::fail(error.to_string())),
             };
             let count = |name: &str| expected.iter().filter(|(change_type, _)| *change_type == name).count() as u64;
@@ -575,7 +567,7 @@ impl Lab {
                     .skip(most(page.offset))
                     .take(page.limit.map_or(usize::MAX, most));
                 let wanted: Vec<String> = wanted.map(|(_, record)| record.clone()).collect();
-                prop_assert_eq!(self.records(engine, readers, &diff, page), wanted, "{:?} {:?}", page, bounds);
+                prop_assert_eq!(self.records(readers, &diff, page), wanted, "{:?} {:?}", page, bounds);
             }
         }
         Ok(())

@@ -203,8 +203,8 @@ async fn what_is_wrong_with_a_call_is_named() {
     let positive = "valid: a positive integer.";
     let whole = "valid: a whole number, 0 or more.";
     let rows = [
-        (format!("v1=1&v2=2"), 400, format!("Invalid request: dataset_id: it is missing; {positive}")),
-        (format!("dataset_id=x&v1=x"), 400, format!("Invalid request: dataset_id: \"x\" is not valid; {positive}")),
+        ("v1=1&v2=2".to_owned(), 400, format!("Invalid request: dataset_id: it is missing; {positive}")),
+        ("dataset_id=x&v1=x".to_owned(), 400, format!("Invalid request: dataset_id: \"x\" is not valid; {positive}")),
         (format!("dataset_id={id}&v2=2"), 400, format!("Invalid request: v1: it is missing; {positive}")),
         (format!("dataset_id={id}&v1=1"), 400, format!("Invalid request: v2: it is missing; {positive}")),
         (format!("dataset_id={id}&v1=0&v2=2"), 400, format!("Invalid request: v1: \"0\" is not valid; {positive}")),
@@ -236,9 +236,9 @@ async fn what_is_wrong_with_a_call_is_named() {
             400,
             "Invalid request: format: \"csv\" is not valid; valid: json, jsonl.".to_owned(),
         ),
-        (format!("dataset_id=1000&v1=1&v2=2"), 404, "You have no dataset with this dataset_id.".to_owned()),
+        ("dataset_id=1000&v1=1&v2=2".to_owned(), 404, "You have no dataset with this dataset_id.".to_owned()),
         (
-            format!("dataset_id=99999999999999999999&v1=1&v2=2"),
+            "dataset_id=99999999999999999999&v1=1&v2=2".to_owned(),
             404,
             "You have no dataset with this dataset_id.".to_owned(),
         ),

@@ -1,72 +1,19 @@
-//! Changes as JSON: records are written from the documents when they are asked for, a unit at a time.
+//! Changes as JSON: records are written from the documents when they are asked for.
 //!
 //! A record is compact, in the field order of the specification. Entities and values stand in it byte for byte. `source`
 //! is the text of `_source` (decisions, section 1): `""` where it is missing or null, and the JSON text of an object or
 //! array. A pair whose `_source`s are spelled differently has that of v1.
 
 use std::io::Write;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 
-use super::super::documents::{Pages, UNIT_BYTES};
-use super::super::{Engine, QueryError};
+use super::super::documents::Pages;
+use super::Change;
 use super::identity::SOURCE;
-use super::{Change, Diff, DiffPage};
 use crate::document::{self, CanonicalForm, Kind, Text};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
-
-/// The records of a page, with commas between them: the inside of a JSON array, in parts of about [`UNIT_BYTES`]. Nothing
-/// comes of an empty page. The work is done on the engine's threads; dropping the stream stops it.
-pub fn stream(
-    engine: &Engine,
-    readers: [VersionReader; 2],
-    diff: Arc<Diff>,
-    page: &DiffPage,
-) -> BoxStream<'static, Result<Bytes, QueryError>> {
-    let (engine, threads) = (engine.clone(), engine.threads());
-    let most = unit_changes(&readers);
-    let mut cursor = diff.cursor(page);
-    let mut first = true;
-    let units = std::iter::from_fn(move || {
-        let unit: Vec<Change> = std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect();
-        let begins = std::mem::replace(&mut first, false);
-        (!unit.is_empty()).then_some((unit, begins))
-    });
-    stream::iter(units)
-        .map(move |(unit, begins)| {
-            let readers = readers.clone();
-            engine.spawn(async move {
-                let mut bytes = Vec::new();
-                let each = |record: &[u8]| {
-                    if !(begins && bytes.is_empty()) {
-                        bytes.push(b',');
-                    }
-                    bytes.extend_from_slice(record);
-                };
-                for_each(&readers, &unit, each).await?;
-                Ok(Bytes::from(bytes))
-            })
-        })
-        .buffered(threads)
-        .map(|done| done.map_err(QueryError::from).and_then(|done: Result<Bytes, StorageError>| Ok(done?)))
-        .into_stream()
-        .boxed()
-}
-
-/// How many changes hold about [`UNIT_BYTES`] of documents.
-fn unit_changes(readers: &[VersionReader; 2]) -> usize {
-    let mean = |reader: &VersionReader| {
-        let layout = reader.layout();
-        layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
-    };
-    let bytes = readers.iter().map(mean).sum::<u64>().max(1);
-    (UNIT_BYTES / bytes).clamp(1, 4_096) as usize
-}
 
 /// Calls `each` with the record of every change, in their order. The documents of all of them are in memory at once.
 ///
