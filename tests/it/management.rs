@@ -428,6 +428,7 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
         ("index", json!({"always": ["a"], "sometimes": []}), "\"sometimes\""),
         ("index", json!({"always": "name"}), "always is not a list of strings"),
         ("index", json!({"never": [1]}), "never is not a list of strings"),
+        ("index", json!({"never": null}), "never is not a list of strings"),
         ("index", json!({"never": [""]}), "must name a field"),
         ("index", json!({"always": ["a.b", "c"], "never": ["c"]}), "`c` is both"),
         ("index", json!({"always": ["x".repeat(1_025)]}), "1024"),

@@ -169,7 +169,9 @@ fn of_many_values_the_number_and_the_frequent_ones_are_estimated_and_the_ends_ex
 
     let list = of(&found, "list");
     assert_eq!((list.types.number, list.types.array, list.fans_out), (3 * COUNT, COUNT, true));
-    let frequent: Vec<_> = list.top.iter().map(|top| top.value.to_string()).collect();
+    // Two of the three are as frequent, for all that a sample tells.
+    let mut frequent: Vec<_> = list.top.iter().map(|top| top.value.to_string()).collect();
+    frequent[..2].sort_unstable();
     assert_eq!(frequent, ["0", "1", "2"]);
     near(list.top[0].count, COUNT / 3 + COUNT / 2, 0.1);
 
@@ -351,7 +353,7 @@ async fn a_profile_is_the_owners_and_everybodys_of_a_public_dataset(owned: Owned
     assert_eq!(names, expected);
     assert_eq!((&profile["dataset_id"], &profile["version"], &profile["alt"]), (&json!(id), &json!(1), &json!(false)));
     assert_eq!(profile["file_size_bytes"], owned.versions(id).await[1]["file_size_bytes"]);
-    assert_eq!((&profile["entities"], &profile["document_bytes"]), (&json!(2), &json!(18)));
+    assert_eq!((&profile["entities"], &profile["document_bytes"]), (&json!(2), &json!(17)));
     let record = r#"[{"path":"a","entities":2,"types":{"null":0,"boolean":0,"number":2,"string":0,"object":0,"array":0},"fans_out":false,"text_bytes":5,"distinct":{"count":2,"estimated":false},"number_min":{"value":1,"cut":false},"number_max":{"value":2.50,"cut":false},"string_min":null,"string_max":null,"top":[],"top_estimated":false,"leaf":true,"why_no_leaf":null}]"#;
     assert_eq!(profile["paths"].to_string(), record);
 

@@ -206,7 +206,7 @@ impl Fields {
         let texts = |member: &str| -> Result<Vec<&str>, CallError> {
             let wrong = || CallError::field(NAME, format!("{member} is not a list of strings; valid: {VALID}"));
             match lists.get(member) {
-                None | Some(Value::Null) => Ok(Vec::new()),
+                None => Ok(Vec::new()),
                 Some(Value::Array(items)) => {
                     items.iter().map(|item| item.as_str()).collect::<Option<_>>().ok_or_else(wrong)
                 }

@@ -157,8 +157,8 @@ const INDEX: Field = Field(
     "index",
     Optional,
     Kind::Index,
-    "Paths that get a leaf in versions and alternates written from then on, and paths that get none, at most 64 together; \
-     replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
+    "Paths that get a leaf in versions and alternates written from then on, and paths that get none, at most 64 together, \
+     none in both; replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
     || json!({ "always": ["name"], "never": ["notes"] }),
 );
 const VERSION: Field = Field("version", Needed, Kind::Id, "The number of one of its versions.", || json!(1));
@@ -760,8 +760,9 @@ fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::DiffFormat => text().enum_values(Some(["json", "jsonl"])),
         Kind::Version => text().pattern(Some("^(active|latest|v?[1-9][0-9]*|v0)$")),
         Kind::Index => {
-            let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
-            let paths = || ArrayBuilder::new().items(text()).max_items(Some(INDEX_PATHS));
+            let path =
+                || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).format(format("field-path"));
+            let paths = || ArrayBuilder::new().items(path()).max_items(Some(INDEX_PATHS));
             object()
                 .schema_type(SchemaType::from_iter([Type::Object, Type::Null]))
                 .property("always", paths())

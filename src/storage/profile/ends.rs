@@ -54,7 +54,7 @@ impl Cut {
 #[derive(Default)]
 pub(super) struct NumberEnds {
     /// With their texts; of equal ones, the first.
-    pub(super) ends: Option<[(NumericValue, Cut); 2]>,
+    pub(super) ends: Option<Box<[(NumericValue, Cut); 2]>>,
     low: f64,
     high: f64,
 }
@@ -81,12 +81,13 @@ impl NumberEnds {
             _ => NumericValue::parse("1e999"),
         };
         let Some(value) = value else { return };
-        let Some([least, greatest]) = &mut self.ends else {
+        let Some(ends) = &mut self.ends else {
             (self.low, self.high) = (value.double(), value.double());
             let end = (value, Cut::of_number(text));
-            self.ends = Some([end.clone(), end]);
+            self.ends = Some(Box::new([end.clone(), end]));
             return;
         };
+        let [least, greatest] = &mut **ends;
         if value < least.0 {
             self.low = value.double();
             *least = (value, Cut::of_number(text));
@@ -118,7 +119,7 @@ fn bounds(text: &str) -> Option<(f64, f64)> {
 /// The least and the greatest string.
 #[derive(Default)]
 pub(super) struct StringEnds {
-    pub(super) ends: Option<[Cut; 2]>,
+    pub(super) ends: Option<Box<[Cut; 2]>>,
     /// Their first eight bytes.
     low: u64,
     high: u64,
@@ -127,24 +128,24 @@ pub(super) struct StringEnds {
 impl StringEnds {
     #[inline]
     pub(super) fn add(&mut self, text: Text<'_>) {
-        let raw = text.raw();
-        let first = &raw[..raw.len().min(8)];
-        if self.ends.is_some() && (text.is_plain() || !first.contains(&b'\\')) {
-            let prefix = prefix(first);
-            if self.low < prefix && prefix < self.high {
-                return;
-            }
+        if self.ends.is_some()
+            && let Some(prefix) = raw_prefix(text)
+            && self.low < prefix
+            && prefix < self.high
+        {
+            return;
         }
         self.compare(Cut::of_string(text));
     }
 
     fn compare(&mut self, value: Cut) {
-        let prefix = prefix(&value.bytes[..value.bytes.len().min(8)]);
-        let Some([least, greatest]) = &mut self.ends else {
+        let prefix = prefix(&value.bytes);
+        let Some(ends) = &mut self.ends else {
             (self.low, self.high) = (prefix, prefix);
-            self.ends = Some([value.clone(), value]);
+            self.ends = Some(Box::new([value.clone(), value]));
             return;
         };
+        let [least, greatest] = &mut **ends;
         if value < *least {
             (*least, self.low) = (value, prefix);
         } else if value > *greatest {
@@ -153,12 +154,20 @@ impl StringEnds {
     }
 }
 
-/// A number that orders as these bytes do, at most eight of them.
+/// A number that orders as the first eight bytes do.
 #[inline]
-fn prefix(first: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    bytes[..first.len()].copy_from_slice(first);
-    u64::from_be_bytes(bytes)
+fn prefix(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => bytes.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56),
+    }
+}
+
+/// The [`prefix`] of a string, unless an escape is in it.
+#[inline]
+fn raw_prefix(text: Text<'_>) -> Option<u64> {
+    let raw = text.raw();
+    (text.is_plain() || !raw[..raw.len().min(8)].contains(&b'\\')).then(|| prefix(raw))
 }
 
 #[cfg(test)]
@@ -169,7 +178,7 @@ mod tests {
     fn check(texts: &[&str], least: &str, greatest: &str) {
         let mut numbers = NumberEnds::default();
         texts.iter().for_each(|text| numbers.add(text));
-        let [found_least, found_greatest] = numbers.ends.expect("numbers");
+        let [found_least, found_greatest] = *numbers.ends.expect("numbers");
         assert_eq!((found_least.1.shown(), found_greatest.1.shown()), (least, greatest));
     }
 
@@ -197,7 +206,7 @@ mod tests {
         let check = |raw: &[&str], least: (&str, bool), greatest: (&str, bool)| {
             let mut strings = StringEnds::default();
             raw.iter().for_each(|raw| strings.add(Text::new(raw.as_bytes())));
-            let [found_least, found_greatest] = strings.ends.expect("strings");
+            let [found_least, found_greatest] = *strings.ends.expect("strings");
             assert_eq!((found_least.shown(), found_least.cut), least);
             assert_eq!((found_greatest.shown(), found_greatest.cut), greatest);
         };

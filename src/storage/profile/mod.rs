@@ -51,7 +51,7 @@ pub const VALUE_BYTES: usize = 80;
 pub const TOP: usize = 10;
 
 /// Of a path with more than [`DISTINCT`] values, one scalar in this many is looked at for frequent values.
-pub const SAMPLED: u64 = 4;
+pub const SAMPLED: u64 = 8;
 
 /// Such a path's values are shown as frequent when they seem to occur at least this often.
-pub const FREQUENT: u64 = 64;
+pub const FREQUENT: u64 = 128;

@@ -1,7 +1,6 @@
 //! Sketches of what is too much to keep: the number of distinct values, and the most frequent ones.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 use super::{FREQUENT, SAMPLED};
 
@@ -44,11 +43,10 @@ impl DistinctSketch {
     }
 }
 
-/// The finalizer of SplitMix64: a table's hash need not be good in all of its bits.
+/// A multiplication folded: a table's hash need not be good in all of its bits.
 fn mixed(hash: u64) -> u64 {
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    hash ^ (hash >> 31)
+    let product = u128::from(hash ^ 0xA076_1D64_78BD_642F) * 0xE703_7ED1_A0B4_28DB;
+    (product >> 64) as u64 ^ product as u64
 }
 
 fn sigma(mut x: f64) -> f64 {
@@ -126,9 +124,7 @@ impl FrequentValues {
 
     /// Takes note of a value that was sampled; `value` says what it is, when that is asked.
     pub(super) fn add(&mut self, hash: u64, value: impl FnOnce() -> Box<[u8]>) {
-        let known = self.candidates.entry(hash, |candidate| candidate.hash == hash, |candidate| candidate.hash);
-        if let Entry::Occupied(known) = known {
-            let candidate = known.into_mut();
+        if let Some(candidate) = self.candidates.find_mut(hash, |candidate| candidate.hash == hash) {
             candidate.count += SAMPLED;
             if candidate.value.is_empty() {
                 candidate.value = value();
@@ -143,9 +139,11 @@ impl FrequentValues {
     }
 
     fn give_up_half(&mut self) {
-        let mut levels: Vec<u64> = self.candidates.iter().map(Candidate::level).collect();
-        let middle = levels.len() / 2;
-        let floor = *levels.select_nth_unstable(middle).1;
+        let mut levels = [0; CANDIDATES];
+        for (level, candidate) in levels.iter_mut().zip(&self.candidates) {
+            *level = candidate.level();
+        }
+        let floor = *levels.select_nth_unstable(CANDIDATES / 2).1;
         self.candidates.retain(|candidate| candidate.level() > floor);
         self.floor = self.floor.max(floor);
     }

@@ -84,7 +84,7 @@ pub struct PathRecord {
     pub string_max: Option<ValueRecord>,
     /// Values that occur more than once, at most 10, the most frequent first.
     pub top: Vec<TopValue>,
-    /// Whether `top` is an estimate: made of one value in 4, of those that occur about 64 times or more.
+    /// Whether `top` is an estimate: made of one value in 8, of those that occur about 128 times or more.
     pub top_estimated: bool,
     /// Whether it has a leaf.
     pub leaf: bool,
@@ -121,7 +121,7 @@ pub struct Distinct {
 /// A value: a number, a string or a boolean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ValueRecord {
-    /// It, or its beginning: of a number too, which is a string then.
+    /// It, or its beginning: of a number too, which is a string then. An exponent may have got a sign.
     #[schema(value_type = Value)]
     pub value: Json,
     /// Whether it is longer than the 80 bytes that are shown.

@@ -6,7 +6,6 @@
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
 
 use super::ends::{Cut, NumberEnds, StringEnds};
 use super::sketch::{DistinctSketch, FrequentValues};
@@ -166,29 +165,28 @@ enum Added {
 impl Counts {
     #[inline]
     fn add(&mut self, hash: u64, scalar: Scalar<'_>, shared: &mut Shared) -> Added {
-        match self.table.entry(hash, |count| count.hash == hash, |count| count.hash) {
-            Place::Occupied(known) => {
-                let known = known.into_mut();
-                if known.count == 1 {
-                    if shared.text_bytes < TEXT_TOTAL_BYTES {
-                        let start = self.texts.len();
-                        known.text = start as u32;
-                        Shown::of(scalar).pack(&mut self.texts);
-                        shared.text_bytes += self.texts.len() - start;
-                    } else {
-                        self.incomplete = true;
-                    }
+        match self.table.find_mut(hash, |count| count.hash == hash) {
+            Some(known) if known.count == 1 => {
+                known.count = 2;
+                if shared.text_bytes < TEXT_TOTAL_BYTES {
+                    let start = self.texts.len();
+                    known.text = start as u32;
+                    Shown::of(scalar).pack(&mut self.texts);
+                    shared.text_bytes += self.texts.len() - start;
+                } else {
+                    self.incomplete = true;
                 }
-                match known.count.checked_add(1) {
-                    Some(count) => {
-                        known.count = count;
-                        Added::Known
-                    }
-                    None => Added::TooMany,
-                }
+                Added::Known
             }
-            Place::Vacant(place) => {
-                place.insert(Count { hash, count: 1, text: NOWHERE });
+            Some(known) => match known.count.checked_add(1) {
+                Some(count) => {
+                    known.count = count;
+                    Added::Known
+                }
+                None => Added::TooMany,
+            },
+            None => {
+                self.table.insert_unique(hash, Count { hash, count: 1, text: NOWHERE }, |count| count.hash);
                 shared.distinct += 1;
                 match self.table.len() > DISTINCT || shared.distinct > DISTINCT_TOTAL {
                     true => Added::TooMany,

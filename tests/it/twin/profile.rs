@@ -29,7 +29,7 @@ pub fn paths(entities: &[Value]) -> Vec<PathTruth> {
         let Value::Object(members) = entity else { unreachable!("an entity is an object") };
         let mut counted = Vec::new();
         for (key, value) in members {
-            visit(&[key.clone()], value, false, &mut found, &mut counted);
+            visit(std::slice::from_ref(key), value, false, &mut found, &mut counted);
         }
     }
     found
@@ -56,7 +56,7 @@ fn visit(keys: &[String], value: &Value, fanned: bool, found: &mut Vec<PathTruth
     match value {
         Value::Object(members) => {
             for (key, value) in members {
-                visit(&[keys, &[key.clone()]].concat(), value, fanned, found, counted);
+                visit(&[keys, std::slice::from_ref(key)].concat(), value, fanned, found, counted);
             }
         }
         Value::Array(elements) => {
@@ -147,7 +147,8 @@ fn head(text: &str) -> (Vec<u8>, bool) {
 fn shown(kind: u8, text: &str) -> (String, bool) {
     let cut = text.len() > VALUE_BYTES;
     if kind != 1 && !cut {
-        return (text.to_owned(), false);
+        // Whoever reads JSON may write an exponent with its sign.
+        return (serde_json::from_str::<serde_json::Value>(text).expect("a scalar").to_string(), false);
     }
     let mut bytes = 0;
     let whole = text.chars().take_while(|character| {
