@@ -9,14 +9,14 @@
 //! | Module | Is for |
 //! |---|---|
 //! | [`cli`] | the command line: one file per command |
-//! | [`http`] | the server: routes, query parameters, errors |
+//! | [`http`] | the server: routes, query parameters, management, tools for agents, OpenAPI, errors |
 //! | [`service`] | the use cases; the only place that combines the parts below |
-//! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last |
+//! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last; diffs; what a plan did |
 //! | [`encode`] | documents to the bytes of an answer, one file per format |
 //! | [`refresh`] | sources: fetch, decompress, decode |
 //! | [`webhook`] | the POST after a refresh: its body, signature and delivery |
 //! | [`catalog`] | users, datasets, versions in SQLite or PostgreSQL; the only SQL |
-//! | [`storage`] | version files: layout, writer, reader, cache |
+//! | [`storage`] | version files: layout, profile, writer, reader, cache |
 //! | [`net`] | outgoing requests: which addresses they may reach |
 //! | [`document`] | one entity as JSON text: pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |
@@ -39,8 +39,10 @@
 //! | an output format | one file in `encode/` and its arm in `encode::encoder` |
 //! | a source format | one file in `refresh/` and its arm in `refresh::open` |
 //! | a migration | the same-named file in both folders of `sql/` |
+//! | an operation of owners | one function in `http/management/`, its route there, its row in `http/openapi/management.rs` |
 //! | a tool for agents | one function in `http/mcp/` and its line in `http/mcp/tools.rs` |
 //! | an error status | an arm of the one match in `http/error.rs` |
+//! | a command | one file in `cli/` and its arm in `cli/mod.rs` |
 //! | a configuration option | one documented field in a file of `config/` |
 //! | a metric | one documented field in `metrics/mod.rs` |
 

@@ -23,7 +23,7 @@ use crate::service::{App, ImportProgress, ImportRequest, Imported};
 /// Prints one line of JSON: dataset_id, name_slug, version, entity_count, private_key.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The source: a file, or an http or https URL; plain, gzip or zstd
+    /// The source: a file, or an http, https, s3 or store URL; plain, gzip or Zstandard
     #[arg(value_name = "FILE-OR-URL")]
     source: String,
     /// The name of the dataset; the owner's dataset of that name gets a new version

@@ -32,7 +32,7 @@ use error::{CliError, one_line};
 
 /// Serves versioned datasets of JSON entities.
 #[derive(Debug, Parser)]
-#[command(name = "strata", version, about, max_term_width = 100)]
+#[command(name = "strata", version, max_term_width = 100)]
 pub struct CommandLine {
     #[command(flatten)]
     shared: SharedArguments,

@@ -33,7 +33,49 @@ use crate::{
     service::Explanation,
 };
 
-const TAG: &str = "management";
+/// The groups in which tools show the operations, in their order: name, what it is about.
+const TAGS: [(&str, &str); 5] = [
+    ("accounts", "Sessions and API tokens"),
+    ("datasets", "Datasets of the caller, and clones of public ones"),
+    ("versions", "How versions are made, which one is active, what they contain, what they differ in"),
+    ("alternates", "Second entity lists of versions, saved by owners and by agents"),
+    ("webhooks", "The POST that follows a new version"),
+];
+
+/// The tag of an operation, by its path.
+fn tag_of(path: &str) -> &'static str {
+    match path.trim_start_matches('/').split_once('/') {
+        Some(("session" | "token", _)) => "accounts",
+        Some(("agent", _)) => "alternates",
+        Some(("webhook", _)) => "webhooks",
+        Some(("ping", _)) => "versions",
+        Some((_, rest)) if rest.starts_with("alternate/") => "alternates",
+        Some((_, "create" | "update" | "list" | "view" | "rotate_key" | "clone")) => "datasets",
+        _ => "versions",
+    }
+}
+
+/// What an answer of 200 holds, by the name of its schema.
+fn about_answer(schema: &str) -> &'static str {
+    match schema {
+        "UserAnswer" => "The user, with the plan.",
+        "TokenAnswer" => "The token, which is not shown again.",
+        "TokensAnswer" => "The names and times of the tokens, not the tokens themselves.",
+        "DatasetAnswer" => "The dataset as it is now.",
+        "DatasetsAnswer" => "A page of the datasets. The next one is that after the last `dataset_id`.",
+        "DatasetViewAnswer" => "The dataset with its versions.",
+        "ProfileAnswer" => "The profile of the version.",
+        "VersionAnswer" => "The version as it is now.",
+        "PullAnswer" => "The entities exactly as they are stored, and the etag, which is also the `ETag`.",
+        "PushAnswer" => "The version, its alternate saved, and the etag for the next push.",
+        "Explanation" => "The explanation, as JSON or as text.",
+        "WebhookAnswer" => "The webhook without its secret, or that there is none.",
+        diffs::DIFF_RESULT => {
+            "How many entities were added, subtracted and modified in all, and a page of the records."
+        }
+        _ => "It is done.",
+    }
+}
 
 /// Texts that are stored, as a pattern.
 const NO_NUL: &str = r"^[^\u0000]*$";
@@ -575,7 +617,8 @@ const ERRORS: &[Error] = &[
     Error(
         404,
         "NotTheCallers",
-        "The caller has no such dataset or token, or the dataset no such version, alternate or webhook.",
+        "There is no such dataset that the caller may use, or no such token; or the dataset has no such version, alternate or \
+         webhook.",
         "You have no dataset with this dataset_id.",
         &["Cache-Control", "Referrer-Policy"],
     ),
@@ -606,7 +649,7 @@ const ERRORS: &[Error] = &[
     Error(
         429,
         "TooManyTries",
-        "Too many log-ins, pings, or calls of nobody.",
+        "Too many log-ins, pings, or calls without credentials.",
         "Too many log-ins; the next one is tried in 42 s.",
         &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
@@ -627,7 +670,8 @@ const ERRORS: &[Error] = &[
     Error(
         503,
         "TooBusy",
-        "The service has too much to do, or is about to stop; or comparing two versions took too long or too much memory.",
+        "The service has too much to do, or is about to stop; or a comparison or an explained read took too long, or needed \
+         more memory than it may.",
         "Too many log-ins are being checked. Try again in a moment.",
         &["Cache-Control", "Referrer-Policy", "Retry-After"],
     ),
@@ -635,12 +679,7 @@ const ERRORS: &[Error] = &[
 
 pub(super) fn section() -> Section {
     Section {
-        tag: TagBuilder::new()
-            .name(TAG)
-            .description(Some(
-                "What owners do with their datasets. Bodies are JSON; members that an operation does not know are ignored.",
-            ))
-            .build(),
+        tags: TAGS.map(|(name, about)| TagBuilder::new().name(name).description(Some(about)).build()).to_vec(),
         paths: paths(),
         components: components(),
     }
@@ -656,8 +695,10 @@ fn paths() -> Paths {
 }
 
 fn described(operation: &Operation) -> Described {
-    let mut described =
-        OperationBuilder::new().operation_id(Some(operation.id)).tag(TAG).summary(Some(operation.about));
+    let mut described = OperationBuilder::new()
+        .operation_id(Some(operation.id))
+        .tag(tag_of(operation.path))
+        .summary(Some(operation.about));
     if operation.by != Anybody {
         for scheme in [SESSION, API_TOKEN] {
             described = described.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
@@ -686,7 +727,8 @@ fn described(operation: &Operation) -> Described {
         ),
     };
     let answer = ContentBuilder::new().schema(Some(Ref::from_schema_name(operation.answer))).build();
-    let mut answer = ResponseBuilder::new().description("It is done.").content("application/json", answer);
+    let mut answer =
+        ResponseBuilder::new().description(about_answer(operation.answer)).content("application/json", answer);
     if matches!(operation.asked, Read(_)) {
         let text = ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).build())).build();
         answer = answer.content(TEXT, text);

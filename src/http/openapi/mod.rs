@@ -49,8 +49,8 @@ const PRIVATE_KEY: &str = "privateKey";
 
 /// Operations that belong together.
 struct Section {
-    /// Under which name tools show them. Every operation of the section carries it.
-    tag: Tag,
+    /// Under which names tools show them, in this order. Every operation of the section carries one of them.
+    tags: Vec<Tag>,
     /// The operations.
     paths: Paths,
     /// What they refer to. Names are unique over all sections.
@@ -72,7 +72,7 @@ pub fn document() -> OpenApi {
     let mut tags = Vec::new();
     for section in SECTIONS {
         let section = section();
-        tags.push(section.tag);
+        tags.extend(section.tags);
         paths.merge(section.paths);
         components.schemas.extend(section.components.schemas);
         components.parameters.extend(section.components.parameters);
@@ -97,7 +97,8 @@ fn info() -> Info {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
             "Serves versioned datasets of JSON entities. Every refresh of a dataset makes a new, permanent version; one \
-             endpoint filters, sorts, pages and returns any version in six formats. All errors are plain text for people.",
+             endpoint filters, sorts, pages and returns any version in six formats. All errors are plain text for people. Owners call with the cookie of a session or \
+             an API token; bodies of theirs are JSON, and members that an operation does not know are ignored.",
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build()

@@ -17,7 +17,7 @@ const TAG: &str = "operational";
 
 pub(super) fn section() -> Section {
     Section {
-        tag: TagBuilder::new().name(TAG).description(Some("Health, metrics, and this document")).build(),
+        tags: vec![TagBuilder::new().name(TAG).description(Some("Health, metrics, and this document")).build()],
         paths: paths(),
         components: Components::new(),
     }

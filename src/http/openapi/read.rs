@@ -32,7 +32,7 @@ pub(super) fn section() -> Section {
     let version = "The version of the dataset";
     let alternate = "The alternate of the version, as with `alt=true`; 404 when it has none";
     Section {
-        tag: TagBuilder::new().name(TAG).description(Some("Versions of datasets")).build(),
+        tags: vec![TagBuilder::new().name(TAG).description(Some("The entities of versions")).build()],
         paths: PathsBuilder::new()
             .path("/api/{dataset_id}/{name_slug}/{version}/", operation("readDataset", version))
             .path("/api/{dataset_id}/{name_slug}/{version}/alt/", operation("readAlternate", alternate))

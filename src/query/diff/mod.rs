@@ -1,4 +1,4 @@
-//! The diff of two versions (decisions, section 9).
+//! The diff of two versions: which entities were added, subtracted, modified.
 //!
 //! Steps:
 //! 1. Equal entities of one `_source` match at once, by the stored canonical hashes; an entity whose `_source` leaves
