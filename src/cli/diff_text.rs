@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use clap::builder::styling::{AnsiColor, Style};
 
 use crate::document::{self, Cursor, Text};
+use crate::model::text::is_invisible;
 use crate::query::diff::DiffPage;
 use crate::service::{DiffSummary, VersionDiff};
 
@@ -125,7 +126,7 @@ impl Report {
         let mut text = format!("\n{} {}", Painted(style, change.sign()), Painted(style, id));
         if !source.is_empty() {
             // Writing to a string does not fail.
-            let _ = write!(text, "  {}", Painted(self.palette.source, source));
+            let _ = write!(text, "  {}", Painted(self.palette.source, cut(&source, self.lengths.entity)));
         }
         text.push('\n');
         match change {
@@ -159,7 +160,7 @@ impl Report {
             let value = |side| visible(&String::from_utf8_lossy(member(side)));
             let shown_name = match name.raw() {
                 b"" => "\"\"".to_owned(),
-                raw => visible(&String::from_utf8_lossy(raw)),
+                raw => cut(&visible(&String::from_utf8_lossy(raw)), self.lengths.value),
             };
             let (change, values) = match (ones.contains(name.raw()), others.contains(name.raw())) {
                 (true, false) => {
@@ -182,6 +183,9 @@ impl Report {
 
     /// What the page leaves out.
     pub(super) fn rest(&self, diff: &VersionDiff, page: &DiffPage) -> String {
+        if page.limit == Some(0) {
+            return String::new();
+        }
         let (all, shown) = (diff.count(page.change_type), diff.page_count(page));
         let kind = page.change_type.map(|change_type| format!(" {}", change_type.name())).unwrap_or_default();
         let left = all.saturating_sub(page.offset).saturating_sub(shown);
@@ -213,12 +217,9 @@ fn string(value: &[u8]) -> String {
     visible(&String::from_utf8_lossy(unquoted(value)))
 }
 
-/// The text with escapes for what a terminal would obey: controls, and marks that change the direction of text.
+/// The text with escapes for what a terminal would obey, or not show; but for what joins the parts of emoji and letters.
 fn visible(text: &str) -> String {
-    let obeyed = |character: char| {
-        character.is_control()
-            || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
+    let obeyed = |character| is_invisible(character) && !matches!(character, '\u{200c}' | '\u{200d}');
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if obeyed(character) {
@@ -305,6 +306,19 @@ mod tests {
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
         assert_eq!(visible("a\u{1b}[31m\u{9b}b\u{202e}c\u{7f}"), "a\\u001b[31m\\u009bb\\u202ec\\u007f");
+        assert_eq!(visible("\u{61c}\u{200b}\u{2060}\u{feff}"), "\\u061c\\u200b\\u2060\\ufeff");
+        assert_eq!(visible("👩\u{200d}👧"), "👩\u{200d}👧");
+    }
+
+    #[test]
+    fn sources_and_names_are_cut_as_values_are() {
+        let (source, name) = ("s".repeat(1 << 20), "n".repeat(1 << 20));
+        check(
+            &format!(
+                r#"{{"id":"m0-0","change_type":"modified","source":"{source}","v1":{{"{name}":1}},"v2":{{"{name}":2}},"field_diffs":[{{"field":"{name}","v1":1,"v2":2}}]}}"#
+            ),
+            &format!("\n~ m0-0  {}…\n    ~ {}…: 1 → 2\n", "s".repeat(39), "n".repeat(29)),
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::path::Path;
 /// Most paths in each list of an index.
 pub const INDEX_PATHS: usize = 64;
 
-/// The longest path in an index, as it is written, in bytes.
+/// The longest path in an index, in its escaped form, in bytes.
 pub const INDEX_PATH_BYTES: usize = 1_024;
 
 /// Paths that get a leaf whatever a version contains, and paths that get none. All others are decided by the profile of
@@ -34,7 +34,7 @@ pub enum InvalidIndex {
     #[error("{0:?} is not a path: it must name a field, such as `name` or `stock.berlin`")]
     NoPath(String),
     /// A path is too long.
-    #[error("a path of {0} bytes is too long; valid: at most {INDEX_PATH_BYTES} bytes")]
+    #[error("a path of {0} bytes with its escapes is too long; valid: at most {INDEX_PATH_BYTES} bytes")]
     LongPath(usize),
     /// A path is in both lists.
     #[error("`{0}` is both in always and in never; valid: one of them")]
@@ -84,10 +84,12 @@ impl IndexSettings {
 }
 
 fn parse(text: &str) -> Result<Path, InvalidIndex> {
-    if text.len() > INDEX_PATH_BYTES {
-        return Err(InvalidIndex::LongPath(text.len()));
+    let path = Path::parse(text).map_err(|_| InvalidIndex::NoPath(text.to_owned()))?;
+    // In the form in which it is kept, so that what is kept can be read again.
+    match path.to_string().len() {
+        0..=INDEX_PATH_BYTES => Ok(path),
+        longer => Err(InvalidIndex::LongPath(longer)),
     }
-    Path::parse(text).map_err(|_| InvalidIndex::NoPath(text.to_owned()))
 }
 
 /// The form in JSON.
@@ -133,6 +135,7 @@ mod tests {
         let long = "x".repeat(INDEX_PATH_BYTES);
         assert!(IndexSettings::try_new(&[long.as_str()], &[]).is_ok());
         let longer = format!("{long}x");
+        let colons = ":".repeat(INDEX_PATH_BYTES / 2 + 1);
         let names: Vec<String> = (0..=INDEX_PATHS).map(|number| number.to_string()).collect();
         assert!(IndexSettings::try_new(&names[1..], &[]).is_ok());
         for (always, never) in [(&names[..], &names[..0]), (&names[..1], &names[..])] {
@@ -143,6 +146,8 @@ mod tests {
             ("", "a", InvalidIndex::NoPath(String::new())),
             ("a", "", InvalidIndex::NoPath(String::new())),
             (&longer, "a", InvalidIndex::LongPath(INDEX_PATH_BYTES + 1)),
+            // Too long with the escapes that it is kept with.
+            (&colons, "a", InvalidIndex::LongPath(INDEX_PATH_BYTES + 2)),
             ("a.b", "a.b", InvalidIndex::Both(both)),
         ] {
             assert_eq!(IndexSettings::try_new(&[always], &[never]), Err(error));

@@ -46,7 +46,7 @@ struct LeafBuilders {
 impl Shredder {
     /// A shredder for files of this layout.
     pub fn new(layout: &Layout) -> Shredder {
-        let mut tree = PathTree::new(usize::MAX);
+        let mut tree = PathTree::new(usize::MAX, usize::MAX);
         let mut leaf_of_node = vec![usize::MAX];
         let mut escaped = Vec::new();
         for (number, leaf) in layout.leaves.iter().enumerate() {

@@ -31,6 +31,8 @@ struct Entry {
     parent: Node,
     /// The key in canonical escapes, which are unique for each key.
     key: Box<[u8]>,
+    /// Bytes of the keys from the root to this one, and one for each.
+    path_bytes: usize,
     /// The sibling that followed this one the last time, tried first: entities repeat their key order.
     next_guess: Node,
     /// The child that came first the last time.
@@ -43,17 +45,21 @@ pub struct PathTree {
     table: HashTable<Node>,
     hasher: foldhash::fast::FixedState,
     capacity: usize,
+    path_bytes: usize,
 }
 
 impl PathTree {
-    /// A tree of the root alone that will not grow past `capacity` nodes.
-    pub fn new(capacity: usize) -> PathTree {
-        let root = Entry { parent: UNKNOWN, key: Box::default(), next_guess: UNKNOWN, first_guess: UNKNOWN };
+    /// A tree of the root alone that will not grow past `capacity` nodes, nor take paths whose keys, each with a byte more,
+    /// have more than `path_bytes`.
+    pub fn new(capacity: usize, path_bytes: usize) -> PathTree {
+        let root =
+            Entry { parent: UNKNOWN, key: Box::default(), path_bytes: 0, next_guess: UNKNOWN, first_guess: UNKNOWN };
         PathTree {
             entries: vec![root],
             table: HashTable::new(),
             hasher: foldhash::fast::FixedState::default(),
             capacity: capacity.max(1),
+            path_bytes,
         }
     }
 
@@ -79,14 +85,18 @@ impl PathTree {
         keys
     }
 
-    /// The child of `parent` under `key`, made when it is missing; [`UNKNOWN`] when the tree is full.
+    /// The child of `parent` under `key`, made when it is missing; [`UNKNOWN`] when the tree is full, or the path too long.
     pub fn insert(&mut self, parent: Node, key: &[u8]) -> Node {
         let found = self.find(parent, key);
         if found != UNKNOWN || parent == UNKNOWN || self.entries.len() >= self.capacity {
             return found;
         }
+        let path_bytes = self.entries[parent as usize].path_bytes + key.len() + 1;
+        if path_bytes > self.path_bytes {
+            return UNKNOWN;
+        }
         let node = self.entries.len() as Node;
-        self.entries.push(Entry { parent, key: key.into(), next_guess: UNKNOWN, first_guess: UNKNOWN });
+        self.entries.push(Entry { parent, key: key.into(), path_bytes, next_guess: UNKNOWN, first_guess: UNKNOWN });
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.table.insert_unique(hash(hasher, parent, key), node, |other| {
             let entry = &entries[*other as usize];

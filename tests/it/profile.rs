@@ -12,7 +12,9 @@ use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::{Value as Json, json};
 use strata::service::CheckDepth;
 use strata::storage::cache::PartCache;
-use strata::storage::profile::{DISTINCT, LeafBounds, PATHS, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile};
+use strata::storage::profile::{
+    DISTINCT, LeafBounds, PATH_BYTES, PATHS, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile,
+};
 use strata::storage::reader::VersionReader;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::verify::verify;
@@ -213,6 +215,15 @@ fn a_profile_is_bounded_whatever_the_entities_are() {
     let order: Vec<u64> =
         found.paths.iter().filter_map(|record| record.path.trim_end_matches('n').parse().ok()).collect();
     assert!(order.is_sorted(), "in the order of first appearance");
+
+    // A path repeats the keys above it: these would have 50 MB of paths, of 10 kB of entities.
+    let above = "k".repeat(PATH_BYTES);
+    let below: Vec<String> = (0..PATHS / 2).map(|number| format!(r#""{number}":1"#)).collect();
+    let deep = format!(r#"{{"short":{{"a":1}},"{above}":{{{}}},"{}":1}}"#, below.join(","), &above[1..]);
+    let found = files.profile(&[deep], &WriteOptions::default());
+    let listed: Vec<(&str, bool)> = found.paths.iter().map(|record| (record.path.as_str(), record.leaf)).collect();
+    assert_eq!(listed, [("short", false), ("short.a", true), (&above[1..], true)]);
+    assert!(found.paths_left_out);
 
     let huge = format!(
         r#"{{"text":"{}","number":{},"raw":"{}"}}"#,

@@ -121,6 +121,7 @@ fn a_path_that_is_not_followed_gets_no_leaf_and_the_profile_says_so() {
 // ---- datasets ----
 
 contract! {
+    the_longest_paths_are_kept_and_longer_ones_refused
     every_version_and_alternate_written_from_then_on_has_the_leaves
     a_source_that_has_not_changed_is_written_anew_with_another_index
     a_clone_takes_the_index_along
@@ -140,6 +141,19 @@ async fn leaves(owned: &Owned, id: u64, more: &str) -> Vec<String> {
 async fn tune(owned: &Owned, id: u64, index: Json) {
     let body = json!({"dataset_id": id, "index": index}).to_string();
     parsed(&owned.call("POST", "/dataset/update", &body).await);
+}
+
+/// A longer one, kept with its escapes, made the dataset unreadable, and the list of its owner's datasets.
+async fn the_longest_paths_are_kept_and_longer_ones_refused(owned: Owned) {
+    let id = owned.dataset("Things", json!({}), &["[]"]).await;
+    let path = |colons: usize| json!({"always": [":".repeat(colons)]});
+    tune(&owned, id, path(512)).await;
+    let view = parsed(&owned.call("GET", &format!("/dataset/view?dataset_id={id}"), "").await);
+    assert_eq!(view["dataset"]["index"]["always"], json!(["\\:".repeat(512)]));
+    let body = json!({"dataset_id": id, "index": path(513)}).to_string();
+    let answer = owned.call("POST", "/dataset/update", &body).await;
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    assert!(answer.text().contains("a path of 1026 bytes with its escapes is too long"), "{}", answer.text());
 }
 
 async fn every_version_and_alternate_written_from_then_on_has_the_leaves(owned: Owned) {

@@ -96,7 +96,7 @@ fn keys(explanation: &Explanation, reader: &VersionReader, hints: &mut Vec<Strin
                 format!("`{field}` is an array in some entities: a sort by it reads the documents, leaf or not.")
             }
             None => format!(
-                "`{field}` has no leaf: the sort by it reads the documents. {INDEX}, which helps if it holds no arrays."
+                "`{field}` has no leaf: the sort by it reads the documents. {INDEX}, which helps if it holds values and no arrays or objects."
             ),
         });
     }

@@ -1,7 +1,7 @@
 //! The pass over the entities: every path with its counts.
 
-use super::PATHS;
 use super::values::{Shared, Values};
+use super::{PATH_BYTES, PATHS};
 use crate::document::{self, Scalar};
 use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
 
@@ -51,7 +51,7 @@ impl Profile {
     /// A profile of nothing.
     pub fn new() -> Profile {
         Profile {
-            tree: PathTree::new(PATHS),
+            tree: PathTree::new(PATHS, PATH_BYTES),
             paths: Vec::new(),
             shared: Shared::default(),
             entities: 0,

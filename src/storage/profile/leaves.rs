@@ -42,7 +42,7 @@ pub enum NoLeaf {
     NoRoom,
     /// The dataset's `index` excludes it.
     Excluded,
-    /// It is beyond the paths that are followed.
+    /// It is beyond the paths that are followed, or too long.
     NotFollowed,
 }
 

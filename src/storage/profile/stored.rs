@@ -10,7 +10,7 @@ use super::ends::Cut;
 use super::gather::{PathProfile, Profile};
 use super::leaves::{LeafChoice, NoLeaf};
 use super::values::{Kind, Shown};
-use crate::model::index::IndexSettings;
+use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use crate::model::path::Path;
 use crate::storage::StorageError;
 use crate::storage::tree::Node;
@@ -21,8 +21,11 @@ pub const PROFILE_KEY: &str = "strata.profile";
 /// Bytes of the paths' JSON before it is compressed. What more paths would need is left out, rare ones first.
 const PATHS_BYTES: usize = 4 << 20;
 
-/// Most bytes of all of it: the paths, and an index.
-const STORED_BYTES: usize = PATHS_BYTES + (1 << 20);
+/// Most bytes of an index: paths of which every byte is escaped, and each of `always` a second time where it is unmet.
+const INDEX_BYTES: usize = 3 * INDEX_PATHS * ("\\u0000".len() * INDEX_PATH_BYTES + 100);
+
+/// Most bytes of all of it: the paths, an index, and a few numbers.
+const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + 1_024;
 
 /// What a version contains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -31,7 +34,8 @@ pub struct StoredProfile {
     pub entities: u64,
     /// Bytes of their documents as compact JSON.
     pub document_bytes: u64,
-    /// Whether there are more paths than are listed: at most 10,000 are followed, and the list is bounded in bytes.
+    /// Whether there are more paths than are listed: at most 10,000 are followed, of at most 4,096 bytes each, and
+    /// the list is bounded in bytes.
     pub paths_left_out: bool,
     /// What the dataset's `index` was when the version was written.
     pub index: IndexRecord,
@@ -266,5 +270,27 @@ impl ProfileLocation {
     pub fn is_within(&self, size_bytes: u64) -> bool {
         let end = self.offset.checked_add(self.length);
         end.is_some_and(|end| end <= size_bytes) && self.length <= STORED_BYTES as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::profile::LeafBounds;
+
+    #[test]
+    fn the_largest_profile_can_be_read_again() {
+        let path = |number: u8| format!("{}{}", "\u{1}".repeat(INDEX_PATH_BYTES - 3), 100 + number);
+        let paths: Vec<String> = (0..2 * INDEX_PATHS as u8).map(path).collect();
+        let (always, never) = paths.split_at(INDEX_PATHS);
+        let index = IndexSettings::try_new(always, never).expect("an index");
+        let mut profile = Profile::new();
+        for number in 0..8_000 {
+            profile.add(format!(r#"{{"{number}{}":"x"}}"#, "n".repeat(1_000)).as_bytes());
+        }
+        let described = profile.describe(&profile.choose_leaves(&LeafBounds::default(), &index), &index);
+        let read = StoredProfile::decode(&described.encode().expect("a profile")).expect("a profile");
+        assert!(read.paths_left_out && read.paths.len() > 1_000, "{}", read.paths.len());
+        assert_eq!((read.index.unmet.len(), &read.index), (INDEX_PATHS, &described.index));
     }
 }
