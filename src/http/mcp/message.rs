@@ -4,7 +4,7 @@
 use axum::body::Bytes;
 
 use crate::{
-    document::{self, member},
+    document::{self, DocumentError, member},
     http::management::CallError,
 };
 
@@ -30,8 +30,12 @@ impl Message {
     /// [`CallError::TooLargeForTools`]: it is too large even without the entities.
     pub fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
-        document::canonicalize(body, &mut message)
-            .map_err(|error| CallError::Body { problem: format!("{EXPECTED}: {error}") })?;
+        document::canonicalize(body, &mut message).map_err(|error| CallError::Body {
+            problem: match error {
+                DocumentError::NotAnObject { .. } => EXPECTED.to_owned(),
+                error => format!("{EXPECTED}: {error}"),
+            },
+        })?;
         let message = Bytes::from(message);
         let object = |text: &&[u8]| text.starts_with(b"{");
         let params = member(&message, "params").filter(object);
