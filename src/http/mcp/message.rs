@@ -27,7 +27,7 @@ impl Message {
     ///
     /// # Errors
     /// [`CallError::Body`]: it is no JSON object, or not one that entities can be taken from.
-    /// [`CallError::TooLargeForTools`]: it is too large even without the entities.
+    /// [`CallError::MessageTooLarge`]: it is too large even without the entities.
     pub fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
         document::canonicalize(body, &mut message).map_err(|error| CallError::Body {
@@ -50,7 +50,7 @@ impl Message {
             }
         };
         if without_entities.len() > BYTES {
-            return Err(CallError::TooLargeForTools { limit: BYTES as u64 });
+            return Err(CallError::MessageTooLarge { limit: BYTES as u64 });
         }
         Ok(Message { arguments: arguments.map(|arguments| message.slice_ref(arguments)), without_entities })
     }
