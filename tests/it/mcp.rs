@@ -161,6 +161,9 @@ async fn a_push_takes_what_a_message_can_hold_and_says_why_not() {
         assert!(answer.text().contains("JSON-RPC 2.0") && answer.text().contains(reason), "{}", answer.text());
     }
     owned.service.get(&alternate).await.is(as_stored);
+    let bare = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"push_alt_version"}}"#;
+    let text = failure(&message(&owned, Some(&owned.token), bare).await);
+    assert!(text.contains("entities is missing"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! The tools that edit: pulling the entities of a version, pushing its alternate.
 
+use axum::body::Bytes;
 use futures::{future::BoxFuture, stream};
 use serde_json::json;
 
@@ -73,7 +74,8 @@ fn pull(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
 /// write some numbers otherwise.
 fn push(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let body = stream::iter(caller.arguments.clone().map(Ok::<_, std::convert::Infallible>));
+        let body = caller.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let body = stream::iter([Ok::<_, std::convert::Infallible>(body)]);
         // Always far shorter.
         output::record(&edits::push(&caller.app, &caller.user, body).await?, BYTES, INSTEAD)
     })
