@@ -398,7 +398,9 @@ fn call_status(error: &CallError) -> StatusCode {
         CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
         CallError::ForeignOrigin => StatusCode::FORBIDDEN,
         CallError::NotJson | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } | CallError::MessageTooLarge { .. } => {
+            StatusCode::PAYLOAD_TOO_LARGE
+        }
         CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
         CallError::Cut | CallError::Body { .. } | CallError::Field { .. } => StatusCode::BAD_REQUEST,
     }

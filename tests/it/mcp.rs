@@ -129,6 +129,80 @@ async fn tools_give_and_take_entities_to_the_byte() {
     assert_eq!(texts[1], list);
 }
 
+/// An entity that nests so deep, itself included.
+fn nested(levels: usize) -> String {
+    format!(r#"{{"a":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_takes_what_a_message_can_hold_and_says_why_not() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &["[]"]).await;
+    let push = async |entities: &str| {
+        let etag = json!(owned.etag(id, 1).await);
+        let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"entities":{entities}}}"#);
+        message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await
+    };
+    // Of 128 levels the message around the entities takes four.
+    let deepest = format!("[{}]", nested(124));
+    given(&push(&deepest).await);
+    let odd = r#"[{"a":-0,"b":1.10,"c":1E+2,"a\u0062":"\u00e9\/","d":1,"d":2,"e":123456789012345678901234567890}]"#;
+    let as_stored = r#"[{"a":-0,"b":1.10,"c":1E+2,"ab":"é/","d":2,"e":123456789012345678901234567890}]"#;
+    given(&push(odd).await);
+    let alternate = format!("/api/{id}/things/v1/alt/?pretty=false");
+    owned.service.get(&alternate).await.is(as_stored);
+    for (entities, reason) in [
+        (format!("[{}]", nested(125)), "nested deeper than 128 levels"),
+        (r#"[{"a":"\ud800"}]"#.to_owned(), "surrogate"),
+        (r#"[{"a":01}]"#.to_owned(), "byte "),
+    ] {
+        let answer = push(&entities).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert!(answer.text().contains("JSON-RPC 2.0") && answer.text().contains(reason), "{}", answer.text());
+    }
+    owned.service.get(&alternate).await.is(as_stored);
+    let bare = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"push_alt_version"}}"#;
+    let text = failure(&message(&owned, Some(&owned.token), bare).await);
+    assert!(text.contains("entities is missing"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_small_but_for_the_entities_that_it_pushes() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &["[]"]).await;
+    let list = entities(1 << 20);
+    let etag = json!(owned.etag(id, 1).await);
+    let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"entities":{list}}}"#);
+    given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
+    owned.service.get(&format!("/api/{id}/things/v1/alt/?pretty=false")).await.is(&list);
+    let wide = format!(r#"{{"dataset_id":{id},"filter":[{}[]]}}"#, "[],".repeat(100_000));
+    let answer = message(&owned, Some(&owned.token), &calling("read", &wide)).await;
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    assert!(answer.text().contains("longer than 131072 bytes, entities"), "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_is_explained_to_its_owner() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({"private": true}), &[r#"[{"a":1},{"a":2}]"#]).await;
+    let (texts, _) = given(&owned.tool("explain", json!({"dataset_id": id, "filter": "a:2"})).await);
+    assert!(texts[0].starts_with(&format!("Read of dataset {id} (things), version 1\n")), "{}", texts[0]);
+    for words in ["a:2", "Physical plan", "1 entity", "limit"] {
+        assert!(texts[0].contains(words), "{words}: {}", texts[0]);
+    }
+    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "version": "v9"})).await);
+    assert!(text.contains("no version 9"), "{text}");
+    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "limitt": 1})).await);
+    assert!(text.contains("there is no such argument"), "{text}");
+    // A public dataset of somebody else is read, but not explained.
+    let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
+    let text = failure(&owned.tool("explain", json!({"dataset_id": open})).await);
+    assert_eq!(text, failure(&owned.tool("pull_for_edit", json!({"dataset_id": open})).await));
+    let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
+    parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
+    given(&owned.tool("explain", json!({"dataset_id": id})).await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     let owned = Owned::sqlite().await;
@@ -200,6 +274,9 @@ async fn agents_reach_what_is_public_or_their_users() {
         (&page["datasets"][0]["active_version"], &page["datasets"][0]["private"]),
         (&Value::Null, &json!(false))
     );
+
+    let text = failure(&owned.tool("list_datasets", json!({"limit": 201})).await);
+    assert!(text.contains("limit") && text.contains("1 to 200"), "{text}");
 
     // A frozen dataset is not read, but edited.
     let freeze = json!({"dataset_id": mine, "version_number": 1, "freeze": true}).to_string();
@@ -325,7 +402,7 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
             "none",
         ];
         let parameters = PARAMETERS.iter().map(|parameter| parameter.name());
-        for name in names.into_iter().chain(parameters.filter(|_| tool == "read")) {
+        for name in names.into_iter().chain(parameters.filter(|_| ["read", "explain"].contains(&tool))) {
             for value in &values {
                 let mut arguments = json!({"dataset_id": id});
                 if tool == "push_alt_version" {

@@ -127,6 +127,8 @@ async def reading(client):
     await refused(client, "read", "active, latest, or the number of a version", dataset_id=DATASET_ID, version="newest")
     await refused(client, "read", "at most 1000", dataset_id=DATASET_ID, keywords=["x"] * 1001)
     await refused(client, "list_datasets", "limit", limit="many")
+    explained = (await done(client, "explain", dataset_id=DATASET_ID, filter=["region:Europe"])).content[0].text
+    same("a plan", "Physical plan" in explained, True)
     try:
         await client.call_tool("drop_everything", {})
         sys.exit("there is a tool drop_everything")

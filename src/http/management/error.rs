@@ -39,6 +39,12 @@ pub enum CallError {
         /// How long it may be.
         limit: u64,
     },
+    /// The message to a tool is longer than it may be, the entities in it not counted.
+    #[error("The message is longer than {limit} bytes, entities that are pushed not counted.")]
+    MessageTooLarge {
+        /// How long it may be.
+        limit: u64,
+    },
     /// The body took too long to come.
     #[error("The body did not come within {seconds} s.")]
     TooSlow {

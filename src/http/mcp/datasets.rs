@@ -11,7 +11,7 @@ use super::{
     tools::{Effect, Tool, ToolError},
 };
 use crate::{
-    http::management::{Fields, records::time},
+    http::management::{CallError, Fields, records::time},
     model::{dataset::Dataset, ids::DatasetId},
 };
 
@@ -94,8 +94,10 @@ impl From<Dataset> for ListedDataset {
 fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
         let after = arguments.optional_positive("after")?.map(DatasetId::new);
-        let limit = arguments.optional_positive("limit")?;
-        let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(u32::MAX).min(MOST_LISTED));
+        let limit = arguments.optional_positive("limit")?.unwrap_or(LISTED.into());
+        let limit = u32::try_from(limit).ok().filter(|limit| *limit <= MOST_LISTED);
+        let limit =
+            limit.ok_or_else(|| CallError::field("limit", format!("it is too large; valid: 1 to {MOST_LISTED}")))?;
         // One more tells whether there are more.
         let mut datasets = caller.app.bare_datasets(&caller.user, after, limit + 1).await?;
         let more = datasets.len() > limit as usize;

@@ -1,5 +1,6 @@
 //! The tools that edit: pulling the entities of a version, pushing its alternate.
 
+use axum::body::Bytes;
 use futures::{future::BoxFuture, stream};
 use serde_json::json;
 
@@ -9,10 +10,7 @@ use super::{
     schemas,
     tools::{Effect, Tool, ToolError},
 };
-use crate::{
-    document,
-    http::management::{CallError, Fields, edits, records::PushAnswer},
-};
+use crate::http::management::{Fields, edits, records::PushAnswer};
 
 /// Most bytes of entities that are pulled.
 const BYTES: usize = 1 << 20;
@@ -72,16 +70,11 @@ fn pull(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
     })
 }
 
-/// The arguments are the body of the call over HTTP. They are taken from the request as it came: a tree of values would
+/// The arguments are the body of the call over HTTP. They are taken from the message as it came: a tree of values would
 /// write some numbers otherwise.
 fn push(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let mut message = Vec::new();
-        document::canonicalize(&caller.body, &mut message)
-            .map_err(|error| CallError::Body { problem: error.to_string() })?;
-        let arguments = document::member(&message, "params").and_then(|params| document::member(params, "arguments"));
-        let arguments = arguments.ok_or_else(|| CallError::Body { problem: "it has no arguments".to_owned() })?;
-        let body = bytes::Bytes::copy_from_slice(arguments);
+        let body = caller.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
         let body = stream::iter([Ok::<_, std::convert::Infallible>(body)]);
         // Always far shorter.
         output::record(&edits::push(&caller.app, &caller.user, body).await?, BYTES, INSTEAD)

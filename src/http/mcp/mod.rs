@@ -8,6 +8,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | `message` | the message that comes: what the protocol's implementation gets of it |
 //! | `server` | what the protocol asks: who this is, which tools there are, calling one |
 //! | `tools` | the one list of tools, and what they have in common |
 //! | `schemas` | the JSON Schemas of arguments and results |
@@ -19,6 +20,7 @@
 mod datasets;
 mod edits;
 mod inspect;
+mod message;
 mod output;
 mod read;
 mod schemas;
@@ -39,6 +41,7 @@ use axum::{
     routing::{MethodRouter, post},
 };
 use http_body_util::{BodyExt, Full};
+use message::Message;
 use rmcp::{
     model::ErrorCode,
     transport::streamable_http_server::{
@@ -70,8 +73,8 @@ struct Caller {
     app: App,
     user: User,
     client: Client,
-    /// The body of the request: one JSON-RPC message.
-    body: Bytes,
+    /// The arguments of a call of a tool, as canonical text.
+    arguments: Option<Bytes>,
     request_id: Option<RequestId>,
     /// Of the request: tools run in tasks of their own.
     span: Span,
@@ -130,18 +133,17 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
     let client = client::of(&head, &app);
     let request_id = head.extensions.get().cloned();
     let (span, notes) = (Span::current(), notes::current());
-    let caller = Caller { app, user, client, body: body.clone(), request_id, span, notes };
+    let message = Message::parse(&body)?;
+    let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, notes };
     head.extensions.insert(Arc::new(caller));
     // Any JSON type has passed; the protocol's implementation takes this one.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
-    let response = service.handle(Request::from_parts(head, Full::new(body))).await;
+    let response = service.handle(Request::from_parts(head, Full::new(message.without_entities))).await;
     // Some of its refusals are texts.
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/json");
     match response.status() {
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-            Err(CallError::Body { problem: "it must be one JSON-RPC 2.0 message".to_owned() }.into())
-        }
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => Err(CallError::Body { problem: message::EXPECTED.to_owned() }.into()),
         status if status.is_client_error() && !is_json => {
             let text = match response.into_body().collect().await {
                 Ok(text) => text.to_bytes(),

@@ -40,6 +40,17 @@ pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'sta
     }
 }
 
+/// A text.
+///
+/// # Errors
+/// [`ToolError::TooLong`] with what to do `instead`.
+pub(super) fn bounded(text: String, limit_bytes: usize, instead: &'static str) -> Result<Output, ToolError> {
+    if text.len() > limit_bytes {
+        return Err(ToolError::TooLong { limit_bytes, instead });
+    }
+    Ok(Output::Texts(vec![text]))
+}
+
 /// A body as one text.
 ///
 /// # Errors

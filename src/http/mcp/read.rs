@@ -1,4 +1,4 @@
-//! The tool that reads a version: the read endpoint for agents.
+//! The tools that read a version: the read endpoint for agents, and what a read does.
 
 use std::sync::Arc;
 
@@ -45,16 +45,26 @@ pub(super) const READ: Tool = Tool {
               steps run in the order of the parameters here: what keep_field or drop_field removes, no filter, keyword or sort \
               finds.",
     effect: Effect::Nothing,
-    arguments,
+    arguments: || arguments("The dataset: a public one, or one of the caller's."),
     result: None,
     call: read,
 };
 
-fn arguments() -> JsonObject {
-    let own = [
-        ("dataset_id", schemas::positive("The dataset: a public one, or one of the caller's.")),
-        ("version", schemas::selector()),
-    ];
+pub(super) const EXPLAIN: Tool = Tool {
+    name: "explain",
+    title: "Explain a read",
+    summary: "Tells what a read of one of the caller's datasets does, step by step, and what could make it cheaper",
+    details: "Takes the arguments of `read`, makes that read without giving its entities, and costs as much. The text \
+              holds the time of each stage, the plans, rows and time per operator, what was read of the file, and hints. \
+              Also while the dataset is frozen.",
+    effect: Effect::Nothing,
+    arguments: || arguments("One of the caller's datasets."),
+    result: None,
+    call: explain,
+};
+
+fn arguments(dataset_id: &str) -> JsonObject {
+    let own = [("dataset_id", schemas::positive(dataset_id)), ("version", schemas::selector())];
     let parameters =
         PARAMETERS.iter().map(|parameter| (parameter.name(), schemas::parameter(*parameter, instead(*parameter))));
     schemas::object(own.into_iter().chain(parameters), &["dataset_id"])
@@ -98,6 +108,16 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             "next_offset": (!request.count && request.sample.is_none() && returned > 0 && next < total).then_some(next),
         });
         Ok(Output::Texts(vec![about.to_string(), entities]))
+    })
+}
+
+fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
+    Box::pin(async move {
+        let (dataset, version) = (arguments.dataset_id()?, arguments.selector("version")?);
+        let request = request(&arguments)?;
+        // Arguments that a read would ignore have been refused.
+        let explanation = caller.app.explain(&caller.user, dataset, version, request, Vec::new()).await?;
+        output::bounded(explanation.to_string(), BYTES, "Explain a read with fewer and shorter parameters.")
     })
 }
 

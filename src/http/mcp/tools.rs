@@ -42,6 +42,7 @@ pub(super) const TOOLS: &[Tool] = &[
     datasets::LIST_DATASETS,
     inspect::PROFILE,
     read::READ,
+    read::EXPLAIN,
     inspect::DIFF,
     edits::PULL_FOR_EDIT,
     edits::PUSH_ALT_VERSION,

@@ -1,0 +1,92 @@
+//! The message that a request brings, before the protocol's implementation makes a tree of values of it: a tree takes
+//! many times the memory of its text, and cannot hold all that an entity may.
+
+use axum::body::Bytes;
+
+use crate::{
+    document::{self, DocumentError, member},
+    http::management::CallError,
+};
+
+/// Most bytes of a message besides the entities in it.
+const BYTES: usize = 128 << 10;
+
+/// What every message must be.
+pub(super) const EXPECTED: &str = "it must be one JSON-RPC 2.0 message";
+
+/// One JSON object, in its parts.
+pub(super) struct Message {
+    /// All of it but the entities that it pushes: null stands for them.
+    pub without_entities: Bytes,
+    /// The arguments of the tool that it calls, entities and all.
+    pub arguments: Option<Bytes>,
+}
+
+impl Message {
+    /// Checks all of the text, so that its parts are canonical.
+    ///
+    /// # Errors
+    /// [`CallError::Body`]: it is no JSON object, or not one that entities can be taken from.
+    /// [`CallError::MessageTooLarge`]: it is too large even without the entities.
+    pub fn parse(body: &[u8]) -> Result<Message, CallError> {
+        let mut message = Vec::new();
+        document::canonicalize(body, &mut message).map_err(|error| CallError::Body {
+            problem: match error {
+                DocumentError::NotAnObject { .. } => EXPECTED.to_owned(),
+                error => format!("{EXPECTED}: {error}"),
+            },
+        })?;
+        let message = Bytes::from(message);
+        let object = |text: &&[u8]| text.starts_with(b"{");
+        let params = member(&message, "params").filter(object);
+        let arguments = params.and_then(|params| member(params, "arguments")).filter(object);
+        let entities = arguments.and_then(|arguments| member(arguments, "entities"));
+        let without_entities = match entities {
+            None => message.clone(),
+            Some(entities) => {
+                let start = entities.as_ptr().addr() - message.as_ptr().addr();
+                let (before, after) = (&message[..start], &message[start + entities.len()..]);
+                Bytes::from([before, b"null", after].concat())
+            }
+        };
+        if without_entities.len() > BYTES {
+            return Err(CallError::MessageTooLarge { limit: BYTES as u64 });
+        }
+        Ok(Message { arguments: arguments.map(|arguments| message.slice_ref(arguments)), without_entities })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_split_where_its_entities_are() {
+        let check = |body: &str, without_entities: &str, arguments: Option<&str>| {
+            let message = Message::parse(body.as_bytes()).expect(body);
+            assert_eq!(message.without_entities, without_entities, "{body}");
+            assert_eq!(message.arguments.as_deref(), arguments.map(str::as_bytes), "{body}");
+        };
+        check(
+            r#"{"id": 1, "params": {"arguments": {"entities": [{"a": 1e2}], "b": 1.0}, "name": "x"}}"#,
+            r#"{"id":1,"params":{"arguments":{"entities":null,"b":1.0},"name":"x"}}"#,
+            Some(r#"{"entities":[{"a":1e2}],"b":1.0}"#),
+        );
+        // Of keys that come twice the last counts, however they are written.
+        check(
+            r#"{"params":{"arguments":{"entities":[1]},"argument\u0073":{"entities":[2],"entit\u0069es":[3]}}}"#,
+            r#"{"params":{"arguments":{"entities":null}}}"#,
+            Some(r#"{"entities":[3]}"#),
+        );
+        for other in [
+            "{}",
+            r#"{"params":[]}"#,
+            r#"{"params":{"entities":[]}}"#,
+            r#"{"params":{"arguments":"x"}}"#,
+            r#"{"arguments":{"entities":[]},"entities":[]}"#,
+        ] {
+            check(other, other, None);
+        }
+        check(r#"{"params":{"arguments":{}}}"#, r#"{"params":{"arguments":{}}}"#, Some("{}"));
+    }
+}
