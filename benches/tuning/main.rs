@@ -55,7 +55,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SLOW: [(&str, &str); 3] = [
     // One entity in a hundred has a promotion.
     ("filter=promotion.percent:20&count=true", "promotion.percent"),
-    // Texts of about 300 bytes.
+    // Texts of about 400 bytes.
     ("sort=description&limit=10", "description"),
     // Of the entities that hold these letters anywhere, most do in their description.
     ("filter_contains=reviews.text:stra&count=true", "reviews.text"),

