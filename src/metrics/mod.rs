@@ -193,6 +193,14 @@ registry! {
     /// Calls of tools over MCP that ended; `tool` is `none` where there is no such tool; `outcome` is `done`, `refused`
     /// (the caller's doing), `failed` (the service's) or `left` (the client did).
     tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
+    /// Refreshes that ended, however begun; not the import that creates a dataset. `outcome` is `published` or `failed`.
+    refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];
+    /// Seconds of these refreshes, from holding the dataset to the end.
+    refresh_seconds: Histogram = "strata_refresh_seconds";
+    /// Webhooks that were sent; `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
+    webhooks: Counters = "strata_webhooks_total" ["outcome"];
+    /// Files of the store that a sweep was to remove; `outcome` is `removed` or `failed`.
+    swept_files: Counters = "strata_swept_files_total" ["outcome"];
     /// Heavy queries that settle their selection, find their columns, or compare versions.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.

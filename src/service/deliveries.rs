@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::App;
 use crate::catalog::{CatalogError, Delivery};
 use crate::crash;
+use crate::metrics::metrics;
 use crate::model::user::Plan;
 use crate::webhook::{RefreshEvent, WebhookSender};
 
@@ -140,6 +141,12 @@ impl App {
         };
         let status = sender.send(&delivery.url, delivery.secret.as_ref(), &event).await;
         crash::point("delivery.sent");
+        let outcome = match status {
+            Some(200..300) => "accepted",
+            Some(_) => "rejected",
+            None => "unanswered",
+        };
+        metrics().webhooks.of([outcome.into()]).increment(1);
         if let Err(error) = self.catalog().record_delivery(delivery, status).await {
             tracing::warn!(%error, dataset_id = delivery.dataset.get(), "what came of a webhook could not be recorded");
         }

@@ -27,6 +27,7 @@ use super::import::ImportRequest;
 use super::version_file::{Decoding, Document, ImportProgress, UnpublishedFile, new_path};
 use crate::catalog::{AttemptOutcome, CatalogError, FetchedState, RefreshLease, VersionContent, VersionRecord};
 use crate::crash;
+use crate::metrics::metrics;
 use crate::model::dataset::{Dataset, DatasetSource, RefreshTrigger};
 use crate::model::ids::{AttemptId, DatasetId, UserId};
 use crate::model::path::{Path as FieldPath, PathError};
@@ -328,6 +329,7 @@ impl App {
         progress: &Arc<ImportProgress>,
     ) -> Result<VersionRecord, RefreshError> {
         let lease = self.catalog().acquire_refresh(dataset, trigger, LEASE).await?;
+        let started = Instant::now();
         crash::point("refresh.leased");
         let made = tokio::select! {
             made = self.make(&lease, entities, turn, progress) => made,
@@ -341,6 +343,9 @@ impl App {
         // Also after a failure, which may have come after a write.
         self.catalog_changed();
         self.deliveries_due();
+        let ended = if outcome.is_ok() { "published" } else { "failed" };
+        metrics().refreshes.of([trigger.name().into(), ended.into()]).increment(1);
+        metrics().refresh_seconds.record(started.elapsed());
         match &outcome {
             Ok(record) => tracing::info!(
                 dataset_id = dataset.get(),

@@ -21,6 +21,7 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use super::App;
 use crate::catalog::CatalogError;
 use crate::config::VERSIONS_FOLDER;
+use crate::metrics::metrics;
 use crate::storage::StorageError;
 
 /// Files that are looked up, or whose records are removed, at a time.
@@ -163,13 +164,18 @@ impl App {
             Err(object_store::Error::NotFound { .. }) => None,
             Err(error) => Some(error.to_string()),
         };
-        match failure {
+        let outcome = match failure {
             None => {
                 swept.removed += 1;
                 swept.removed_bytes += size_bytes;
+                "removed"
             }
-            Some(_) => swept.failed += 1,
-        }
+            Some(_) => {
+                swept.failed += 1;
+                "failed"
+            }
+        };
+        metrics().swept_files.of([outcome.into()]).increment(1);
         tell(&SweptFile { path: path.to_owned(), size_bytes, reason, failure });
     }
 

@@ -13,6 +13,7 @@ use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding, SweptF
 
 use crate::alternates::{Owned, contract, parsed};
 use crate::cli::{Machine, Server, get};
+use crate::metrics::growth;
 use crate::support::files;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -73,7 +74,10 @@ async fn a_sweep_takes_what_nothing_names_and_nothing_else(owned: Owned) {
     fs::write(store.join("versions/young.parquet"), "being written?").expect("written");
     catalog(&owned).await.reserve_file("versions/reserved.parquet", None, HOUR).await.expect("reserved");
 
-    assert_eq!(sweep(&owned, HOUR).await, BTreeSet::from(["unnamed versions/left.parquet".to_owned()]));
+    let counted = growth("strata_swept_files_total{outcome=\"removed\"}", async {
+        assert_eq!(sweep(&owned, HOUR).await, BTreeSet::from(["unnamed versions/left.parquet".to_owned()]));
+    });
+    assert!(counted.await >= 1.0);
     let now = sweep(&owned, Duration::ZERO).await;
     let expected = [format!("unreferenced {replaced}"), "unnamed versions/young.parquet".to_owned()];
     assert_eq!(now, BTreeSet::from(expected));

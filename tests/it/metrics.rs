@@ -7,7 +7,7 @@ use strata::metrics::{self, MetricKind};
 use crate::support::TestService;
 
 /// The value of a series of a rendering, as `name` or `name{label="value",…}`.
-fn value(rendering: &str, series: &str) -> Option<f64> {
+pub fn value(rendering: &str, series: &str) -> Option<f64> {
     let line = rendering.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
     line.rsplit(' ').next().and_then(|number| number.parse().ok())
 }
@@ -115,4 +115,32 @@ fn limiter_decisions_are_counted_by_bucket() {
     let before = value(&metrics::render(), series).unwrap_or_default();
     metrics::limiter_decision(true, false);
     assert!(value(&metrics::render(), series).unwrap_or_default() >= before + 1.0);
+}
+
+/// By how much a series has grown when the work is done, at least: other tests may count in it, too.
+pub async fn growth(series: &str, work: impl Future<Output = ()>) -> f64 {
+    let now = || value(&metrics::render(), series).unwrap_or_default();
+    let before = now();
+    work.await;
+    now() - before
+}
+
+#[tokio::test]
+async fn refreshes_are_counted_by_what_came_of_them() {
+    let service = TestService::start().await;
+    let series = |outcome: &str| format!("strata_refreshes_total{{trigger=\"import\",outcome=\"{outcome}\"}}");
+    service.import("Some", "{\"a\":0}\n").await;
+    let two = async {
+        service.import("Some", "{\"a\":1}\n").await;
+        service.import("Some", "{\"a\":2}\n").await;
+    };
+    assert!(growth(&series("published"), two).await >= 2.0);
+    let bad = async {
+        service.try_import("Some", false, b"[3]").await.expect_err("no object");
+    };
+    assert!(growth(&series("failed"), bad).await >= 1.0);
+    let timed = async {
+        service.import("Some", "{\"a\":3}\n").await;
+    };
+    assert!(growth("strata_refresh_seconds_count", timed).await >= 1.0);
 }

@@ -18,6 +18,7 @@ use strata::model::user::Plan;
 use tempfile::TempDir;
 
 use crate::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use crate::metrics::value;
 use crate::postgres::Postgres;
 use crate::support::{Answer, TestService, files};
 
@@ -667,6 +668,12 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     version(&owner.push(&dataset, json!([{"n": 0}])).await);
     eventually("the last post", async || receiver.received().len() as u64 == VERSIONS).await;
     background.finish(Duration::from_secs(60)).await;
+    let rendering = strata::metrics::render();
+    let counted = ["accepted", "rejected"].map(|outcome| {
+        value(&rendering, &format!("strata_webhooks_total{{outcome=\"{outcome}\"}}")).unwrap_or_default()
+    });
+    // Version 1 came before the webhook; other tests of this binary may count, too.
+    assert!(counted.iter().sum::<f64>() >= VERSIONS as f64, "{counted:?}");
 }
 
 async fn a_free_plan_posts_nothing(owner: Owner) {
