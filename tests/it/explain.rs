@@ -60,7 +60,7 @@ impl Owner<'_> {
     }
 
     async fn text(&self, query: &str) -> String {
-        let answer = self.ask(&format!("dataset_id=1&{query}"), &[]).await;
+        let answer = self.ask(&format!("dataset_id=1&explain=text&{query}"), &[]).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.text().to_owned()
     }
@@ -391,9 +391,9 @@ async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
     let owner = Owner::of(&service).await;
     let document = Document::of(&service).await;
     for (query, accept, form) in [
-        ("", None, "text/plain; charset=utf-8"),
-        ("", Some("*/*"), "text/plain; charset=utf-8"),
-        ("", Some("application/json"), "application/json"),
+        ("", None, "application/json"),
+        ("", Some("*/*"), "application/json"),
+        ("", Some("text/plain"), "text/plain; charset=utf-8"),
         ("&explain=text", Some("application/json"), "text/plain; charset=utf-8"),
         ("&explain=json&format=csv", None, "application/json"),
     ] {

@@ -67,13 +67,13 @@ pub(super) async fn explain(
     })
 }
 
-/// JSON for who names it in `Accept` and likes it more than plain text; text for all others.
+/// Text for who names it in `Accept` and likes it more than JSON; JSON, as all management gives, for all others.
 fn preferred(headers: &HeaderMap) -> Form {
     let weight = |wanted: &str| {
         let named = weighted_items(headers.get_all(ACCEPT)).filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
         named.map(|(_, weight)| weight).max().unwrap_or_default()
     };
-    if weight("application/json") > weight("text/plain") { Form::Json } else { Form::Text }
+    if weight("text/plain") > weight("application/json") { Form::Text } else { Form::Json }
 }
 
 #[cfg(test)]
@@ -83,16 +83,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_for_who_asks_for_it() {
+    fn text_is_for_who_asks_for_it() {
         for (accept, form) in [
-            (None, Form::Text),
-            (Some("*/*"), Form::Text),
-            (Some("text/html,application/xhtml+xml,*/*;q=0.8"), Form::Text),
-            (Some("application/json"), Form::Json),
-            (Some("Application/JSON, text/plain, */*"), Form::Text),
-            (Some("application/json, text/plain;q=0.9"), Form::Json),
-            (Some("application/json;q=0, */*"), Form::Text),
-            (Some("application/json;q=x"), Form::Text),
+            (None, Form::Json),
+            (Some("*/*"), Form::Json),
+            (Some("text/html,application/xhtml+xml,*/*;q=0.8"), Form::Json),
+            (Some("text/plain"), Form::Text),
+            (Some("Text/Plain, application/json, */*"), Form::Json),
+            (Some("text/plain, application/json;q=0.9"), Form::Text),
+            (Some("text/plain;q=0, */*"), Form::Json),
+            (Some("text/plain;q=x"), Form::Json),
         ] {
             let mut headers = HeaderMap::new();
             headers.extend(accept.map(|accept| (ACCEPT, HeaderValue::from_static(accept))));

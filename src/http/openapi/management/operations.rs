@@ -434,8 +434,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
                 explain::EXPLAIN,
                 Optional,
                 Kind::Form,
-                "What the explanation is written as. When not given, `json` for who prefers application/json in `Accept`, \
-                 and `text` for all others.",
+                "What the explanation is written as. When not given, `text` for who prefers text/plain in `Accept`, and \
+                 `json` for all others.",
                 || json!("json"),
             ),
         ]),
