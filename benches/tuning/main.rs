@@ -16,16 +16,16 @@
 //! is asserted.
 
 #[path = "../reads/entities.rs"]
-#[allow(dead_code, reason = "not all of the benchmark of reads is used here")]
+#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
 mod entities;
 #[path = "../reads/import.rs"]
-#[allow(dead_code, reason = "not all of the benchmark of reads is used here")]
+#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
 mod import;
 #[path = "../reads/measure.rs"]
-#[allow(dead_code, reason = "not all of the benchmark of reads is used here")]
+#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
 mod measure;
 #[path = "../reads/source.rs"]
-#[allow(dead_code, reason = "not all of the benchmark of reads is used here")]
+#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
 mod source;
 
 use std::path::Path;
@@ -55,7 +55,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SLOW: [(&str, &str); 3] = [
     // One entity in a hundred has a promotion.
     ("filter=promotion.percent:20&count=true", "promotion.percent"),
-    // Texts of about 400 bytes.
+    // Longer texts than get a leaf by themselves.
     ("sort=description&limit=10", "description"),
     // Of the entities that hold these letters anywhere, most do in their description.
     ("filter_contains=reviews.text:stra&count=true", "reviews.text"),
