@@ -37,7 +37,8 @@ impl Machine {
         std::fs::write(self.path(name), text).expect("the file is written");
     }
 
-    fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+    /// The binary in this directory, without input, by no configuration but that of the test.
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
         // What the developer's shell configures is not part of the test.

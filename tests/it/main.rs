@@ -15,6 +15,8 @@ mod document;
 mod encode;
 mod examples;
 mod explain;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod faultfs;
 mod faults;
 mod http;
 mod layers;
