@@ -10,6 +10,7 @@ mod cache;
 mod catalog;
 mod data;
 mod error;
+mod fair;
 mod layers;
 mod limits;
 mod log;
@@ -30,6 +31,7 @@ pub use cache::Cache;
 pub use catalog::{Catalog, CatalogUrl};
 pub use data::{CATALOG_FILE, Data, STORE_FOLDER};
 pub use error::ConfigError;
+pub use fair::Fair;
 pub use layers::{ConfigFile, ConfigSources};
 pub use limits::Limits;
 pub use log::{Log, LogFilter, LogFormat};
@@ -75,6 +77,8 @@ pub struct Config {
     pub cache: Cache,
     /// What one process, and one request, may take.
     pub query: Query,
+    /// How those who ask at the same time share what there is.
+    pub fair: Fair,
     /// What is fetched, and how patiently.
     pub sources: Sources,
     /// The POST after each refresh.
@@ -100,6 +104,7 @@ impl Config {
             Sessions::options(),
             Cache::options(),
             Query::options(),
+            Fair::options(),
             Sources::options(),
             Webhook::options(),
             Net::options(),
@@ -164,6 +169,7 @@ impl Config {
         self.sessions.check_ranges()?;
         self.cache.check_ranges()?;
         self.query.check_ranges()?;
+        self.fair.check_ranges()?;
         self.sources.check_ranges()?;
         self.webhook.check_ranges()?;
         self.net.check_ranges()?;

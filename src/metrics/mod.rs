@@ -71,6 +71,19 @@ impl Counters {
     }
 }
 
+/// A gauge for each combination of label values.
+pub struct Gauges {
+    name: &'static str,
+    labels: &'static [&'static str],
+}
+
+impl Gauges {
+    /// As [`Counters::of`].
+    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> Gauge {
+        RECORDER.register_gauge(&key(self.name, self.labels, values), &METADATA)
+    }
+}
+
 /// A histogram for each combination of label values.
 pub struct Histograms {
     name: &'static str,
@@ -118,6 +131,14 @@ impl Registered for Counters {
 
     fn register(metric: &Metric) -> Self {
         Counters { name: metric.name, labels: metric.labels }
+    }
+}
+
+impl Registered for Gauges {
+    const KIND: MetricKind = MetricKind::Gauge;
+
+    fn register(metric: &Metric) -> Self {
+        Gauges { name: metric.name, labels: metric.labels }
     }
 }
 
@@ -206,8 +227,17 @@ registry! {
     /// Heavy queries that wait for their turn.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
     /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.streams` (`stream`) and the memory of
-    /// Parquet exports (`parquet`); `outcome` is `entered`, `full` (the queue was) or `late` (it waited too long).
+    /// Parquet exports (`parquet`); `outcome` is `entered`, `full` (the queue was), `late` (it waited too long) or `left`
+    /// (the client did).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
+    /// Seconds for which requests waited at a gate, those that did not wait and those that were refused included.
+    gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];
+    /// Units that a gate has: requests at the same time, or bytes.
+    gate_units: Gauges = "strata_gate_units" ["gate"];
+    /// Units of a gate that are held.
+    gate_held: Gauges = "strata_gate_held_units" ["gate"];
+    /// Requests that wait at a gate.
+    gate_waiting: Gauges = "strata_gate_waiting" ["gate"];
     /// Streamed bodies that are being sent.
     streams: Gauge = "strata_streams";
     /// Bytes of bodies that are encoded and not yet taken by their clients' connections.

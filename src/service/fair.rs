@@ -1,0 +1,407 @@
+//! A semaphore whose units are shared fairly between those who ask: users, and networks of anonymous clients.
+//!
+//! [`super::fair_queue`] has the rules: a bounded share for each holder, a reserve for users, turns, a bounded queue. This
+//! module adds time and tasks:
+//!
+//! - [`FairSemaphore::acquire`] waits at most so long; then, or when too many wait, it is [`Refused`].
+//! - Dropping the future takes the waiter out of the queue, and gives back what it was granted a moment ago.
+//! - Every outcome is counted as `strata_gate_total`, and every wait in `strata_gate_wait_seconds`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+pub use super::fair_queue::Holder;
+use super::fair_queue::{FairQueue, Grant, Shares, Ticket};
+use crate::config;
+use crate::metrics::metrics;
+
+/// See the module. Clones share everything.
+#[derive(Clone)]
+pub(super) struct FairSemaphore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    gate: Gate,
+    units: u64,
+    wait: Duration,
+    queue: Mutex<FairQueue<Tell>>,
+}
+
+/// Tells a waiter that it has its units; dropped, that it has not.
+type Tell = oneshot::Sender<Permit>;
+
+/// What a semaphore stands before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Its name, as the label `gate` of metrics has it.
+    pub name: &'static str,
+    /// What there are too many of, in the plural: `heavy queries`.
+    pub what: &'static str,
+}
+
+/// What bounds a semaphore.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Units, all together; 0 is as 1.
+    pub units: u64,
+    /// What one holder may have of the units that no other has, in percent.
+    pub share_percent: u64,
+    /// Units that are kept for users, in percent.
+    pub user_percent: u64,
+    /// Those who may wait, all together.
+    pub queue: u64,
+    /// How long one waits.
+    pub wait: Duration,
+}
+
+impl Bounds {
+    /// As the configuration shares, with a queue of its own.
+    pub fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
+        let config::Fair { share_percent, user_percent } = *fair;
+        Bounds { units, share_percent, user_percent, queue, wait: Duration::from_secs(wait_s) }
+    }
+}
+
+/// Nothing was acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are as many {} as the service takes", gate.what)]
+pub struct Refused {
+    /// The gate.
+    pub gate: Gate,
+    /// How long it was waited for; `None` when too many waited already.
+    pub waited: Option<Duration>,
+}
+
+/// Units that are held until this is dropped.
+#[must_use = "dropping it gives the units back"]
+pub(super) struct Permit {
+    shared: Arc<Shared>,
+    holder: Holder,
+    units: u64,
+}
+
+impl FairSemaphore {
+    /// A semaphore before this gate. There should be one for each gate of a process, since metrics tell gates by their names.
+    pub fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
+        let units = bounds.units.max(1);
+        let queue = FairQueue::new(Shares {
+            units,
+            share_percent: bounds.share_percent,
+            user_percent: bounds.user_percent,
+            queue: usize::try_from(bounds.queue).unwrap_or(usize::MAX),
+        });
+        FairSemaphore { shared: Arc::new(Shared { gate, units, wait: bounds.wait, queue: Mutex::new(queue) }) }
+    }
+
+    /// Waits for so many units: for as many as the holder can ever have, when that is less. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Refused`], at once when too many wait, or after waiting.
+    pub async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+        let mut measured = Measured::start(self.shared.gate);
+        let entered = match self.try_enter(holder, units) {
+            Some(permit) => Ok(permit),
+            None => self.wait(holder, units).await,
+        };
+        measured.outcome = match &entered {
+            Ok(_) => "entered",
+            Err(Refused { waited: None, .. }) => "full",
+            Err(Refused { waited: Some(_), .. }) => "late",
+        };
+        entered
+    }
+
+    /// Takes so many units if they can be had at once. Not counted in metrics: nobody is refused.
+    pub fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
+        self.try_enter(holder, units)
+    }
+
+    /// Units that there are.
+    pub fn units(&self) -> u64 {
+        self.shared.units
+    }
+
+    /// Units that are held now.
+    pub fn held(&self) -> u64 {
+        self.shared.queue().held()
+    }
+
+    /// Those who wait now.
+    pub fn waiting(&self) -> usize {
+        self.shared.queue().waiting()
+    }
+
+    /// Brings the metrics that show the state of the gate up to date.
+    pub fn update_metrics(&self) {
+        let (metrics, name) = (metrics(), self.shared.gate.name);
+        let (held, waiting) = {
+            let queue = self.shared.queue();
+            (queue.held(), queue.waiting())
+        };
+        metrics.gate_units.of([name.into()]).set(self.shared.units as f64);
+        metrics.gate_held.of([name.into()]).set(held as f64);
+        metrics.gate_waiting.of([name.into()]).set(waiting as f64);
+    }
+
+    fn try_enter(&self, holder: Holder, units: u64) -> Option<Permit> {
+        let mut queue = self.shared.queue();
+        let units = queue.at_most(holder, units);
+        let entered = queue.try_enter(holder, units);
+        drop(queue);
+        entered.then(|| Permit { shared: self.shared.clone(), holder, units })
+    }
+
+    async fn wait(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+        let shared = &self.shared;
+        let (tell, told) = oneshot::channel();
+        let ticket = {
+            let mut queue = shared.queue();
+            let units = queue.at_most(holder, units);
+            let ticket = queue.join(holder, units, tell);
+            shared.settle(queue, Some(holder));
+            ticket
+        };
+        let mut waiting = Waiting { shared, holder, ticket, told };
+        let refused = |waited| Refused { gate: shared.gate, waited };
+        match tokio::time::timeout(shared.wait, &mut waiting.told).await {
+            Ok(told) => told.map_err(|_| refused(None)),
+            Err(_) => Err(refused(Some(shared.wait))),
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, FairQueue<Tell>> {
+        // Nothing panics between two changes that belong together.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives units to all who may have them after a change, and tells them, once the lock is gone.
+    fn settle(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<Tell>>, newcomer: Option<Holder>) {
+        let mut grants: Vec<Grant<Tell>> = std::iter::from_fn(|| queue.grant()).collect();
+        let cut = newcomer.and_then(|newcomer| queue.cut(newcomer));
+        if cut.is_some() {
+            // It may have been in the way of others.
+            grants.extend(std::iter::from_fn(|| queue.grant()));
+        }
+        drop(queue);
+        for Grant { holder, units, tell } in grants {
+            // One that has left a moment ago gives them back by that.
+            let _ = tell.send(Permit { shared: self.clone(), holder, units });
+        }
+    }
+}
+
+impl Permit {
+    /// Units that it holds.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Gives all but so many units back.
+    pub fn shrink(&mut self, units: u64) {
+        let surplus = self.units.saturating_sub(units);
+        if surplus > 0 {
+            self.units -= surplus;
+            let mut queue = self.shared.queue();
+            queue.give_back(self.holder, surplus);
+            self.shared.settle(queue, None);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
+/// One that waits, until dropped.
+struct Waiting<'a> {
+    shared: &'a Arc<Shared>,
+    holder: Holder,
+    ticket: Ticket,
+    told: oneshot::Receiver<Permit>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        if queue.leave(self.holder, self.ticket).is_some() {
+            self.shared.settle(queue, None);
+        }
+        // A permit that came meanwhile is in `told`, and goes with it.
+    }
+}
+
+/// Counts what became of one that asked; who leaves while it waits has `left`.
+struct Measured {
+    gate: Gate,
+    outcome: &'static str,
+    began: Instant,
+}
+
+impl Measured {
+    fn start(gate: Gate) -> Measured {
+        Measured { gate, outcome: "left", began: Instant::now() }
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        let (metrics, name) = (metrics(), self.gate.name);
+        metrics.gates.of([name.into(), self.outcome.into()]).increment(1);
+        metrics.gate_wait_seconds.of([name.into()]).record(self.began.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::poll;
+
+    use super::*;
+    use crate::model::ids::UserId;
+    use crate::service::rate::Client;
+
+    const GATE: Gate = Gate { name: "test", what: "tests" };
+
+    fn semaphore(units: u64, queue: u64, wait: Duration) -> FairSemaphore {
+        FairSemaphore::new(GATE, &Bounds { units, share_percent: 50, user_percent: 25, queue, wait })
+    }
+
+    fn user(number: u64) -> Holder {
+        Holder::User(UserId::new(number))
+    }
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    #[tokio::test]
+    async fn a_permit_is_waited_for_and_goes_to_the_next() {
+        let semaphore = semaphore(2, 10, HOUR);
+        let first = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let second = semaphore.acquire(user(2), 1).await.expect("a unit");
+        let mut again = Box::pin(semaphore.acquire(user(1), 1));
+        let mut third = Box::pin(semaphore.acquire(user(3), 1));
+        assert!(poll!(&mut again).is_pending() && poll!(&mut third).is_pending());
+        assert_eq!((semaphore.held(), semaphore.waiting()), (2, 2));
+        drop(second);
+        // Another one's, since the first has its share.
+        assert!(poll!(&mut again).is_pending());
+        let third = third.await.expect("a unit");
+        drop((first, third));
+        drop(again.await.expect("a unit"));
+        assert_eq!((semaphore.held(), semaphore.waiting()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn too_many_are_refused_at_once_and_too_slow_ones_later() {
+        let semaphore = semaphore(1, 1, Duration::ZERO);
+        let held = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let late = semaphore.acquire(user(2), 1).await.err();
+        assert_eq!(late, Some(Refused { gate: GATE, waited: Some(Duration::ZERO) }));
+        assert_eq!((semaphore.held(), semaphore.waiting()), (1, 0));
+
+        let patient = self::semaphore(1, 1, HOUR);
+        let also = patient.acquire(user(1), 1).await.expect("a unit");
+        let mut waits = Box::pin(patient.acquire(user(2), 1));
+        assert!(poll!(&mut waits).is_pending());
+        let full = patient.acquire(user(2), 1).await.err();
+        assert_eq!(full, Some(Refused { gate: GATE, waited: None }));
+        drop((held, also));
+        assert!(waits.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_whose_place_is_taken_is_told_at_once() {
+        let semaphore = semaphore(1, 2, HOUR);
+        let held = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let mut hostile: Vec<_> = (0..2).map(|_| Box::pin(semaphore.acquire(user(2), 1))).collect();
+        for waits in &mut hostile {
+            assert!(poll!(waits).is_pending());
+        }
+        let network = Holder::Anonymous(Client::V4([192, 0, 2, 1]));
+        let mut other = Box::pin(semaphore.acquire(network, 1));
+        assert!(poll!(&mut other).is_pending());
+        let cut = hostile.pop().expect("the second").await.err();
+        assert_eq!(cut, Some(Refused { gate: GATE, waited: None }));
+        drop((held, hostile));
+        assert!(other.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_that_leaves_gives_its_place_and_its_units_back() {
+        let semaphore = semaphore(1, 10, HOUR);
+        let held = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let mut leaves = Box::pin(semaphore.acquire(user(2), 1));
+        let mut granted = Box::pin(semaphore.acquire(user(3), 1));
+        let mut stays = Box::pin(semaphore.acquire(user(4), 1));
+        assert!(poll!(&mut leaves).is_pending() && poll!(&mut granted).is_pending() && poll!(&mut stays).is_pending());
+        drop(leaves);
+        assert_eq!(semaphore.waiting(), 2);
+        drop(held);
+        // It has been given its unit, and leaves before it looks.
+        assert_eq!((semaphore.held(), semaphore.waiting()), (1, 1));
+        drop(granted);
+        assert!(stays.await.is_ok());
+        assert_eq!((semaphore.held(), semaphore.waiting()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn more_than_there_is_takes_all_and_can_be_given_back_in_parts() {
+        let semaphore = semaphore(100, 10, HOUR);
+        let mut all = semaphore.acquire(user(1), 1_000).await.expect("all");
+        assert_eq!((all.units(), semaphore.held()), (100, 100));
+        let mut next = Box::pin(semaphore.acquire(user(2), 10));
+        assert!(poll!(&mut next).is_pending());
+        all.shrink(91);
+        assert!(poll!(&mut next).is_pending());
+        all.shrink(90);
+        drop(next.await.expect("ten"));
+        assert!(semaphore.try_acquire(user(3), 11).is_none());
+        assert!(semaphore.try_acquire(user(3), 10).is_some());
+        drop(all);
+        assert_eq!(semaphore.held(), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn under_load_there_are_never_too_many_and_all_have_their_turn() {
+        const UNITS: u64 = 7;
+        let semaphore = semaphore(UNITS, 10_000, HOUR);
+        let at_once = Arc::new(AtomicU64::new(0));
+        let tasks: Vec<_> = (0..400_u64)
+            .map(|number| {
+                let (semaphore, at_once) = (semaphore.clone(), at_once.clone());
+                tokio::spawn(async move {
+                    let holder = match number % 9 {
+                        number @ 0..4 => user(number),
+                        number => Holder::Anonymous(Client::V4([192, 0, 2, number as u8])),
+                    };
+                    let units = number % 5 + 1;
+                    for round in 0..20_u64 {
+                        if (number + round) % 3 == 0 {
+                            // Leaves at some moment, perhaps as it is given its units.
+                            let mut leaves = Box::pin(semaphore.acquire(holder, units));
+                            let _ = poll!(&mut leaves);
+                            tokio::task::yield_now().await;
+                            continue;
+                        }
+                        let permit = semaphore.acquire(holder, units).await.expect("its turn");
+                        let now = at_once.fetch_add(permit.units(), Ordering::SeqCst) + permit.units();
+                        assert!(now <= UNITS, "{now} at once");
+                        tokio::task::yield_now().await;
+                        at_once.fetch_sub(permit.units(), Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        let all = futures::future::join_all(tasks);
+        let all = tokio::time::timeout(Duration::from_secs(300), all).await.expect("a wake-up was lost");
+        assert!(all.into_iter().all(|task| task.is_ok()));
+        assert_eq!((semaphore.held(), semaphore.waiting()), (0, 0));
+    }
+}
