@@ -1,7 +1,7 @@
 //! A minimal HTTP/1.1 client over one connection that stays open.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -39,6 +39,21 @@ impl Client {
         Client::of(socket.connect(address).await.expect("the server listens"))
     }
 
+    /// Connects from an address of this machine, with a receive buffer of so many bytes if given.
+    pub async fn connect_from(to: SocketAddr, from: IpAddr, buffer: Option<u32>) -> io::Result<Client> {
+        Ok(Client::of(Client::stream_from(to, from, buffer).await?))
+    }
+
+    /// As [`Client::connect_from`], without a client around it.
+    pub async fn stream_from(to: SocketAddr, from: IpAddr, buffer: Option<u32>) -> io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        if let Some(bytes) = buffer {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        socket.bind(SocketAddr::new(from, 0))?;
+        socket.connect(to).await
+    }
+
     fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("a TCP connection");
         Client { stream, buffer: vec![0; 64 << 10], unread: 0..0 }
@@ -47,8 +62,15 @@ impl Client {
     /// Asks for `target`, and reads the head of the answer.
     pub async fn ask(&mut self, target: &str, if_none_match: Option<&str>) -> io::Result<Head> {
         let condition = if_none_match.map_or(String::new(), |etag| format!("If-None-Match: {etag}\r\n"));
-        let request = format!("GET {target} HTTP/1.1\r\nHost: soak\r\n{condition}\r\n");
+        self.send("GET", target, &condition, "").await
+    }
+
+    /// Makes a request with further header lines, and reads the head of the answer.
+    pub async fn send(&mut self, method: &str, target: &str, fields: &str, body: &str) -> io::Result<Head> {
+        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let request = format!("{method} {target} HTTP/1.1\r\nHost: soak\r\n{fields}{length}\r\n");
         self.stream.write_all(request.as_bytes()).await?;
+        self.stream.write_all(body.as_bytes()).await?;
         let mut head = String::new();
         loop {
             let line = self.line().await?;
@@ -97,6 +119,22 @@ impl Client {
                 return Ok(bytes);
             }
         }
+    }
+
+    /// Reads a body of a known length as text.
+    pub async fn text(&mut self, head: &Head) -> io::Result<String> {
+        let mut left = head.length.ok_or_else(|| io::Error::other("a body without a length"))? as usize;
+        let mut text = Vec::new();
+        while left > 0 {
+            if self.unread.is_empty() {
+                self.fill().await?;
+            }
+            let here = left.min(self.unread.len());
+            text.extend_from_slice(&self.buffer[self.unread.start..self.unread.start + here]);
+            self.unread.start += here;
+            left -= here;
+        }
+        String::from_utf8(text).map_err(io::Error::other)
     }
 
     /// Reads some of what comes, whatever it is; 0 at the end.

@@ -4,6 +4,7 @@
 //! cargo bench --bench soak                                    60 s, 64 connections
 //! cargo bench --bench soak -- --seconds 600 --connections 200
 //! cargo bench --bench soak -- --slow                          beside 2,000 idle connections and 200 slow readers
+//! cargo bench --bench soak -- --hostile                       an honest user beside a hostile one ([`hostile`])
 //! ```
 //!
 //! 1. Two datasets are made and imported by the binary: a catalogue of about 1 KB of JSON an entity ([`entities`]), and
@@ -19,12 +20,16 @@
 //! raises its soft limit (`ulimit -n`) to twice their number and 512, which the hard limit must allow. So that idle
 //! connections stay, `server.header_timeout_s` is raised.
 //!
+//! With `--hostile`, a table says for each shared resource how long requests of an honest user take alone, and beside a
+//! hostile one; the exit code is 1 if a request failed, or if its p99 is more than three times as long.
+//!
 //! The exit code is 1 if there was an error. No duration and no size is asserted. Client and server share the cores.
 
 mod client;
 #[path = "../reads/entities.rs"]
 #[expect(dead_code, reason = "what the other benchmark asks of its entities")]
 mod entities;
+mod hostile;
 mod server;
 mod slow;
 mod statistics;
@@ -63,6 +68,12 @@ pub struct Arguments {
     /// Slow readers, with --slow
     #[arg(long, default_value_t = 200)]
     readers: u64,
+    /// Measure an honest user beside a hostile one instead, for each resource that they share
+    #[arg(long)]
+    hostile: bool,
+    /// Only resources whose names contain this, with --hostile
+    #[arg(long)]
+    only: Option<String>,
     /// The limit of open files has been raised
     #[arg(long, hide = true)]
     raised: bool,
@@ -76,12 +87,17 @@ fn main() -> ExitCode {
     if arguments.slow && !arguments.raised {
         return server::with_open_files(2 * (arguments.idle + arguments.readers) + 512);
     }
+    if arguments.hostile && !arguments.raised {
+        return server::with_open_files(8_192);
+    }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-soak");
     let runtime = Runtime::new().expect("threads");
-    let server = Server::start(&directory, &arguments);
-    let errors = match arguments.slow {
-        true => runtime.block_on(slow::run(&server, &arguments)),
-        false => runtime.block_on(soak(&server, &arguments)),
+    let silent = arguments.hostile.then(|| runtime.block_on(hostile::silent_name_server()));
+    let server = Server::start(&directory, &arguments, silent.as_ref().map(|(_, address)| *address));
+    let errors = match (arguments.slow, arguments.hostile) {
+        (true, _) => runtime.block_on(slow::run(&server, &arguments)),
+        (false, true) => runtime.block_on(hostile::run(&server, &arguments)),
+        (false, false) => runtime.block_on(soak(&server, &arguments)),
     };
     drop(server);
     std::fs::remove_dir_all(&directory).expect("the data can be removed");

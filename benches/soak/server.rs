@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use strata::config::Config;
@@ -15,6 +15,9 @@ use crate::entities::Generator;
 const BINARY: &str = env!("CARGO_BIN_EXE_strata");
 const OWNER: &str = "soak@example.org";
 
+/// The password of every user.
+pub const PASSWORD: &str = "a long enough password";
+
 /// A running server, killed when dropped.
 pub struct Server {
     child: Child,
@@ -24,17 +27,18 @@ pub struct Server {
     pub catalogue: String,
     /// The path of the measurements' version.
     pub measurements: String,
+    directory: PathBuf,
 }
 
 impl Server {
     /// Makes the datasets in a new directory, and serves them.
-    pub fn start(directory: &Path, arguments: &Arguments) -> Server {
+    pub fn start(directory: &Path, arguments: &Arguments, name_server: Option<SocketAddr>) -> Server {
         if directory.exists() {
             std::fs::remove_dir_all(directory).expect("the last run's data can be removed");
         }
         std::fs::create_dir_all(directory).expect("a directory");
         eprintln!("importing twice {} entities", arguments.entities);
-        add_owner(directory);
+        add_user(directory, OWNER, &[]);
         let generator = Generator::new();
         let catalogue = import(directory, "Catalogue", arguments.entities, |position, line| {
             generator.entity(position).write(line);
@@ -50,19 +54,38 @@ impl Server {
         let mut command = strata(directory);
         command.args(["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
         command.env("STRATA_LOG__LEVEL", "warn");
-        // Rate limits, if this build has them: one address makes all requests here.
-        for option in Config::options().iter().filter(|option| option.key().ends_with("_per_minute")) {
-            command.env(option.environment_variable(), "0");
+        // The rates of reads: few addresses make all requests here.
+        command.env("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0").env("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0");
+        // A source, and bodies that fill the disk.
+        command.env("STRATA_NET__ALLOW", "127.0.0.1").env("STRATA_LIMITS__BODY_BYTES", "104857600");
+        if let Some(address) = name_server {
+            let option = Config::options().iter().find(|option| option.key() == "net.name_servers");
+            match option {
+                Some(option) => drop(command.env(option.environment_variable(), address.to_string())),
+                None => eprintln!("this build knows no net.name_servers: names are those of the system"),
+            }
         }
         if arguments.slow {
-            command.env("STRATA_SERVER__HEADER_TIMEOUT_S", "3600");
+            command.env("STRATA_SERVER__HEADER_TIMEOUT_S", "3600").env("STRATA_SERVER__CONNECTIONS_PER_CLIENT", "0");
         }
         let mut child = command.spawn().expect("the binary runs");
         let mut line = String::new();
         let output = child.stdout.take().expect("a pipe");
         BufReader::new(output).read_line(&mut line).expect("UTF-8");
         let address = line.trim().strip_prefix("listening on http://").and_then(|address| address.parse().ok());
-        Server { child, address: address.expect("it says where it listens"), catalogue, measurements }
+        let address = address.expect("it says where it listens");
+        Server { child, address, catalogue, measurements, directory: directory.to_owned() }
+    }
+
+    /// Adds a user while the server runs; its token.
+    pub fn add_user(&self, email: &str) -> String {
+        let printed = add_user(&self.directory, email, &["--token", "soak"]);
+        printed.lines().last().expect("a token").to_owned()
+    }
+
+    /// Whether the server was built without optimisation, which makes everything slow.
+    pub fn is_debug(&self) -> bool {
+        cfg!(debug_assertions)
     }
 
     /// The server's resident memory, where the system tells.
@@ -90,12 +113,17 @@ fn strata(directory: &Path) -> Command {
     command
 }
 
-fn add_owner(directory: &Path) {
+/// Adds a user; what the command prints.
+fn add_user(directory: &Path, email: &str, options: &[&str]) -> String {
     let mut command = strata(directory);
-    command.args(["user", "add", OWNER, "--plan", "scale"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    command.args(["user", "add", email, "--plan", "scale"]).args(options).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
-    child.stdin.take().expect("a pipe").write_all(b"a long enough password\n").expect("it reads");
-    assert!(child.wait().is_ok_and(|status| status.success()), "the owner is added");
+    let mut input = child.stdin.take().expect("a pipe");
+    writeln!(input, "{PASSWORD}").expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{email} is added");
+    String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 /// Imports so many entities; the path of their version.

@@ -1,148 +1,324 @@
-//! What each connection is doing: which ones are idle, and which answers take too long.
+//! What each connection is doing, and whose turn it is: the service's or its client's.
+//!
+//! It is the client's turn where no request is in flight, where a handler waits for more of a request's body, and where
+//! an answer waits to be taken. Everything else is the service's. What follows from it:
+//!
+//! - An HTTP/2 connection without a request for the time that a head may take is told to go away. (HTTP/1.1 has a
+//!   deadline for heads in its implementation.)
+//! - A client that takes nothing of its answers is cut. Over HTTP/2 the connection itself may be free to write, so the
+//!   deadline of [`super::timed_stream`] does not see it.
+//! - Where connections are scarce, one is released whose client's turn it has been for long ([`super::connections`]).
+//! - While the service stops, a connection that stays idle for a while is ended.
+//!
+//! An idle HTTP/1.1 connection ends in its stream: a read that finds nothing reports the end of the stream instead. So a
+//! request that has come is always read before its connection ends.
 
 use std::{
     collections::BTreeMap,
-    pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::{Context, Poll},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Waker},
     time::Duration,
 };
 
-use axum::{
-    body::{Body, Bytes},
-    http::HeaderValue,
-};
-use http_body::{Frame, SizeHint};
 use tokio::{
     sync::Notify,
-    time::{Instant, Sleep, sleep, sleep_until},
+    time::{Instant, sleep_until},
 };
 
-/// All connections of a server; clones share them.
-#[derive(Clone, Default)]
-pub(super) struct Connections {
-    idle: Arc<Idle>,
-    next: Arc<AtomicU64>,
+/// Bytes that a client must take within the time for writing, unless there are fewer.
+pub(super) const WRITE_FLOOR_BYTES: usize = 16 << 10;
+
+/// How long a connection that is released may take to end by itself: the time of a GOAWAY and its answer.
+const RELEASE_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a connection waits for its client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For the next head.
+    pub head: Duration,
+    /// For what is ready to be taken.
+    pub write_stall: Duration,
+    /// For an answer, from its head to its last byte.
+    pub answer: Duration,
+    /// For a request on an idle connection while the service stops.
+    pub drain_idle: Duration,
 }
 
-/// Those without a request, by the time since when, the longest first.
-#[derive(Default)]
-struct Idle {
-    since: Mutex<BTreeMap<(Instant, u64), Weak<Activity>>>,
-    changed: Notify,
+/// What is to be done about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Tell the HTTP/2 client to go away.
+    GoAway,
+    /// Cut it.
+    Cut(Cut),
 }
 
-impl Idle {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Instant, u64), Weak<Activity>>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Why a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// An answer took longer than it may.
+    Overdue,
+    /// The client took nothing of its answers.
+    Stalled,
+    /// Another one waited, and this one did not end when it was asked to.
+    Released,
+    /// The client did not leave when it was told to.
+    Idle,
 }
 
 /// What one connection is doing.
 pub(super) struct Activity {
-    id: u64,
-    idle: Arc<Idle>,
+    patience: Patience,
     state: Mutex<State>,
-    release: Notify,
-    /// The connection answers something new.
-    answering: Notify,
+    /// Something is due earlier than was armed for.
+    earlier: Notify,
 }
 
 struct State {
-    /// Since when there is no request; `None` while there is one.
-    idle_since: Option<Instant>,
     /// Requests so far.
-    requests: u64,
-    /// Requests in flight, each with the time when the head of its answer went out.
-    in_flight: BTreeMap<u64, Option<Instant>>,
+    begun: u64,
+    /// Requests in flight.
+    requests: BTreeMap<u64, Request>,
+    /// Since when there is none.
+    idle_since: Instant,
+    /// Whether the client speaks HTTP/2.
+    http2: bool,
+    /// Whether something has been read since the last request's head.
+    head_begun: bool,
+    read_at: Instant,
+    /// When the client last took all there was, or enough of it.
+    written_at: Instant,
+    /// Bytes that it has taken since then.
+    written: usize,
+    /// Since when the service stops.
+    draining: Option<Instant>,
+    /// The service stops, and nothing came on the idle connection for a while.
+    drained: bool,
+    /// Since when another one has its place.
+    released: Option<Instant>,
+    /// When the HTTP/2 client was told to go away.
+    told: Option<Instant>,
+    /// Wakes the reading side.
+    reader: Option<Waker>,
+    /// Until when [`Activity::due`] sleeps.
+    armed: Option<Instant>,
 }
 
-impl Connections {
-    /// A new connection, idle until its first request.
-    pub fn add(&self) -> Arc<Activity> {
-        let now = Instant::now();
-        let activity = Arc::new(Activity {
-            id: self.next.fetch_add(1, Ordering::Relaxed),
-            idle: self.idle.clone(),
-            state: Mutex::new(State { idle_since: Some(now), requests: 0, in_flight: BTreeMap::new() }),
-            release: Notify::new(),
-            answering: Notify::new(),
-        });
-        self.idle.lock().insert((now, activity.id), Arc::downgrade(&activity));
-        self.idle.changed.notify_one();
-        activity
-    }
+struct Request {
+    /// Since when it is the client's turn; `None` while it is the service's.
+    waiting: Option<Instant>,
+    /// When the head of its answer went out.
+    answering: Option<Instant>,
+}
 
-    /// Waits until a connection has been idle for `at_least`, and asks the one that has been for longest to end.
-    pub async fn release_idle(&self, at_least: Duration) {
-        loop {
-            let changed = self.idle.changed.notified();
-            let longest = self.idle.lock().first_key_value().map(|((since, _), _)| *since);
-            let Some(since) = longest else {
-                changed.await;
-                continue;
-            };
-            sleep_until(since + at_least).await;
-            // It may have become busy meanwhile, or have gone.
-            if let Some(activity) = self.take_idle_since(Instant::now() - at_least) {
-                activity.release.notify_one();
-                return;
-            }
+impl State {
+    /// Since when it is the client's turn; `None` while it is the service's.
+    fn waiting_since(&self) -> Option<Instant> {
+        let mut since = if self.requests.is_empty() { self.idle_since } else { self.written_at };
+        for request in self.requests.values() {
+            since = since.max(request.waiting?);
         }
+        Some(since.max(self.written_at))
     }
 
-    /// The connection that has been idle longest, if since then; it is taken for busy from now on.
-    fn take_idle_since(&self, then: Instant) -> Option<Arc<Activity>> {
-        // The last owner of an activity may not be dropped while this is locked, so it goes to the caller.
-        let mut idle = self.idle.lock();
-        let entry = idle.first_entry().filter(|entry| entry.key().0 <= then)?;
-        entry.remove().upgrade()
+    /// Whether a read that finds nothing shall report the end of the stream.
+    fn is_over(&self) -> bool {
+        let wanted = self.drained || self.released.is_some();
+        wanted && !self.http2 && !self.head_begun && self.requests.is_empty()
+    }
+
+    /// What is due next, and when; may lie in the past.
+    fn next(&self, patience: &Patience) -> Option<(Instant, Due)> {
+        let idle = self.requests.is_empty();
+        let overdue = self.requests.values().filter_map(|request| request.answering).min();
+        let overdue = overdue.map(|since| (since + patience.answer + patience.write_stall, Due::Cut(Cut::Overdue)));
+
+        let waiting = self.waiting_since();
+        let taking = !idle && self.requests.values().all(|request| request.answering.is_some());
+        let stalled = waiting.filter(|_| taking).map(|since| (since + patience.write_stall, Due::Cut(Cut::Stalled)));
+
+        let released = self.released.filter(|_| waiting.is_some());
+        let released = released.map(|since| (since + RELEASE_PAUSE, Due::Cut(Cut::Released)));
+
+        let away = match (self.http2, self.told) {
+            (false, _) => None,
+            (true, None) => {
+                let long_idle = idle.then(|| self.idle_since.max(self.written_at) + patience.head);
+                let at = [self.draining, self.released, long_idle].into_iter().flatten().min();
+                at.map(|at| (at, Due::GoAway))
+            }
+            // A client that is there answers, and its connection ends when its last stream does.
+            (true, Some(told)) if self.draining.is_some() && self.read_at <= told => {
+                idle.then(|| (told.max(self.idle_since) + patience.drain_idle, Due::Cut(Cut::Idle)))
+            }
+            (true, Some(told)) => {
+                let since = told.max(self.idle_since).max(self.written_at);
+                idle.then_some((since + patience.write_stall, Due::Cut(Cut::Idle)))
+            }
+        };
+        [overdue, stalled, released, away].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// When an idle HTTP/1.1 connection ends because the service stops.
+    fn drained_at(&self, patience: &Patience) -> Option<Instant> {
+        let draining = self.draining.filter(|_| !self.drained && !self.http2 && self.requests.is_empty())?;
+        Some(draining.max(self.idle_since) + patience.drain_idle)
+    }
+
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
     }
 }
 
 impl Activity {
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// A new connection, idle until its first request.
+    pub fn new(patience: Patience) -> Arc<Activity> {
+        let now = Instant::now();
+        let state = State {
+            begun: 0,
+            requests: BTreeMap::new(),
+            idle_since: now,
+            http2: false,
+            head_begun: false,
+            read_at: now,
+            written_at: now,
+            written: 0,
+            draining: None,
+            drained: false,
+            released: None,
+            told: None,
+            reader: None,
+            armed: None,
+        };
+        Arc::new(Activity { patience, state: Mutex::new(state), earlier: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and sees to it that what is due earlier now is done in time.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let changed = change(&mut state);
+        let next = state.next(&self.patience).map(|(at, _)| at);
+        let next = next.into_iter().chain(state.drained_at(&self.patience)).min();
+        if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
+            state.armed = next;
+            self.earlier.notify_one();
+        }
+        changed
     }
 
     /// A request has come; it is in flight until what is returned is dropped.
     pub fn begin(self: &Arc<Self>) -> InFlight {
-        let mut state = self.state();
-        if let Some(since) = state.idle_since.take() {
-            self.idle.lock().remove(&(since, self.id));
-        }
-        state.requests += 1;
-        let request = state.requests;
-        state.in_flight.insert(request, None);
+        let request = self.change(|state| {
+            state.begun += 1;
+            state.head_begun = false;
+            state.requests.insert(state.begun, Request { waiting: None, answering: None });
+            state.begun
+        });
         InFlight { activity: self.clone(), request }
     }
 
-    /// Completes when the connection is asked to end for another one.
-    pub async fn released(&self) {
-        self.release.notified().await;
-    }
-
-    /// Completes when an answer has taken longer than `limit`.
-    pub async fn overdue(&self, limit: Duration) {
-        loop {
-            let answering = self.answering.notified();
-            let oldest = self.state().in_flight.values().flatten().min().copied();
-            match oldest {
-                Some(since) if since + limit <= Instant::now() => return,
-                Some(since) => sleep_until(since + limit).await,
-                None => answering.await,
-            }
+    /// Takes note of bytes read.
+    pub fn read(&self, bytes: usize) {
+        if bytes > 0 {
+            let mut state = self.lock();
+            state.read_at = Instant::now();
+            // What comes beside a request is its body, or belongs to the next one, whose head then follows at once.
+            state.head_begun |= state.requests.is_empty();
         }
     }
-}
 
-impl Drop for Activity {
-    fn drop(&mut self) {
-        if let Some(since) = self.state().idle_since {
-            self.idle.lock().remove(&(since, self.id));
+    /// The client speaks HTTP/2.
+    pub fn speaks_http2(&self) {
+        self.change(|state| state.http2 = true);
+    }
+
+    /// Takes note of bytes written; `all` when the connection took all that was offered.
+    pub fn wrote(&self, bytes: usize, all: bool) {
+        let mut state = self.lock();
+        state.written = state.written.saturating_add(bytes);
+        // Over HTTP/2 only what the client's windows allow is offered.
+        if state.written >= WRITE_FLOOR_BYTES || (all && !state.http2) {
+            state.written = 0;
+            state.written_at = Instant::now();
+        }
+    }
+
+    /// Whether a read that finds nothing shall report the end of the stream. If not, the task is woken when that changes.
+    pub fn is_over(&self, context: &Context<'_>) -> bool {
+        let mut state = self.lock();
+        if state.is_over() {
+            return true;
+        }
+        if !state.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker())) {
+            state.reader = Some(context.waker().clone());
+        }
+        false
+    }
+
+    /// Since when it is the client's turn; `None` while it is the service's.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        self.lock().waiting_since()
+    }
+
+    /// Asks the connection to end, since another one has its place. It is cut if it does not end soon.
+    pub fn release(&self) {
+        self.change(|state| {
+            state.released.get_or_insert_with(Instant::now);
+            state.wake_reader();
+        });
+    }
+
+    /// The service stops: each answer from now on is the last one of its connection.
+    pub fn drain(&self) {
+        self.change(|state| {
+            state.draining.get_or_insert_with(Instant::now);
+        });
+    }
+
+    /// Whether the next answer is the last one of its connection.
+    pub fn is_leaving(&self) -> bool {
+        let state = self.lock();
+        state.draining.is_some() || state.released.is_some()
+    }
+
+    /// Completes when something is due. [`Due::GoAway`] is due once.
+    pub async fn due(&self) -> Due {
+        loop {
+            let earlier = self.earlier.notified();
+            let armed = {
+                let mut state = self.lock();
+                let now = Instant::now();
+                let next = state.next(&self.patience);
+                if let Some((at, due)) = next
+                    && at <= now
+                {
+                    if due == Due::GoAway {
+                        state.told = Some(now);
+                    }
+                    return due;
+                }
+                let drained = state.drained_at(&self.patience);
+                if drained.is_some_and(|at| at <= now) {
+                    state.drained = true;
+                    state.wake_reader();
+                    continue;
+                }
+                state.armed = next.map(|(at, _)| at).into_iter().chain(drained).min();
+                state.armed
+            };
+            match armed {
+                Some(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = earlier => {}
+                },
+                None => earlier.await,
+            }
         }
     }
 }
@@ -154,78 +330,63 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    fn answers(&self) {
-        self.activity.state().in_flight.insert(self.request, Some(Instant::now()));
-        self.activity.answering.notify_one();
+    /// Stands for the request without keeping it in flight.
+    pub fn turn(&self) -> Turn {
+        Turn { activity: self.activity.clone(), request: self.request }
+    }
+
+    /// The head of the answer goes out. It is the client's turn, until the body is asked for and has nothing.
+    pub fn answers(&self) {
+        self.set(|request, now| *request = Request { waiting: Some(now), answering: Some(now) });
+    }
+
+    /// The client has something to take.
+    pub fn gave(&self) {
+        self.set(|request, now| request.waiting = Some(now));
+    }
+
+    /// The client has taken all there was.
+    pub fn works(&self) {
+        self.set(|request, _| request.waiting = None);
+    }
+
+    fn set(&self, set: impl FnOnce(&mut Request, Instant)) {
+        self.activity.change(|state| {
+            if let Some(request) = state.requests.get_mut(&self.request) {
+                set(request, Instant::now());
+            }
+        });
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let activity = &self.activity;
-        let mut state = activity.state();
-        state.in_flight.remove(&self.request);
-        if state.in_flight.is_empty() {
-            let now = Instant::now();
-            state.idle_since = Some(now);
-            activity.idle.lock().insert((now, activity.id), Arc::downgrade(activity));
-            activity.idle.changed.notify_one();
+        self.activity.change(|state| {
+            state.requests.remove(&self.request);
+            if state.requests.is_empty() {
+                state.idle_since = Instant::now();
+                state.wake_reader();
+            }
+        });
+    }
+}
+
+/// Whose turn it is while a handler reads a request's body.
+pub(super) struct Turn {
+    activity: Arc<Activity>,
+    request: u64,
+}
+
+impl Turn {
+    /// Sets whether the handler waits for more of the body.
+    pub fn set(&self, waits: bool) {
+        let mut state = self.activity.lock();
+        // An answer that goes out meanwhile has its own turns.
+        if let Some(request) = state.requests.get_mut(&self.request)
+            && request.answering.is_none()
+            && request.waiting.is_some() != waits
+        {
+            request.waiting = waits.then(Instant::now);
         }
-    }
-}
-
-/// An answer took too long.
-#[derive(Debug, thiserror::Error)]
-#[error("the answer took longer than {} s", .0.as_secs())]
-struct TookTooLong(Duration);
-
-/// A body that fails when it has taken too long, and whose request is in flight until it is dropped.
-pub(super) struct TimedBody {
-    body: Body,
-    limit: Duration,
-    deadline: Pin<Box<Sleep>>,
-    request_id: Option<HeaderValue>,
-    _in_flight: InFlight,
-}
-
-impl TimedBody {
-    /// Starts the time. The request's id is for the log.
-    pub fn new(body: Body, limit: Duration, request_id: Option<HeaderValue>, in_flight: InFlight) -> TimedBody {
-        in_flight.answers();
-        TimedBody { body, limit, deadline: Box::pin(sleep(limit)), request_id, _in_flight: in_flight }
-    }
-}
-
-impl http_body::Body for TimedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let this = &mut *self;
-        let frame = Pin::new(&mut this.body).poll_frame(context);
-        let late = match &frame {
-            // Registering the timer costs more than looking at the clock.
-            Poll::Ready(Some(Ok(_))) => this.deadline.deadline() <= Instant::now(),
-            Poll::Ready(_) => false,
-            Poll::Pending => this.deadline.as_mut().poll(context).is_ready(),
-        };
-        if !late {
-            return frame;
-        }
-        let error = TookTooLong(this.limit);
-        let id = this.request_id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
-        tracing::warn!(id, cause = %error, "a body was cut");
-        Poll::Ready(Some(Err(axum::Error::new(error))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -3,7 +3,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `router` | every route, in one table, and the layers around them |
-//! | `server`, `activity`, `timed_stream` | connections: accepting, limits, graceful shutdown |
+//! | `server`, `listener`, `connections`, `activity`, `timed_stream`, `timed_body` | connections: accepting, limits, graceful shutdown |
 //! | `read` | the read endpoint |
 //! | `content_encoding`, `range` | which coding of a body, and which part of it |
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
@@ -23,10 +23,12 @@ mod activity;
 mod auth;
 mod caching;
 mod client;
+mod connections;
 pub mod content_encoding;
 mod cors;
 pub mod error;
 mod health;
+mod listener;
 pub mod management;
 pub mod mcp;
 mod metrics;
@@ -41,6 +43,7 @@ pub mod read;
 pub mod router;
 pub mod server;
 mod text;
+mod timed_body;
 mod timed_stream;
 
 pub use router::router;

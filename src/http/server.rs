@@ -1,12 +1,16 @@
 //! Connections: accepts them, speaks HTTP/1.1 and HTTP/2 (without TLS) on each, bounds what a peer may take, and ends
 //! gracefully.
 //!
-//! 1. Accept. With as many connections as are allowed, the one accepted waits, and the rest in the kernel's queue: for
-//!    one to end, or for the one that has been idle longest to be closed (`super::activity`), so that idle ones keep
-//!    nobody out.
-//! 2. Serve each in a task of its own, under the limits of the HTTP implementation and of `timed_stream`. A body that
-//!    takes longer than allowed fails; where that cannot help, because its peer takes nothing, the connection is cut.
-//! 3. At shutdown, stop accepting, let requests in flight finish, and after the drain limit cut what is left.
+//! 1. Accept. With as many connections as are allowed, one makes room on which it is the client's turn
+//!    (`super::connections`), so that neither idle nor stalled ones keep anybody out. Without descriptors, one is released
+//!    and newcomers are told (`super::listener`); what is served goes on.
+//! 2. Serve each in a task of its own, under the limits of the HTTP implementation, of `timed_stream` and of `activity`. A
+//!    body that takes longer than allowed fails; where that cannot help, because its peer takes nothing, the connection
+//!    is cut.
+//! 3. At shutdown, accept what is under way and nothing more. Answer every request that has come: over HTTP/1.1 each
+//!    answer is the last one of its connection, and idle connections may make one more request for a while; HTTP/2
+//!    clients are told to go away, which is done in two steps, so that no request is lost. After the drain limit cut
+//!    what is left.
 
 use std::{
     convert::Infallible,
@@ -23,6 +27,7 @@ use axum::{
     Router,
     body::Body,
     extract::{ConnectInfo, Request},
+    http::{HeaderValue, Version, header},
     response::Response,
 };
 use hyper_util::{
@@ -31,29 +36,40 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::watch,
     task::{JoinError, JoinSet},
+    time::{Instant, sleep_until},
 };
 use tower::Service;
 
 use super::{
     access_log::REQUEST_ID,
-    activity::{Activity, Connections, TimedBody},
+    activity::{Activity, Cut, Due, Patience},
+    connections::{Bounds, Connections, Place},
     error::Causes,
+    listener::{Accepted, Listener, connections_for_descriptors},
     router::router,
+    timed_body::{AwaitedBody, TimedBody},
     timed_stream::TimedStream,
 };
 use crate::metrics::{self, metrics};
-use crate::{config, service::App};
+use crate::{
+    config::{self, TrustedProxies},
+    service::App,
+};
 
 /// What one connection may take, and how many there may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Connections served at the same time.
     pub connections: usize,
+    /// Connections of one client at the same time; 0 is no limit of their own.
+    pub connections_per_client: usize,
+    /// Whose connections are many clients'.
+    pub trusted_proxies: TrustedProxies,
     /// Time from the start of a connection, or the end of an answer, to the last byte of the next request's head. So it
-    /// is also how long an HTTP/1.1 connection may idle.
+    /// is also how long a connection may idle.
     pub header_read_timeout: Duration,
     /// How long a peer may take too few of the bytes that are ready for it.
     pub write_stall: Duration,
@@ -67,14 +83,19 @@ pub struct ServerLimits {
     pub keep_alive: Duration,
     /// How long requests in flight may take to finish after the shutdown began.
     pub drain: Duration,
+    /// How long an idle connection may still make a request after the shutdown began.
+    pub drain_idle: Duration,
 }
 
 impl From<&config::Server> for ServerLimits {
     fn from(server: &config::Server) -> Self {
         // Both are small by their ranges.
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         ServerLimits {
-            connections: usize::try_from(server.connections).unwrap_or(usize::MAX),
+            connections: count(server.connections),
+            connections_per_client: count(server.connections_per_client),
+            trusted_proxies: server.trusted_proxies.clone(),
             header_read_timeout: Duration::from_secs(server.header_timeout_s),
             write_stall: Duration::from_secs(server.write_stall_s),
             answer: Duration::from_secs(server.answer_timeout_s),
@@ -82,6 +103,7 @@ impl From<&config::Server> for ServerLimits {
             concurrent_streams: number(server.concurrent_streams),
             keep_alive: Duration::from_secs(server.keep_alive_s),
             drain: Duration::from_secs(server.drain_s),
+            drain_idle: Duration::from_secs(server.drain_idle_s),
         }
     }
 }
@@ -89,7 +111,7 @@ impl From<&config::Server> for ServerLimits {
 /// Why the server stopped although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Accepting connections kept failing for about a minute.
+    /// Accepting connections kept failing for about a minute, and not for want of descriptors.
     #[error("no connection can be accepted any more")]
     Accept(#[source] io::Error),
 }
@@ -97,18 +119,27 @@ pub enum ServeError {
 /// How often what histograms collect is counted.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// How long a connection must have been idle to be closed for another: a request may be on its way.
-const IDLE_AT_LEAST: Duration = Duration::from_secs(1);
+/// At the end: how long the system may take to complete connections that clients far away have begun, and how long they
+/// are accepted where the system lets new ones begin.
+const QUIET: Duration = Duration::from_millis(500);
+const BACKLOG: Duration = Duration::from_secs(2);
 
-/// How long a connection that was asked to close may take before the next one is asked, too.
-const RELEASE_PAUSE: Duration = Duration::from_secs(1);
+/// How long a connection that was released for its descriptor may take to give it back.
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the application on the listener until `shutdown` completes and the requests in flight have ended.
 ///
-/// Limits are those of the application's configuration. After `shutdown` it is not ready, but still answers, for
-/// `server.drain_notice_s`.
+/// Limits are those of the application's configuration, and no more connections than the process has descriptors for.
+/// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
 pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
-    let limits = ServerLimits::from(&app.config().server);
+    let mut limits = ServerLimits::from(&app.config().server);
+    if let Some((descriptors, connections)) =
+        connections_for_descriptors().filter(|(_, most)| *most < limits.connections)
+    {
+        let wanted = limits.connections;
+        tracing::warn!(descriptors, connections, wanted, "too few open files are allowed for server.connections");
+        limits.connections = connections;
+    }
     let notice = Duration::from_secs(app.config().server.drain_notice_s);
     let draining = app.clone();
     let shutdown = async move {
@@ -122,8 +153,10 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
             metrics::run_upkeep();
         }
     };
+    let exhausted = app.clone();
+    let exhausted = move |is: bool| exhausted.note_exhausted(is);
     tokio::select! {
-        outcome = serve_router(router(app), listener, limits, shutdown) => outcome,
+        outcome = serve_noting(router(app), listener, limits, shutdown, exhausted) => outcome,
         never = upkeep => never,
     }
 }
@@ -135,62 +168,189 @@ pub async fn serve_router(
     limits: ServerLimits,
     shutdown: impl Future,
 ) -> Result<(), ServeError> {
-    let protocol = protocol(&limits);
-    let (begin_drain, drain) = watch::channel(());
-    let open = Connections::default();
-    let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
+    serve_noting(router, listener, limits, shutdown, |_| {}).await
+}
 
-    let outcome = 'accepting: loop {
-        while let Some(ended) = connections.try_join_next() {
+/// Serves, and notes when descriptors are exhausted and when they are not any more.
+async fn serve_noting(
+    router: Router,
+    listener: TcpListener,
+    limits: ServerLimits,
+    shutdown: impl Future,
+    note_exhausted: impl Fn(bool),
+) -> Result<(), ServeError> {
+    let server = Server::new(router, limits);
+    let mut listener = Listener::new(listener);
+    let mut stop = Stop::new(server.limits.drain);
+    let mut tasks = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    let mut exhausted = false;
+
+    let outcome = loop {
+        while let Some(ended) = tasks.try_join_next() {
             log_panic(ended);
         }
         let accepted = tokio::select! {
             biased;
-            _ = &mut shutdown => break Ok(()),
-            accepted = accept(&listener) => accepted,
+            _ = &mut shutdown, if stop.begun.is_none() => {
+                listener.begin_no_more();
+                stop.begin();
+                continue;
+            }
+            () = over(stop.begun.as_ref().map(|begun| begun.at_most_until)) => break Ok(()),
+            accepted = listener.accept() => accepted,
+            () = over(stop.begun.as_ref().map(|begun| begun.quiet_until)) => break Ok(()),
         };
         let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => break Err(error),
+            Accepted::Connection(stream, peer) => (stream, peer),
+            Accepted::Exhausted(error) => {
+                if !std::mem::replace(&mut exhausted, true) {
+                    tracing::warn!(%error, "cannot accept connections; some are released");
+                    note_exhausted(true);
+                }
+                server.make_descriptor(&mut listener).await;
+                continue;
+            }
+            Accepted::Failed(error) => break Err(ServeError::Accept(error)),
         };
-        while connections.len() >= limits.connections {
+        if std::mem::take(&mut exhausted) {
+            tracing::info!("connections are accepted again");
+            note_exhausted(false);
+        }
+        let place = loop {
             tokio::select! {
                 biased;
-                _ = &mut shutdown => break 'accepting Ok(()),
-                Some(ended) = connections.join_next() => log_panic(ended),
-                () = open.release_idle(IDLE_AT_LEAST) => {
-                    metrics().released_connections.increment(1);
-                    if let Ok(Some(ended)) = tokio::time::timeout(RELEASE_PAUSE, connections.join_next()).await {
-                        log_panic(ended);
-                    }
+                _ = &mut shutdown, if stop.begun.is_none() => {
+                    listener.begin_no_more();
+                    stop.begin();
                 }
+                () = over(stop.begun.as_ref().map(|begun| begun.drained_by)) => break None,
+                place = server.connections.admit(peer.ip()) => break Some(place),
+            }
+        };
+        match place {
+            None => break Ok(()),
+            Some(Err(_)) => {
+                metrics().refused_connections.of(["client".into()]).increment(1);
+                listener.refuse(stream, &server.too_many);
+            }
+            Some(Ok(place)) => {
+                metrics().accepted_connections.increment(1);
+                let activity = place.activity().clone();
+                let limits = &server.limits;
+                let stream = TimedStream::new(stream, limits.header_read_timeout, limits.write_stall, activity.clone());
+                let service =
+                    ConnectionService { router: server.router.clone(), peer, answer: limits.answer, activity };
+                let service = TowerToHyperService::new(service);
+                let connection = server.protocol.serve_connection(TokioIo::new(stream), service).into_owned();
+                tasks.spawn(watched(connection, peer, place, stop.drain.clone()));
             }
         }
-        metrics().accepted_connections.increment(1);
-        let activity = open.add();
-        let service = ConnectionService { router: router.clone(), peer, answer: limits.answer, activity };
-        let activity = service.activity.clone();
-        let stream = TokioIo::new(TimedStream::new(stream, limits.header_read_timeout, limits.write_stall));
-        let connection = protocol.serve_connection(stream, TowerToHyperService::new(service)).into_owned();
-        // Bodies fail first, which harms nobody else on the connection.
-        let overdue = limits.answer + limits.write_stall;
-        connections.spawn(watched(connection, peer, activity, overdue, drain.clone()));
     };
 
-    // Refuse new connections at once, rather than leave them in a queue that nobody serves.
     drop(listener);
-    let _ = begin_drain.send(());
+    // Where the listener failed, nobody has been told yet.
+    let drained_by = stop.begin().drained_by;
     let drained = async {
-        while let Some(ended) = connections.join_next().await {
+        while let Some(ended) = tasks.join_next().await {
             log_panic(ended);
         }
     };
-    if tokio::time::timeout(limits.drain, drained).await.is_err() {
-        tracing::warn!(connections = connections.len(), "cut connections that did not end within the drain limit");
+    if tokio::time::timeout_at(drained_by, drained).await.is_err() {
+        tracing::warn!(connections = tasks.len(), "cut connections that did not end within the drain limit");
     }
-    connections.shutdown().await;
+    tasks.shutdown().await;
     outcome
+}
+
+/// The end of the server, once it has begun.
+struct Stop {
+    limit: Duration,
+    begin: watch::Sender<()>,
+    /// Tells every connection.
+    drain: watch::Receiver<()>,
+    begun: Option<Begun>,
+}
+
+/// Until when what lasts.
+#[derive(Clone, Copy)]
+struct Begun {
+    /// Connections that were under way are accepted, if there is another one by then.
+    quiet_until: Instant,
+    /// They are accepted, whatever comes.
+    at_most_until: Instant,
+    /// Requests in flight.
+    drained_by: Instant,
+}
+
+impl Stop {
+    fn new(limit: Duration) -> Stop {
+        let (begin, drain) = watch::channel(());
+        Stop { limit, begin, drain, begun: None }
+    }
+
+    /// Begins to stop, unless it has begun.
+    fn begin(&mut self) -> Begun {
+        *self.begun.get_or_insert_with(|| {
+            let _ = self.begin.send(());
+            let now = Instant::now();
+            let drained_by = now + self.limit;
+            let [quiet_until, at_most_until] = [QUIET, BACKLOG].map(|time| (now + time).min(drained_by));
+            Begun { quiet_until, at_most_until, drained_by }
+        })
+    }
+}
+
+/// Completes at that time, if there is one.
+async fn over(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What all connections share.
+struct Server {
+    router: Router,
+    limits: ServerLimits,
+    protocol: Builder<TokioExecutor>,
+    connections: Connections,
+    /// What a client is told that has as many connections as it may.
+    too_many: String,
+}
+
+impl Server {
+    fn new(router: Router, limits: ServerLimits) -> Server {
+        let bounds = Bounds {
+            all: limits.connections,
+            per_client: limits.connections_per_client,
+            exempt: limits.trusted_proxies.clone(),
+        };
+        let patience = Patience {
+            head: limits.header_read_timeout,
+            write_stall: limits.write_stall,
+            answer: limits.answer,
+            drain_idle: limits.drain_idle,
+        };
+        let too_many = format!(
+            "The service has as many connections from your address as it takes: {} (server.connections_per_client). Close \
+             some of them, or use those that are open.",
+            limits.connections_per_client
+        );
+        let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience));
+        Server { router, limits, protocol, connections, too_many }
+    }
+
+    /// Waits for a descriptor: of a connection that is released, or of one that ends. Where there is none to release, tells
+    /// a newcomer.
+    async fn make_descriptor(&self, listener: &mut Listener) {
+        const TEXT: &str = "The service has no file descriptors left for more connections. Try again in some seconds.";
+        if !self.connections.release_one() && listener.refuse_one(TEXT).await {
+            metrics().refused_connections.of(["descriptors".into()]).increment(1);
+        } else {
+            self.connections.ended(DESCRIPTOR_PAUSE).await;
+        }
+    }
 }
 
 /// Counts as an open connection until dropped, when its task is cancelled, too.
@@ -211,18 +371,13 @@ impl Drop for Open {
 
 type Served = Connection<'static, TokioIo<TimedStream>, TowerToHyperService<ConnectionService>, TokioExecutor>;
 
-/// Serves a connection to its end, or until an answer is overdue. When the server drains, or the connection has been idle
-/// for long and another one waits, it ends after the requests in flight.
-async fn watched(
-    connection: Served,
-    peer: SocketAddr,
-    activity: Arc<Activity>,
-    overdue: Duration,
-    mut drain: watch::Receiver<()>,
-) {
+/// Serves a connection to its end, or until something is due that its peer does not do. When the server drains, or
+/// another connection has its place, it ends after the requests in flight.
+async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: watch::Receiver<()>) {
     let _open = Open::new();
+    let activity = place.activity();
     let mut connection = pin!(connection);
-    let mut leaving = false;
+    let mut draining = false;
     loop {
         tokio::select! {
             biased;
@@ -233,16 +388,20 @@ async fn watched(
                 }
                 return;
             }
-            _ = drain.changed(), if !leaving => leaving = true,
-            () = activity.released(), if !leaving => leaving = true,
-            () = activity.overdue(overdue) => {
-                metrics().overdue_connections.increment(1);
-                tracing::warn!(%peer, "cut a connection with an answer that took too long");
-                return;
+            _ = drain.changed(), if !draining => {
+                draining = true;
+                activity.drain();
             }
-        }
-        if leaving {
-            connection.as_mut().graceful_shutdown();
+            due = activity.due() => match due {
+                Due::GoAway => connection.as_mut().graceful_shutdown(),
+                Due::Cut(cut) => {
+                    if matches!(cut, Cut::Overdue | Cut::Stalled) {
+                        metrics().overdue_connections.increment(1);
+                        tracing::warn!(%peer, ?cut, "cut a connection with an answer that took too long");
+                    }
+                    return;
+                }
+            },
         }
     }
 }
@@ -253,6 +412,9 @@ fn log_panic(ended: Result<(), JoinError>) {
         tracing::error!(cause = %error, "a body panicked");
     }
 }
+
+/// Bytes of an answer that an HTTP/2 stream holds for its client, as many as an HTTP/1.1 connection does by default.
+const SEND_BUFFER_BYTES: usize = 128 << 10;
 
 /// The HTTP implementation, with every limit set.
 fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
@@ -267,43 +429,10 @@ fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.concurrent_streams)
         .max_header_list_size(limits.header_bytes)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
         .keep_alive_interval(limits.keep_alive)
         .keep_alive_timeout(limits.keep_alive);
     builder
-}
-
-/// The next connection, ready to be served. Errors when accepting fails again and again.
-async fn accept(listener: &TcpListener) -> Result<(TcpStream, SocketAddr), ServeError> {
-    const ATTEMPTS: u32 = 60;
-    const PAUSE: Duration = Duration::from_secs(1);
-
-    let mut failures = 0;
-    loop {
-        let error = match listener.accept().await {
-            Ok((stream, peer)) => {
-                // Answers are written whole; waiting for more to send would only delay them.
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%peer, %error, "no TCP_NODELAY");
-                }
-                return Ok((stream, peer));
-            }
-            Err(error) => error,
-        };
-        match error.kind() {
-            // The peer gave up before it was accepted.
-            io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
-                continue;
-            }
-            _ => {}
-        }
-        // Most likely out of file descriptors: they come back when connections end.
-        failures += 1;
-        tracing::warn!(%error, failures, "cannot accept a connection");
-        if failures == ATTEMPTS {
-            return Err(ServeError::Accept(error));
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
 }
 
 /// The router, as seen from one connection: requests carry its peer's address as `ConnectInfo`, and their answers are
@@ -332,11 +461,19 @@ where
 
     fn call(&mut self, request: axum::http::Request<B>) -> Self::Future {
         let in_flight = self.activity.begin();
-        let mut request: Request = request.map(Body::new);
+        let mut request: Request = request.map(|body| match body.is_end_stream() {
+            true => Body::empty(),
+            false => Body::new(AwaitedBody::new(Box::pin(body), in_flight.turn())),
+        });
         request.extensions_mut().insert(ConnectInfo(self.peer));
-        let (answering, limit) = (self.router.call(request), self.answer);
+        // HTTP/2 has GOAWAY for this.
+        let closes = request.version() < Version::HTTP_2;
+        let (answering, limit, activity) = (self.router.call(request), self.answer, self.activity.clone());
         Box::pin(async move {
-            let response = answering.await?;
+            let mut response = answering.await?;
+            if closes && activity.is_leaving() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             let id = response.headers().get(REQUEST_ID).cloned();
             Ok(response.map(|body| Body::new(TimedBody::new(body, limit, id, in_flight))))
         })

@@ -1,16 +1,20 @@
-//! A TCP connection with the two deadlines that the HTTP implementation lacks.
+//! A TCP connection with the deadlines that the HTTP implementation lacks, and an end at which nothing is lost.
 //!
 //! - The first bytes must come in time. The implementation tells HTTP/2 from HTTP/1.1 by them and waits without a limit,
 //!   so a deadline runs while what was read could still become HTTP/2's preface. Then the version's own limits hold.
 //! - A peer must take what is written. One that stops reading in the middle of a body would hold the body, and the
 //!   query behind it, for ever. The time starts anew when the peer has taken all there was, or enough of it: a byte now
 //!   and then is not enough.
+//! - A connection that is to end while it is idle reports the end of the stream, where there is nothing to read.
+//! - What the peer still sends when the connection has ended is read for a moment and thrown away. Otherwise the system
+//!   would reset the connection, and the peer might lose the end of the last answer.
 
 use std::{
     future::Future,
     io,
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -20,11 +24,14 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
+use super::activity::{Activity, WRITE_FLOOR_BYTES};
+
 /// What an HTTP/2 client sends first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes that a peer must take within the time for writing, unless there are fewer.
-const WRITE_FLOOR_BYTES: usize = 16 << 10;
+/// How long, and how many bytes, are read after the end of a connection.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1 << 20;
 
 /// See the module. A missed deadline is an error of the kind `TimedOut`, which ends the connection.
 pub(super) struct TimedStream<S = TcpStream> {
@@ -38,13 +45,29 @@ pub(super) struct TimedStream<S = TcpStream> {
     writing: Option<Pin<Box<Sleep>>>,
     /// Bytes written since that time began.
     written: usize,
+    activity: Arc<Activity>,
+    /// The end of the connection, once its writing side is shut down.
+    lingering: Option<Lingering>,
+}
+
+struct Lingering {
+    until: Pin<Box<Sleep>>,
+    bytes: usize,
 }
 
 impl<S> TimedStream<S> {
     /// Starts the deadline for the first bytes.
-    pub(super) fn new(stream: S, first_bytes: Duration, write_stall: Duration) -> Self {
-        let first_bytes = Some(Box::pin(sleep(first_bytes)));
-        TimedStream { stream, first_bytes, matched: 0, write_stall, writing: None, written: 0 }
+    pub(super) fn new(stream: S, first_bytes: Duration, write_stall: Duration, activity: Arc<Activity>) -> Self {
+        TimedStream {
+            stream,
+            first_bytes: Some(Box::pin(sleep(first_bytes))),
+            matched: 0,
+            write_stall,
+            writing: None,
+            written: 0,
+            activity,
+            lingering: None,
+        }
     }
 
     /// Takes note of bytes read while the version is unknown.
@@ -55,6 +78,9 @@ impl<S> TimedStream<S> {
             self.matched += read.len();
         } else {
             self.first_bytes = None;
+            if !expected.is_empty() && read.starts_with(expected) {
+                self.activity.speaks_http2();
+            }
         }
     }
 
@@ -67,6 +93,7 @@ impl<S> TimedStream<S> {
     ) -> Poll<io::Result<usize>> {
         match outcome {
             Poll::Ready(Ok(written)) => {
+                self.activity.wrote(written, written == offered);
                 self.written = self.written.saturating_add(written);
                 if written == offered || self.written >= WRITE_FLOOR_BYTES {
                     self.writing = None;
@@ -92,19 +119,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buffer.filled().len();
-        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
-        let Some(deadline) = &mut this.first_bytes else { return read };
-        match read {
-            Poll::Pending => deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into())),
+        match Pin::new(&mut this.stream).poll_read(context, buffer) {
+            Poll::Pending => {
+                if let Some(deadline) = &mut this.first_bytes
+                    && deadline.as_mut().poll(context).is_ready()
+                {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
+                if this.activity.is_over(context) { Poll::Ready(Ok(())) } else { Poll::Pending }
+            }
             Poll::Ready(outcome) => {
-                this.note(&buffer.filled()[before..]);
+                let read = &buffer.filled()[before..];
+                this.activity.read(read.len());
+                if this.first_bytes.is_some() {
+                    this.note(read);
+                }
                 Poll::Ready(outcome)
             }
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.timed(context, bytes.len(), outcome)
@@ -128,7 +164,27 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let this = &mut *self;
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+        }
+        let lingering =
+            this.lingering.get_or_insert_with(|| Lingering { until: Box::pin(sleep(LINGER)), bytes: LINGER_BYTES });
+        let mut discarded = [0; 4 << 10];
+        while lingering.bytes > 0 {
+            let mut buffer = ReadBuf::new(&mut discarded);
+            match Pin::new(&mut this.stream).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    lingering.bytes = lingering.bytes.saturating_sub(buffer.filled().len());
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending => {
+                    ready!(lingering.until.as_mut().poll(context));
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -136,6 +192,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
+    use super::super::activity::Patience;
     use super::*;
 
     const STALL: Duration = Duration::from_millis(100);
@@ -143,7 +200,43 @@ mod tests {
     /// A stream between two, of which the other side holds back what is written past 1,024 bytes.
     fn stream() -> (TimedStream<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(1_024);
-        (TimedStream::new(ours, STALL, STALL), theirs)
+        (TimedStream::new(ours, STALL, STALL, activity()), theirs)
+    }
+
+    fn activity() -> Arc<Activity> {
+        let long = Duration::from_secs(60);
+        Activity::new(Patience { head: long, write_stall: long, answer: long, drain_idle: long })
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_that_is_to_end_gives_what_came_before_its_end() {
+        let (ours, mut theirs) = duplex(1_024);
+        let activity = activity();
+        let mut ours = TimedStream::new(ours, Duration::from_secs(60), STALL, activity.clone());
+        theirs.write_all(b"GET").await.expect("room");
+        activity.release();
+        let mut read = vec![0; 64];
+        assert_eq!(ours.read(&mut read).await.expect("bytes"), 3);
+        // A head has begun, so the connection is not idle; with its request it is again, when that has been answered.
+        let request = activity.begin();
+        let (end, ()) = tokio::join!(ours.read(&mut read), async {
+            sleep(STALL).await;
+            drop(request);
+        });
+        assert_eq!(end.expect("the end"), 0);
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_end_is_read_for_a_moment() {
+        let (mut ours, mut theirs) = stream();
+        let sending = async {
+            let sent = theirs.write_all(&[0; 100_000]).await;
+            drop(theirs);
+            sent
+        };
+        let (ended, sent) = tokio::join!(ours.shutdown(), sending);
+        ended.expect("an end");
+        sent.expect("all of it is taken");
     }
 
     #[tokio::test]

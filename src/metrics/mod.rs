@@ -205,9 +205,14 @@ registry! {
     connections: Gauge = "strata_connections";
     /// Connections accepted.
     accepted_connections: Counter = "strata_connections_accepted_total";
-    /// Idle connections that were closed because there were `server.connections` and another one waited.
+    /// Connections that waited for their clients and were closed because another one needed the place: there were
+    /// `server.connections`, or `server.connections_per_client` of one client, or no descriptors.
     released_connections: Counter = "strata_connections_released_total";
-    /// Connections that were cut because an answer on them took longer than `server.answer_timeout_s`.
+    /// Connections that were refused; `reason` is `client` (it has `server.connections_per_client`) or `descriptors` (the
+    /// process has none left).
+    refused_connections: Counters = "strata_connections_refused_total" ["reason"];
+    /// Connections that were cut because an answer on them took longer than `server.answer_timeout_s`, or because their
+    /// client took nothing of it for `server.write_stall_s`.
     overdue_connections: Counter = "strata_connections_overdue_total";
     /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
     limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket", "decision"];

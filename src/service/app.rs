@@ -48,6 +48,7 @@ struct Parts {
     refreshes: Refreshes,
     deliveries: Deliveries,
     draining: AtomicBool,
+    exhausted: AtomicBool,
 }
 
 /// The service cannot be opened.
@@ -84,6 +85,9 @@ pub enum NotReady {
     /// The store does not answer.
     #[error("the store does not answer")]
     Store(#[from] StorageError),
+    /// No connection can be accepted for want of file descriptors.
+    #[error("no file descriptors are left for connections")]
+    Exhausted,
     /// The service is about to stop.
     #[error("the service is about to stop")]
     Draining,
@@ -149,7 +153,7 @@ impl App {
         let exports = directory.join("exports");
         let exports = Exports::open(&exports, config.cache.export_bytes)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
-        let (admission, draining) = (Admission::new(&config.query, engine.threads()), AtomicBool::new(false));
+        let admission = Admission::new(&config.query, engine.threads());
         let logins = Logins::new(config.limits.logins_per_minute, engine.threads());
         let (refreshes, deliveries) = (Refreshes::new(config.sources.concurrent), Deliveries::new());
         let (config, lookups) = (config.clone(), Lookups::new());
@@ -169,7 +173,8 @@ impl App {
             logins,
             refreshes,
             deliveries,
-            draining,
+            draining: AtomicBool::new(false),
+            exhausted: AtomicBool::new(false),
         };
         Ok(App { parts: Arc::new(parts) })
     }
@@ -186,6 +191,9 @@ impl App {
     pub async fn ready(&self) -> Result<(), NotReady> {
         if self.parts.draining.load(Ordering::Relaxed) {
             return Err(NotReady::Draining);
+        }
+        if self.parts.exhausted.load(Ordering::Relaxed) {
+            return Err(NotReady::Exhausted);
         }
         self.catalog().ping().await?;
         self.store().check().await?;
@@ -210,6 +218,11 @@ impl App {
     /// From now on the service is not ready: it is about to stop. Requests are still answered.
     pub fn begin_draining(&self) {
         self.parts.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes whether the service lacks descriptors to accept connections. While it does, it is not ready.
+    pub fn note_exhausted(&self, exhausted: bool) {
+        self.parts.exhausted.store(exhausted, Ordering::Relaxed);
     }
 
     /// How loaded the service is.

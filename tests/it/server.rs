@@ -263,6 +263,7 @@ async fn idle_connections_make_room_and_busy_ones_stay() {
 fn every_limit_of_the_server_is_an_option() {
     let server = strata::config::Server {
         connections: 1,
+        connections_per_client: 8,
         header_timeout_s: 2,
         write_stall_s: 3,
         answer_timeout_s: 4,
@@ -270,11 +271,14 @@ fn every_limit_of_the_server_is_an_option() {
         concurrent_streams: 5,
         keep_alive_s: 6,
         drain_s: 7,
+        drain_idle_s: 9,
         ..strata::config::Server::default()
     };
     let seconds = Duration::from_secs;
     let expected = ServerLimits {
         connections: 1,
+        connections_per_client: 8,
+        trusted_proxies: server.trusted_proxies.clone(),
         header_read_timeout: seconds(2),
         write_stall: seconds(3),
         answer: seconds(4),
@@ -282,6 +286,7 @@ fn every_limit_of_the_server_is_an_option() {
         concurrent_streams: 5,
         keep_alive: seconds(6),
         drain: seconds(7),
+        drain_idle: seconds(9),
     };
     assert_eq!(ServerLimits::from(&server), expected);
 }
@@ -434,7 +439,14 @@ struct Binary {
 
 impl Binary {
     fn start(data: &Path, environment: &[(&str, &str)]) -> Binary {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
+        Binary::start_through(&[], data, environment)
+    }
+
+    /// The command that these words begin.
+    fn start_through(through: &[&str], data: &Path, environment: &[(&str, &str)]) -> Binary {
+        let words = [through, &[env!("CARGO_BIN_EXE_strata")]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
         // What the developer's shell configures is not part of the test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
             command.env_remove(name);
@@ -520,4 +532,97 @@ async fn a_load_balancer_can_take_notice_of_a_shutdown() {
     assert!(status.starts_with("HTTP/1.1 503 ") && text.contains("not ready"), "{status}: {text}");
     assert_eq!(binary.get("/healthz").map(|answer| answer.1).as_deref(), Some("ok"));
     assert_eq!(binary.exit_code(), Some(0));
+}
+
+/// Sets how many files the process may open; as it was, for `None`.
+#[cfg(target_os = "linux")]
+fn limit_open_files(process: u32, files: Option<usize>) {
+    let files = files.map_or("4096".to_owned(), |files| files.to_string());
+    let limited = Command::new("prlimit").args(["--pid", &process.to_string(), &format!("--nofile={files}:")]).status();
+    assert!(limited.is_ok_and(|status| status.success()), "prlimit, of util-linux");
+}
+
+/// The text of an answer on a connection that stays open.
+#[cfg(target_os = "linux")]
+fn answer_on(connection: &mut std::net::TcpStream, target: &str) -> String {
+    write!(connection, "GET {target} HTTP/1.1\r\nHost: test\r\n\r\n").expect("sent");
+    let mut read = String::new();
+    let mut byte = [0];
+    while !read.ends_with("\r\n\r\n") {
+        connection.read_exact(&mut byte).expect("an answer");
+        read.push(char::from(byte[0]));
+    }
+    let length = read.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.expect("a length")];
+    connection.read_exact(&mut body).expect("a body");
+    String::from_utf8(body).expect("text")
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn without_descriptors_what_is_served_goes_on_and_newcomers_come_in_when_there_are_some() {
+    use std::net::TcpStream;
+
+    let service = TestService::start().await;
+    let binary = Binary::start(service.directory(), &[]);
+    let mut kept = TcpStream::connect(&binary.address).expect("a connection");
+    assert_eq!(answer_on(&mut kept, "/readyz"), "ok");
+    let open = format!("/proc/{}/fd", binary.child.id());
+    let highest = || {
+        let files = std::fs::read_dir(&open).expect("open files").flatten();
+        let numbers = files.filter_map(|file| file.file_name().to_str()?.parse::<usize>().ok());
+        numbers.max().expect("some")
+    };
+
+    // As many as there are: each newcomer is served, or told that it cannot be.
+    limit_open_files(binary.child.id(), Some(highest() + 1));
+    let mut told = 0;
+    let mut newcomers = Vec::new();
+    for _ in 0..24 {
+        let mut newcomer = TcpStream::connect(&binary.address).expect("a connection");
+        let text = answer_on(&mut newcomer, "/healthz");
+        told += usize::from(text.contains("no file descriptors left"));
+        assert!(text == "ok" || text.contains("no file descriptors left"), "{text}");
+        newcomers.push(newcomer);
+        assert_eq!(answer_on(&mut kept, "/healthz"), "ok");
+    }
+    assert!(told > 0, "there were descriptors for all");
+    assert!(answer_on(&mut kept, "/readyz").contains("not ready"));
+
+    // None at all: a newcomer waits.
+    limit_open_files(binary.child.id(), Some(3));
+    let mut newcomer = TcpStream::connect(&binary.address).expect("a connection");
+    let waiting = std::thread::spawn(move || answer_on(&mut newcomer, "/healthz"));
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(answer_on(&mut kept, "/healthz"), "ok");
+    }
+    assert!(!waiting.is_finished());
+    limit_open_files(binary.child.id(), None);
+    assert_eq!(waiting.join().expect("no panic"), "ok");
+    let mut newcomer = TcpStream::connect(&binary.address).expect("a connection");
+    assert_eq!(answer_on(&mut newcomer, "/readyz"), "ok");
+    assert_eq!(answer_on(&mut kept, "/readyz"), "ok");
+}
+
+#[tokio::test]
+async fn few_descriptors_make_for_few_connections() {
+    let service = TestService::start().await;
+    let script = "ulimit -n 96; exec \"$0\" \"$@\"";
+    let binary = Binary::start_through(&["sh", "-c", script], service.directory(), &[]);
+    // From more clients than one, so that none has too many: 56 have a place, and the others wait for those that idle.
+    let mut connections = Vec::new();
+    for number in 0..120 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from(([127, 0, 0, 2 + number % 3], 0))).expect("an address of this machine");
+        let mut connection = socket.connect(binary.address.parse().expect("an address")).await.expect("a connection");
+        connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        connections.push(connection);
+    }
+    for connection in &mut connections {
+        assert!(head(connection).await.starts_with("HTTP/1.1 200 "));
+    }
+    let metrics = binary.get("/metrics").expect("it still answers").1;
+    assert!(!metrics.contains("strata_connections_refused_total{"), "{metrics}");
+    assert!(crate::metrics::value(&metrics, "strata_connections_released_total").is_some_and(|count| count >= 60.0));
 }

@@ -1,0 +1,353 @@
+//! All connections of a server: how many there may be, in all and of one client, and which one makes room for another.
+//!
+//! - A client is an IPv4 address or an IPv6 network of 64 bits. One that has as many connections as it may makes room
+//!   by itself: the connection on which it has been its turn longest is released; where there is none, the new one is
+//!   refused. Trusted proxies, which speak for many, have no such limit.
+//! - Where there are as many as there may be in all, one is released on which it has been the client's turn for a while:
+//!   one of the client that has most of them, so that nobody who has few pays for somebody who has many. Where there is
+//!   none, the new one waits.
+//! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
+//!   pause ([`Activity::release`]). So there may be a few more than the limit.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, VecDeque},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
+
+use super::activity::{Activity, Patience};
+use crate::{config::TrustedProxies, metrics::metrics, service::Client};
+
+/// How long it must have been the client's turn before its connection is released: a request may be on its way.
+const WAITING_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// How often one that waits looks for a connection to release.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// How many connections are chosen at once to be released next.
+const CHOSEN: usize = 256;
+
+/// How many connections there may be.
+#[derive(Clone, Debug)]
+pub(super) struct Bounds {
+    /// In all.
+    pub all: usize,
+    /// Of one client; 0 is no limit.
+    pub per_client: usize,
+    /// Whose connections are not counted as one client's.
+    pub exempt: TrustedProxies,
+}
+
+/// All connections of a server; clones share them.
+#[derive(Clone)]
+pub(super) struct Connections {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    bounds: Bounds,
+    patience: Patience,
+    registry: Mutex<Registry>,
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct Registry {
+    clients: HashMap<Client, Held>,
+    next: u64,
+    /// Connections that have a place.
+    open: usize,
+    /// Connections that have lost theirs and are not yet gone.
+    leaving: usize,
+    /// Those to be released next, chosen at that time.
+    chosen: VecDeque<(Client, u64)>,
+    chosen_at: Option<Instant>,
+}
+
+/// The connections of one client that have a place.
+#[derive(Default)]
+struct Held {
+    exempt: bool,
+    connections: BTreeMap<u64, Arc<Activity>>,
+}
+
+impl Held {
+    /// The connections on which it has been the client's turn for long enough, the longest first.
+    fn waiting(&self, until: Instant) -> Vec<(Instant, u64)> {
+        let waiting = self.connections.iter().filter_map(|(id, activity)| Some((activity.waiting_since()?, *id)));
+        let mut waiting: Vec<_> = waiting.filter(|(since, _)| *since <= until).collect();
+        waiting.sort_unstable();
+        waiting
+    }
+}
+
+/// A client has as many connections as it may.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+enum Admission {
+    Admitted(Place),
+    TooMany,
+    /// There is no room yet.
+    Full,
+}
+
+impl Connections {
+    /// None yet.
+    pub fn new(bounds: Bounds, patience: Patience) -> Connections {
+        let shared = Shared { bounds, patience, registry: Mutex::default(), ended: Notify::new() };
+        Connections { shared: Arc::new(shared) }
+    }
+
+    /// A place for a connection of this peer, as soon as there is one.
+    ///
+    /// # Errors
+    /// [`TooMany`] when the peer has as many as it may, and none of them can be released.
+    pub async fn admit(&self, peer: IpAddr) -> Result<Place, TooMany> {
+        loop {
+            match self.try_admit(peer, Instant::now()) {
+                Admission::Admitted(place) => return Ok(place),
+                Admission::TooMany => return Err(TooMany),
+                Admission::Full => {
+                    // Whether one has ended or not, looking again finds out.
+                    let _ = timeout(RETRY, self.shared.ended.notified()).await;
+                }
+            }
+        }
+    }
+
+    /// Releases a connection on which it is the client's turn, whatever the bounds; whether there was one.
+    pub fn release_one(&self) -> bool {
+        let mut registry = self.shared.lock();
+        let candidate = registry.candidate(Instant::now());
+        candidate.is_some_and(|(client, id)| registry.release(client, id))
+    }
+
+    /// Waits until a connection has ended, or for so long.
+    pub async fn ended(&self, at_most: Duration) {
+        let _ = timeout(at_most, self.shared.ended.notified()).await;
+    }
+
+    fn try_admit(&self, peer: IpAddr, now: Instant) -> Admission {
+        let Bounds { all, per_client, exempt } = &self.shared.bounds;
+        let (client, exempt) = (Client::from(peer), exempt.contain(peer));
+        let mut registry = self.shared.lock();
+        if *per_client > 0 && !exempt {
+            let held = registry.clients.get(&client);
+            if let Some(held) = held.filter(|held| held.connections.len() >= *per_client) {
+                let Some((_, id)) = held.waiting(now - WAITING_AT_LEAST).first().copied() else {
+                    return Admission::TooMany;
+                };
+                registry.release(client, id);
+            }
+        }
+        if registry.open + registry.leaving >= all + (all / 8).clamp(1, 512) {
+            return Admission::Full;
+        }
+        if registry.open >= *all {
+            match registry.candidate(now) {
+                Some((client, id)) => registry.release(client, id),
+                None => return Admission::Full,
+            };
+        }
+        let id = registry.next;
+        registry.next += 1;
+        registry.open += 1;
+        let activity = Activity::new(self.shared.patience);
+        let held = registry.clients.entry(client).or_default();
+        held.exempt = exempt;
+        held.connections.insert(id, activity.clone());
+        Admission::Admitted(Place { shared: self.shared.clone(), client, id, activity })
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registry {
+    /// The connection to be released next, if there is one.
+    fn candidate(&mut self, now: Instant) -> Option<(Client, u64)> {
+        let until = now - WAITING_AT_LEAST;
+        if self.chosen_at.is_none_or(|at| at + WAITING_AT_LEAST < now) {
+            self.choose(now, until);
+        }
+        for _ in 0..2 {
+            while let Some((client, id)) = self.chosen.pop_front() {
+                let activity = self.clients.get(&client).and_then(|held| held.connections.get(&id));
+                if activity.and_then(|activity| activity.waiting_since()).is_some_and(|since| since <= until) {
+                    return Some((client, id));
+                }
+            }
+            if self.chosen_at == Some(now) {
+                break;
+            }
+            self.choose(now, until);
+        }
+        None
+    }
+
+    /// Chooses those to be released next, as if one after the other were taken from the client that then has most.
+    fn choose(&mut self, now: Instant, until: Instant) {
+        let mut waiting = Vec::new();
+        for (client, held) in &self.clients {
+            let count = held.connections.len();
+            for (place, (since, id)) in held.waiting(until).into_iter().enumerate() {
+                let left = if held.exempt { 1 } else { count - place };
+                waiting.push((Reverse(left), since, id, *client));
+            }
+        }
+        waiting.sort_unstable_by_key(|(left, since, id, _)| (*left, *since, *id));
+        waiting.truncate(CHOSEN);
+        self.chosen = waiting.into_iter().map(|(_, _, id, client)| (client, id)).collect();
+        self.chosen_at = Some(now);
+    }
+
+    /// Takes the place of a connection, and asks it to end; whether it had one.
+    fn release(&mut self, client: Client, id: u64) -> bool {
+        let Some(activity) = self.remove(client, id) else { return false };
+        self.leaving += 1;
+        activity.release();
+        metrics().released_connections.increment(1);
+        true
+    }
+
+    fn remove(&mut self, client: Client, id: u64) -> Option<Arc<Activity>> {
+        let held = self.clients.get_mut(&client)?;
+        let activity = held.connections.remove(&id)?;
+        if held.connections.is_empty() {
+            self.clients.remove(&client);
+        }
+        self.open -= 1;
+        Some(activity)
+    }
+}
+
+/// The place of one connection, until dropped.
+pub(super) struct Place {
+    shared: Arc<Shared>,
+    client: Client,
+    id: u64,
+    activity: Arc<Activity>,
+}
+
+impl Place {
+    /// What the connection is doing.
+    pub fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut registry = self.shared.lock();
+        if registry.remove(self.client, self.id).is_none() {
+            registry.leaving -= 1;
+        }
+        drop(registry);
+        self.shared.ended.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn connections(all: usize, per_client: usize) -> Connections {
+        let long = Duration::from_secs(60);
+        let patience = Patience { head: long, write_stall: long, answer: long, drain_idle: long };
+        let exempt = TrustedProxies::try_from(vec!["10.0.0.0/8".to_owned()]).expect("a network");
+        Connections::new(Bounds { all, per_client, exempt }, patience)
+    }
+
+    /// What becomes of a connection of the peer, at a time when all others have been there for long or have just come.
+    fn admission(connections: &Connections, peer: &str, later: bool) -> Admission {
+        let now = Instant::now() + if later { WAITING_AT_LEAST * 2 } else { Duration::ZERO };
+        connections.try_admit(peer.parse().expect(peer), now)
+    }
+
+    #[track_caller]
+    fn admitted(connections: &Connections, peer: &str, later: bool) -> Place {
+        match admission(connections, peer, later) {
+            Admission::Admitted(place) => place,
+            Admission::TooMany => panic!("{peer} has too many"),
+            Admission::Full => panic!("no room for {peer}"),
+        }
+    }
+
+    fn released(places: &[Place]) -> BTreeSet<usize> {
+        (0..places.len()).filter(|at| places[*at].activity.is_leaving()).collect()
+    }
+
+    #[test]
+    fn a_client_with_too_many_makes_room_by_itself() {
+        let connections = connections(100, 2);
+        let first = admitted(&connections, "192.0.2.1", false);
+        let busy = admitted(&connections, "192.0.2.1", false);
+        let request = busy.activity.begin();
+        assert!(matches!(admission(&connections, "192.0.2.1", false), Admission::TooMany));
+        let other = admitted(&connections, "192.0.2.2", false);
+        let third = admitted(&connections, "192.0.2.1", true);
+        assert_eq!(released(&[first, busy, other, third]), [0].into());
+        drop(request);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_client_and_a_trusted_proxy_many() {
+        let connections = connections(100, 1);
+        let _first = admitted(&connections, "2001:db8::1", false);
+        assert!(matches!(admission(&connections, "2001:db8::2", false), Admission::TooMany));
+        let _other = admitted(&connections, "2001:db8:0:1::1", false);
+        let _proxied = [admitted(&connections, "10.0.0.1", false), admitted(&connections, "10.0.0.1", false)];
+    }
+
+    #[test]
+    fn who_has_most_makes_room_for_others() {
+        let connections = connections(8, 0);
+        // The honest one has been idle longest.
+        let peers =
+            ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"];
+        let mut places: Vec<_> = peers.iter().map(|peer| admitted(&connections, peer, false)).collect();
+        assert!(matches!(admission(&connections, "192.0.2.3", false), Admission::Full));
+        let busy = places[2].activity.begin();
+        let newcomer = admitted(&connections, "192.0.2.3", true);
+        assert_eq!(released(&places), [1].into());
+        // Those that lost their place still leave.
+        assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full));
+        places[1] = newcomer;
+        let _newcomer = admitted(&connections, "192.0.2.3", true);
+        assert_eq!(released(&places), [3].into());
+        drop(busy);
+    }
+
+    #[test]
+    fn nobody_is_released_while_the_service_works_for_all() {
+        let connections = connections(2, 0);
+        let places = [admitted(&connections, "192.0.2.1", false), admitted(&connections, "192.0.2.2", false)];
+        let requests = places.each_ref().map(|place| place.activity.begin());
+        assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full));
+        // An answer that is not taken is the client's turn, and so is a body that does not come.
+        requests[1].answers();
+        let newcomer = admitted(&connections, "192.0.2.3", true);
+        assert_eq!(released(&places), [1].into());
+        drop((places, newcomer));
+        let place = admitted(&connections, "192.0.2.1", false);
+        let _other = admitted(&connections, "192.0.2.2", false);
+        let _busy = _other.activity.begin();
+        let uploading = place.activity.begin();
+        uploading.turn().set(true);
+        let _newcomer = admitted(&connections, "192.0.2.3", true);
+        assert!(place.activity.is_leaving());
+    }
+}

@@ -1,0 +1,227 @@
+//! Accepting connections: when there are no descriptors left, when a client has too many, and at the end.
+//!
+//! - **Descriptors.** One is kept in reserve. Where there are none, it is given up for a moment, so that a newcomer is
+//!   told rather than left waiting.
+//! - **The end.** A connection that the system has completed, and that is closed before it is accepted, is reset, perhaps
+//!   with a request on it. So on Linux a filter first lets the system drop what begins new connections; those that are
+//!   under way are accepted; then the listener is closed. A client that tried meanwhile tries again by itself, and is
+//!   refused before it has sent a request. Elsewhere the gap is as short as the system makes it.
+
+use std::{fs::File, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+
+/// Connections that were refused and may still read why.
+const REFUSED_AT_ONCE: usize = 64;
+
+/// How long each of them may.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+/// Failures of other kinds than those that pass, one after the other, that are taken for the listener's end.
+const FAILURES: u32 = 60;
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// What accepting gave.
+pub(super) enum Accepted {
+    /// A connection.
+    Connection(TcpStream, SocketAddr),
+    /// The process, or the system, has no descriptors or no memory for one.
+    Exhausted(io::Error),
+    /// The listener does not work any more.
+    Failed(io::Error),
+}
+
+/// See the module.
+pub(super) struct Listener {
+    listener: TcpListener,
+    reserve: Option<File>,
+    failures: u32,
+    refused: Arc<Semaphore>,
+}
+
+impl Listener {
+    /// Accepts from this listener.
+    pub fn new(listener: TcpListener) -> Listener {
+        let refused = Arc::new(Semaphore::new(REFUSED_AT_ONCE));
+        Listener { listener, reserve: reserve(), failures: 0, refused }
+    }
+
+    /// The next connection. Safe to cancel.
+    pub async fn accept(&mut self) -> Accepted {
+        if self.reserve.is_none() {
+            self.reserve = reserve();
+        }
+        loop {
+            let error = match self.listener.accept().await {
+                Ok((stream, peer)) => {
+                    self.failures = 0;
+                    // Answers are written whole; waiting for more to send would only delay them.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%peer, %error, "no TCP_NODELAY");
+                    }
+                    return Accepted::Connection(stream, peer);
+                }
+                Err(error) => error,
+            };
+            match error.kind() {
+                // The peer gave up before it was accepted.
+                io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset => continue,
+                _ if is_exhaustion(&error) => return Accepted::Exhausted(error),
+                _ => {}
+            }
+            self.failures += 1;
+            tracing::warn!(%error, failures = self.failures, "cannot accept a connection");
+            if self.failures == FAILURES {
+                return Accepted::Failed(error);
+            }
+            tokio::time::sleep(FAILURE_PAUSE).await;
+        }
+    }
+
+    /// With no descriptors left: tells the next newcomer so, at the cost of the reserve. Whether one was told.
+    pub async fn refuse_one(&mut self, text: &str) -> bool {
+        if self.reserve.take().is_none() {
+            return false;
+        }
+        // Somebody waits, since accepting has failed; not for long, in case somebody else took the descriptor.
+        let accepted = timeout(Duration::from_millis(10), self.listener.accept()).await;
+        let told = match accepted {
+            Ok(Ok((stream, _))) => {
+                tell(&stream, text);
+                true
+            }
+            _ => false,
+        };
+        self.reserve = reserve();
+        told
+    }
+
+    /// Closes a connection that gets no place, and tells why.
+    pub fn refuse(&self, stream: TcpStream, text: &str) {
+        tell(&stream, text);
+        // Closed at once, what the peer sends would reset the connection, perhaps before it has read this.
+        if let Ok(permit) = self.refused.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                let _permit = permit;
+                let _ = timeout(REFUSED_FOR, discard(stream)).await;
+            });
+        }
+    }
+
+    /// Has the system drop what begins new connections, where it can. Those under way are completed.
+    pub fn begin_no_more(&self) {
+        #[cfg(target_os = "linux")]
+        if let Err(error) = socket2::SockRef::from(&self.listener).attach_filter(&drop_new_connections()) {
+            tracing::debug!(%error, "new connections cannot be kept from the listener before it is closed");
+        }
+    }
+}
+
+/// Reads to the end of the stream, at most 64 KiB.
+async fn discard(mut stream: TcpStream) {
+    let mut buffer = [0; 4 << 10];
+    let _ = stream.shutdown().await;
+    for _ in 0..16 {
+        if !stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+            return;
+        }
+    }
+}
+
+/// Sends an answer as far as the system takes it at once, which for a fresh connection is all of it.
+fn tell(stream: &TcpStream, text: &str) {
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nx-content-type-options: nosniff\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{text}",
+        text.len()
+    );
+    let _ = stream.try_write(answer.as_bytes());
+}
+
+fn reserve() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// Whether there are no descriptors, or there is no memory: a state that passes.
+fn is_exhaustion(error: &io::Error) -> bool {
+    // EMFILE, ENFILE, ENOMEM and ENOBUFS have no kinds of their own but for one.
+    const CODES: [i32; 4] = if cfg!(target_os = "linux") { [24, 23, 12, 105] } else { [24, 23, 12, 55] };
+    error.raw_os_error().is_some_and(|code| CODES.contains(&code))
+}
+
+/// Drops segments with SYN and without ACK. A socket's filter sees a segment from the TCP header on.
+#[cfg(target_os = "linux")]
+fn drop_new_connections() -> [socket2::SockFilter; 5] {
+    use socket2::SockFilter;
+    const FLAGS_OFFSET: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    // Classic BPF: load a byte, AND, jump if equal, return with all of the segment or with nothing of it.
+    const LOAD_BYTE: u16 = 0x30;
+    const AND: u16 = 0x54;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    [
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS_OFFSET),
+        SockFilter::new(AND, 0, 0, SYN | ACK),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ]
+}
+
+/// How many connections the descriptors of the process allow, with as many kept for files as it is likely to need.
+/// `None` where the system does not tell.
+pub(super) fn connections_for_descriptors() -> Option<(usize, usize)> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let descriptors = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let descriptors = descriptors.split_whitespace().next()?.parse().ok()?;
+    Some((descriptors, connections_for(descriptors)))
+}
+
+/// As many as leave a quarter, at least 32 and at most 1,024, for files and requests to others, and an eighth of their
+/// number for those that are being closed.
+fn connections_for(descriptors: usize) -> usize {
+    let files = (descriptors / 4).clamp(32, 1_024);
+    (descriptors.saturating_sub(files) / 9 * 8).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_keep_descriptors_of_their_own() {
+        for (descriptors, connections) in [(0, 1), (32, 1), (64, 24), (256, 168), (1_024, 680), (20_000, 16_864)] {
+            assert_eq!(connections_for(descriptors), connections, "{descriptors}");
+            let leaving = (connections / 8).clamp(1, 512);
+            assert!(descriptors < 64 || connections + leaving + 32 <= descriptors, "{descriptors}");
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_under_way_are_accepted_and_new_ones_are_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let mut listener = Listener::new(listener);
+        let _under_way = TcpStream::connect(address).await.expect("a connection");
+        listener.begin_no_more();
+        if cfg!(target_os = "linux") {
+            // Nothing is completed, and nothing refused.
+            assert!(timeout(Duration::from_millis(300), TcpStream::connect(address)).await.is_err());
+        }
+        assert!(matches!(listener.accept().await, Accepted::Connection(..)));
+        let newcomer = tokio::spawn(TcpStream::connect(address));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(listener);
+        let refused = newcomer.await.expect("no panic").expect_err("nobody listens");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

@@ -1,0 +1,314 @@
+//! Hostile connections beside honest newcomers: whatever they do or leave undone, a newcomer is answered.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::routing::{any, get};
+use http_body_util::BodyExt;
+use strata::http::router::around;
+use strata::http::server::{ServerLimits, serve_router};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+/// Long past anything but a hang.
+const HANG: Duration = Duration::from_secs(30);
+
+/// Shorter than the time for a head and than any other of the default limits: nothing but making room helps a newcomer.
+const PROMPT: Duration = Duration::from_secs(8);
+
+/// Connections of the servers here, all of which the hostile ones take.
+const CONNECTIONS: usize = 24;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+/// SETTINGS with an initial window of 0.
+const NO_WINDOW: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+const HONEST: [u8; 4] = [127, 0, 0, 1];
+const HOSTILE: [u8; 4] = [127, 0, 0, 2];
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).expect("small").to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// HEADERS, complete: the method by its index in HPACK's static table (0x82 is GET, 0x83 POST), http, and a path.
+fn headers(method: u8, path: &str, stream: u32, ends: bool) -> Vec<u8> {
+    let mut block = vec![method, 0x86, 0x04, u8::try_from(path.len()).expect("short")];
+    block.extend(path.as_bytes());
+    frame(1, if ends { 0x5 } else { 0x4 }, stream, &block)
+}
+
+fn routes() -> Router {
+    let upload = async |request: Request| match request.into_body().collect().await {
+        Ok(body) => body.to_bytes().len().to_string(),
+        Err(_) => "cut".to_owned(),
+    };
+    let large = Bytes::from(vec![b'x'; 8 << 20]);
+    Router::new()
+        .route("/whole", get(async || "whole"))
+        .route("/large", get(async move || Body::from(large.clone())))
+        .route("/upload", any(upload))
+}
+
+fn limits() -> ServerLimits {
+    ServerLimits::from(&strata::config::Server::default())
+}
+
+/// The default limits, but for the number of connections.
+fn few() -> ServerLimits {
+    ServerLimits { connections: CONNECTIONS, connections_per_client: 0, ..limits() }
+}
+
+async fn start(limits: ServerLimits) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    tokio::spawn(serve_router(around(routes()), listener, limits, std::future::pending::<()>()));
+    address
+}
+
+/// A connection from that address, with a small receive buffer.
+async fn connect(from: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(4_096)?;
+    socket.bind(SocketAddr::from((from, 0)))?;
+    let stream = socket.connect(to).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// What an honest newcomer is answered.
+async fn newcomer(to: SocketAddr) -> String {
+    let answering = async {
+        let mut connection = connect(HONEST, to).await.expect("a connection");
+        let request = b"GET /whole HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+        connection.write_all(request).await.expect("sent");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.expect("an answer");
+        answer
+    };
+    tokio::time::timeout(PROMPT, answering).await.expect("a newcomer waits")
+}
+
+/// Newcomers are answered although all connections are taken by some that have sent this, and do nothing more.
+async fn check_idle(what: &str, sent: &[u8]) {
+    let address = start(few()).await;
+    let mut hostile = Vec::new();
+    // More than there is room for: the others wait in the queue before the newcomers.
+    for _ in 0..CONNECTIONS + CONNECTIONS / 2 {
+        let mut connection = connect(HOSTILE, address).await.expect("a connection");
+        connection.write_all(sent).await.expect("sent");
+        hostile.push(connection);
+    }
+    for _ in 0..3 {
+        assert!(newcomer(address).await.ends_with("whole"), "{what}");
+    }
+}
+
+/// Newcomers are answered beside as many clients as there is room for that send this again and again, each on a new
+/// connection when the last one was closed.
+async fn check_flood(what: &str, first: Vec<u8>, again: fn(u32) -> Vec<u8>) {
+    let address = start(few()).await;
+    let mut hostile = JoinSet::new();
+    for _ in 0..CONNECTIONS + 4 {
+        let first = first.clone();
+        hostile.spawn(async move {
+            loop {
+                let Ok(mut connection) = connect(HOSTILE, address).await else { continue };
+                if connection.write_all(&first).await.is_err() {
+                    continue;
+                }
+                let (mut reading, mut writing) = connection.split();
+                let discard = async {
+                    let mut read = vec![0; 16 << 10];
+                    while reading.read(&mut read).await.is_ok_and(|read| read > 0) {}
+                };
+                let flood = async {
+                    let mut number = 0;
+                    while writing.write_all(&again(number)).await.is_ok() {
+                        number += 1;
+                        // Client and server share the cores.
+                        tokio::time::sleep(Duration::from_millis(2)).await;
+                    }
+                };
+                tokio::select! {
+                    () = discard => {}
+                    () = flood => {}
+                }
+            }
+        });
+    }
+    for _ in 0..3 {
+        assert!(newcomer(address).await.ends_with("whole"), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn connections_that_have_only_begun_keep_nobody_out() {
+    let half_headers = [PREFACE, SETTINGS, &frame(1, 0, 1, &[0x82, 0x86])].concat();
+    let cut_headers = [PREFACE, SETTINGS, &headers(0x82, "/whole", 1, true)[..12]].concat();
+    let begun: [(&str, &[u8]); 7] = [
+        ("nothing", b""),
+        ("a head that has begun", b"GET /whole HTTP/1.1\r\nHo"),
+        ("a preface that has begun", &PREFACE[..10]),
+        ("a preface alone", PREFACE),
+        ("SETTINGS alone", &[PREFACE, SETTINGS].concat()),
+        ("HEADERS without their end", &half_headers),
+        ("a frame that has begun", &cut_headers),
+    ];
+    futures::future::join_all(begun.map(|(what, sent)| check_idle(what, sent))).await;
+}
+
+#[tokio::test]
+async fn connections_that_idle_or_take_nothing_keep_nobody_out() {
+    let answered = b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n".to_vec();
+    let untaken = b"GET /large HTTP/1.1\r\nHost: test\r\n\r\n".to_vec();
+    let unsent = b"POST /upload HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\nsome".to_vec();
+    let stream = [PREFACE, SETTINGS, &headers(0x82, "/whole", 1, true)].concat();
+    let no_window = [PREFACE, NO_WINDOW, &headers(0x82, "/large", 1, true)].concat();
+    let mut uploads = [PREFACE, SETTINGS].concat();
+    for number in 0..100 {
+        uploads.extend(headers(0x83, "/upload", 2 * number + 1, false));
+        uploads.extend(frame(0, 0, 2 * number + 1, b"some"));
+    }
+    let idle = [
+        ("an idle connection", answered),
+        ("an answer that is not taken", untaken),
+        ("a body that does not come", unsent),
+        ("an idle stream", stream),
+        ("an answer without a window", no_window),
+        ("many streams with bodies that do not come", uploads),
+    ];
+    futures::future::join_all(idle.iter().map(|(what, sent)| check_idle(what, sent))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_of_frames_keep_nobody_out() {
+    let begun = || [PREFACE, SETTINGS].concat();
+    check_flood("PING", begun(), |_| PING.repeat(500)).await;
+    check_flood("SETTINGS", begun(), |_| SETTINGS.repeat(500)).await;
+    check_flood("rapid reset", begun(), |number| {
+        let streams = (number * 100..(number + 1) * 100).map(|stream| 2 * stream + 1);
+        streams
+            .flat_map(|stream| [headers(0x82, "/large", stream, true), frame(3, 0, stream, &[0, 0, 0, 8])].concat())
+            .collect()
+    })
+    .await;
+    let mut first = begun();
+    first.extend(frame(1, 0, 1, &[0x82, 0x86]));
+    check_flood("CONTINUATION", first, |_| frame(9, 0, 1, &[]).repeat(500)).await;
+    check_flood("heads byte by byte", b"GET / HTTP/1.1\r\nX: ".to_vec(), |_| b"x".to_vec()).await;
+}
+
+#[tokio::test]
+async fn an_http2_connection_without_a_request_is_told_to_go() {
+    let limits = ServerLimits {
+        header_read_timeout: Duration::from_millis(300),
+        write_stall: Duration::from_millis(300),
+        ..limits()
+    };
+    let address = start(limits).await;
+    let mut silent = connect(HOSTILE, address).await.expect("a connection");
+    silent.write_all(&[PREFACE, SETTINGS, &headers(0x82, "/whole", 1, true)].concat()).await.expect("sent");
+    let mut read = Vec::new();
+    // GOAWAY, and the end although nobody answers it.
+    tokio::time::timeout(HANG, silent.read_to_end(&mut read)).await.expect("it is cut").expect("an end");
+    let mut kinds = Vec::new();
+    let mut rest = &read[..];
+    while let [a, b, c, kind, ..] = *rest {
+        kinds.push(kind);
+        rest = &rest[9 + u32::from_be_bytes([0, a, b, c]) as usize..];
+    }
+    assert!(kinds.contains(&0) && kinds.contains(&7), "DATA and GOAWAY: {kinds:?}");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_window_is_cut_after_the_time_for_writing() {
+    let address = start(ServerLimits { write_stall: Duration::from_millis(300), ..limits() }).await;
+    let mut hostile = connect(HOSTILE, address).await.expect("a connection");
+    hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/large", 1, true)].concat()).await.expect("sent");
+    let mut read = Vec::new();
+    let ended = tokio::time::timeout(HANG, hostile.read_to_end(&mut read)).await;
+    assert!(ended.is_ok(), "it is cut, with or without a reset");
+}
+
+#[tokio::test]
+async fn a_client_has_its_share_of_connections_and_is_told_so() {
+    let limits = ServerLimits { connections_per_client: 3, ..limits() };
+    let address = start(limits.clone()).await;
+    let mut hostile = Vec::new();
+    for _ in 0..3 {
+        hostile.push(connect(HOSTILE, address).await.expect("a connection"));
+    }
+    let mut refused = connect(HOSTILE, address).await.expect("a connection");
+    refused.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    let mut answer = String::new();
+    refused.read_to_string(&mut answer).await.expect("an answer, then the end");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("\r\ncontent-type: text/plain; charset=utf-8\r\n"), "{answer}");
+    let (_, text) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(text.contains(" 3 (server.connections_per_client)"), "{text}");
+    assert!(newcomer(address).await.ends_with("whole"));
+
+    // A while later it makes room by itself.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let mut late = connect(HOSTILE, address).await.expect("a connection");
+    late.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.expect("sent");
+    answer.clear();
+    late.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.ends_with("whole"), "{answer}");
+    assert_eq!(hostile[0].read(&mut [0; 1]).await.expect("the end"), 0);
+
+    // A trusted proxy speaks for many.
+    let trusted = strata::config::TrustedProxies::try_from(vec!["127.0.0.2".to_owned()]).expect("an address");
+    let address = start(ServerLimits { trusted_proxies: trusted, ..limits }).await;
+    let mut proxied = Vec::new();
+    for _ in 0..8 {
+        let mut connection = connect(HOSTILE, address).await.expect("a connection");
+        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        proxied.push(connection);
+    }
+    for connection in &mut proxied {
+        let mut head = [0; 15];
+        connection.read_exact(&mut head).await.expect("an answer");
+        assert_eq!(&head, b"HTTP/1.1 200 OK");
+    }
+}
+
+#[tokio::test]
+async fn limits_at_their_least_and_their_most_serve_honest_clients() {
+    use strata::config::Server;
+    let seconds = [(1, 1), (3_600, 604_800)];
+    for (least, answer_timeout_s) in seconds {
+        let server = Server {
+            header_timeout_s: least,
+            write_stall_s: least,
+            answer_timeout_s,
+            keep_alive_s: least,
+            drain_s: least,
+            drain_idle_s: least,
+            connections: if least == 1 { 1 } else { 1_000_000 },
+            connections_per_client: if least == 1 { 1 } else { 1_000_000 },
+            header_bytes: if least == 1 { 8_192 } else { 16 << 20 },
+            concurrent_streams: if least == 1 { 1 } else { 10_000 },
+            ..Server::default()
+        };
+        let address = start(ServerLimits::from(&server)).await;
+        for _ in 0..3 {
+            assert!(newcomer(address).await.ends_with("whole"));
+        }
+        let mut large = connect(HONEST, address).await.expect("a connection");
+        large.write_all(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.expect("sent");
+        let mut answer = Vec::new();
+        large.read_to_end(&mut answer).await.expect("all of it");
+        assert!(answer.len() > 8 << 20);
+    }
+}
