@@ -59,9 +59,11 @@ impl Server {
         // A source, and bodies that fill the disk.
         command.env("STRATA_NET__ALLOW", "127.0.0.1").env("STRATA_LIMITS__BODY_BYTES", "104857600");
         if let Some(address) = name_server {
-            let option = Config::options().iter().find(|option| option.key() == "net.name_servers");
-            match option {
-                Some(option) => drop(command.env(option.environment_variable(), address.to_string())),
+            let options = Config::options();
+            match options.iter().find(|option| option.key() == "net.name_servers") {
+                Some(option) => {
+                    command.env(option.environment_variable(), address.to_string());
+                }
                 None => eprintln!("this build knows no net.name_servers: names are those of the system"),
             }
         }
