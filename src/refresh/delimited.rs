@@ -25,6 +25,8 @@ pub(super) struct DelimitedDecoder {
     writer: EntityWriter,
     delimiter: u8,
     columns: Vec<Column>,
+    /// The cells that no entity shows: a later column has the same name.
+    hidden: Vec<usize>,
     width: usize,
     rows: u64,
     /// The line on which the unread part of the window begins, from 1.
@@ -58,6 +60,7 @@ impl DelimitedDecoder {
             writer,
             delimiter,
             columns: Vec::new(),
+            hidden: Vec::new(),
             width: 0,
             rows: 0,
             line: 1,
@@ -83,7 +86,7 @@ impl DelimitedDecoder {
             write_string(name, &mut key);
             key.push(b':');
             match columns_by_key.get(&key) {
-                Some(&column) => self.columns[column].cell = index,
+                Some(&column) => self.hidden.push(std::mem::replace(&mut self.columns[column].cell, index)),
                 None => {
                     columns_by_key.insert(key.clone(), self.columns.len());
                     self.columns.push(Column { key, cell: index });
@@ -147,6 +150,10 @@ impl Decode for DelimitedDecoder {
             return Err(SourceError::item(place, reason));
         }
         let bytes = &self.window.unread()[..row.length];
+        let not_utf8 = |cell: usize| SourceError::item(place, format!("cell {} is not UTF-8", cell + 1));
+        for &cell in &self.hidden {
+            cell_text(bytes, &self.cells[cell], &mut self.cell_text).ok_or_else(|| not_utf8(cell))?;
+        }
         self.entity.clear();
         self.entity.push(b'{');
         for (index, column) in self.columns.iter().enumerate() {
@@ -155,8 +162,7 @@ impl Decode for DelimitedDecoder {
             }
             self.entity.extend_from_slice(&column.key);
             let cell = &self.cells[column.cell];
-            let text = cell_text(bytes, cell, &mut self.cell_text)
-                .ok_or_else(|| SourceError::item(place, format!("cell {} is not UTF-8", column.cell + 1)))?;
+            let text = cell_text(bytes, cell, &mut self.cell_text).ok_or_else(|| not_utf8(column.cell))?;
             write_string(text, &mut self.entity);
         }
         self.entity.push(b'}');

@@ -29,6 +29,19 @@ impl Value {
         }
     }
 
+    /// Parses an array of entities, each as [`Value::parse_entity`] does.
+    pub fn parse_entities(text: &str) -> Result<Vec<Value>, String> {
+        let mut parser = Parser { rest: text.chars().peekable() };
+        parser.blanks();
+        let value = parser.value(0)?;
+        parser.blanks();
+        match (value, parser.rest.next()) {
+            (_, Some(next)) => Err(format!("{next:?} after the end")),
+            (Value::Array(items), None) if items.iter().all(|item| matches!(item, Value::Object(_))) => Ok(items),
+            _ => Err("not an array of objects".to_owned()),
+        }
+    }
+
     /// Parses any value.
     pub fn parse(text: &str) -> Result<Value, String> {
         let entity = Value::parse_entity(&format!("{{\"value\":{text}}}"))?;

@@ -1,0 +1,17 @@
+//! Fuzz targets of version files and whole requests. `STRATA_FUZZ_TARGET` names the one to run.
+
+#![no_main]
+
+mod harness;
+#[path = "reference/mod.rs"]
+#[allow(dead_code, reason = "the other binary uses the rest of it")]
+mod reference;
+#[path = "service/mod.rs"]
+mod targets;
+#[path = "../it/twin/mod.rs"]
+#[allow(dead_code, reason = "the integration tests use all of it")]
+mod twin;
+
+libfuzzer_sys::fuzz_target!(init: harness::start(targets::ALL), |bytes: &[u8]| {
+    harness::run(bytes);
+});

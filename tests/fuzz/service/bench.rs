@@ -1,0 +1,67 @@
+//! Version files in memory, as the writer of the service makes them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+use strata::storage::profile::LeafBounds;
+use strata::storage::spool::Spool;
+use strata::storage::store::{self, S3Options, Store};
+use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_version};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// A store, and the thread that waits for it.
+pub struct Bench {
+    pub runtime: Runtime,
+    pub store: Store,
+    directory: TempDir,
+    next: AtomicUsize,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        Bench {
+            runtime: runtime(),
+            store: store::open("memory://", &S3Options::default()).expect("a store"),
+            directory: tempfile::tempdir().expect("a temporary directory"),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Writes entities, canonical texts, under a name of their own.
+    pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, Written) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = ObjectPath::from(format!("versions/{number}.parquet"));
+        let mut spool = Spool::create(self.directory.path()).expect("a spool");
+        let lines: String = entities.iter().map(|entity| format!("{entity}\n")).collect();
+        if !entities.is_empty() {
+            spool.add_lines(lines.as_bytes()).expect("spooled");
+        }
+        let spooled = spool.finish().expect("spooled");
+        let written = write_version(&self.store, &path, spooled, options, self.runtime.handle(), &|_| {});
+        (path, written.expect("written"))
+    }
+
+    pub fn remove(&self, path: &ObjectPath) {
+        self.runtime.block_on(self.store.objects().delete(path)).expect("removed");
+    }
+}
+
+/// A runtime on the calling thread, and one more where work is handed over.
+pub fn runtime() -> Runtime {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.expect("a runtime")
+}
+
+/// A way to lay out a version: how many rows make a row group, and which paths get a shredded column.
+pub fn layout(choice: u8) -> WriteOptions {
+    let all = LeafBounds { leaves: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 };
+    let none = LeafBounds { leaves: 0, ..LeafBounds::default() };
+    WriteOptions {
+        threads: 1,
+        row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][usize::from(choice % 4)],
+        leaf_bounds: [LeafBounds::default(), all, none][usize::from(choice / 4 % 3)].clone(),
+        ..WriteOptions::default()
+    }
+}

@@ -1,0 +1,221 @@
+//! Whole reads through the router. The input: a character that chooses the version, a query string, then lines of
+//! headers: a letter (`N` for `If-None-Match`, `A` for `Accept-Encoding`, `R` for `Range`, `I` for `If-Range`) and a value,
+//! in which `$` stands for the tag of the answer.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE,
+};
+use axum::http::{HeaderMap, HeaderValue, Request, Uri};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use strata::config::Config;
+use strata::model::request::{Format, ReadRequest};
+use strata::model::user::Plan;
+use strata::service::{App, ImportProgress, ImportRequest};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tower::Service;
+
+use super::bench::runtime;
+use crate::harness::{line, text};
+use crate::reference::{headers, parquet, query, source};
+use crate::twin::Value;
+use crate::twin::pipeline::{self, Body as Expected};
+
+/// Each of them a version.
+const VERSIONS: [&str; 4] = [
+    "",
+    include_str!("versions/alike.jsonl"),
+    include_str!("versions/nested.jsonl"),
+    include_str!("versions/texts.jsonl"),
+];
+
+struct Lab {
+    runtime: Runtime,
+    router: Router,
+    versions: Vec<Vec<Value>>,
+    _directory: TempDir,
+}
+
+static LAB: LazyLock<Lab> = LazyLock::new(Lab::start);
+
+impl Lab {
+    fn start() -> Lab {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut config = Config::default();
+        config.data.directory = directory.path().to_owned();
+        config.query.threads = 1;
+        config.cache.memory_bytes = 32 << 20;
+        config.cache.export_bytes = 8 << 20;
+        (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
+        let runtime = runtime();
+        let source = directory.path().join("entities.jsonl");
+        let app = runtime.block_on(async {
+            let app = App::open(&config).await.expect("the service opens");
+            let owner = "owner@strata.test";
+            app.add_user(owner, "a long enough password", Plan::Scale, None).await.expect("a user");
+            for version in VERSIONS {
+                std::fs::write(&source, version).expect("written");
+                let request = ImportRequest {
+                    source: source.to_string_lossy().into_owned(),
+                    name: "data".to_owned(),
+                    owner_email: owner.to_owned(),
+                    private: false,
+                    format: Some(strata::model::source::SourceFormat::Jsonl),
+                    records_path: None,
+                };
+                app.import(request, std::sync::Arc::new(ImportProgress::default())).await.expect("imported");
+            }
+            app
+        });
+        let entity = |line: &str| Value::parse_entity(line).expect(line);
+        let versions = VERSIONS.map(|version| version.lines().map(entity).collect()).into();
+        Lab { runtime, router: strata::http::router(app), versions, _directory: directory }
+    }
+
+    fn get(&self, uri: &Uri, headers: HeaderMap) -> Answer {
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = headers;
+        let answer = async {
+            let Ok(response) = self.router.clone().call(request).await;
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await.expect("a whole body").to_bytes();
+            Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+        };
+        self.runtime.block_on(answer)
+    }
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn header(&self, name: impl axum::http::header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("text"))
+    }
+}
+
+pub fn check(bytes: &[u8]) {
+    let (first, rest) = line(text(bytes));
+    let Some(choice) = first.chars().next() else { return };
+    let number = choice as usize % VERSIONS.len();
+    // A client escapes what may not stand in a URL.
+    let query: String = first[choice.len_utf8()..]
+        .bytes()
+        .map(|byte| match byte {
+            b'!'..=b'~' if !b"\"#<>\\^`{|}".contains(&byte) => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect();
+    let version = number as u64 + 1;
+    let Ok(uri) = format!("/api/1/data/v{version}/?{query}").parse::<Uri>() else { return };
+    let Some(parsed) = query::parse(&query) else { return };
+
+    let answer = LAB.get(&uri, HeaderMap::new());
+    let alternate = parsed.as_ref().is_ok_and(|(request, _)| request.alt);
+    let Ok((request, _)) = parsed else {
+        is_error(&answer, 400);
+        return;
+    };
+    if alternate {
+        is_error(&answer, 404);
+        return;
+    }
+    assert_eq!(answer.status, 200, "{} for {uri}", String::from_utf8_lossy(&answer.body));
+    let entities = &LAB.versions[number];
+    if request.sample.is_some() {
+        is_sample(&answer, entities, &request);
+        return;
+    }
+    is_the_twins(&answer, entities, &request, version, &uri);
+    if !rest.is_empty() {
+        conditions(&uri, &request, &answer, rest);
+    }
+}
+
+fn is_error(answer: &Answer, status: u16) {
+    let text = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.status, status, "{text}");
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert!(!text.is_empty() && !text.contains(|character: char| character.is_control()), "{text:?}");
+}
+
+fn is_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
+    let all = pipeline::selected(entities, request).len() as u64;
+    let drawn = all.min(request.sample.unwrap_or(u64::MAX));
+    let total = drawn.saturating_sub(request.offset).min(request.limit.unwrap_or(u64::MAX));
+    assert_eq!(answer.header("x-total-count"), Some(total.to_string().as_str()));
+    assert_eq!(answer.header(ETAG), None);
+}
+
+fn is_the_twins(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
+    let (total, expected) = pipeline::answer(entities, request, 1, version);
+    assert_eq!(answer.header("x-total-count"), Some(total.to_string().as_str()), "{uri}");
+    let format = if request.count { Format::Json } else { request.format };
+    assert_eq!(answer.header("content-type"), Some(format.content_type()), "{uri}");
+    let found = match format {
+        Format::Parquet => {
+            let (names, rows) = parquet::cells(&answer.body);
+            Expected::Cells(names, rows)
+        }
+        _ => Expected::Text(String::from_utf8(answer.body.to_vec()).expect("UTF-8")),
+    };
+    assert_eq!(found, expected, "{uri}");
+}
+
+/// The same request under conditions, for a part, or in another coding.
+fn conditions(uri: &Uri, request: &ReadRequest, plain: &Answer, lines: &str) {
+    let tag = plain.header(ETAG).expect("a tag");
+    let mut sent = HeaderMap::new();
+    for line in lines.lines().take(6) {
+        let Some(value) = line.get(1..) else { continue };
+        let name: HeaderName = match line.as_bytes()[0] {
+            b'N' => IF_NONE_MATCH,
+            b'A' => ACCEPT_ENCODING,
+            b'R' => RANGE,
+            b'I' => IF_RANGE,
+            _ => continue,
+        };
+        let Ok(value) = HeaderValue::from_bytes(value.replace('$', tag).as_bytes()) else { continue };
+        sent.append(name, value);
+    }
+    let lines = |name| -> Vec<&[u8]> { sent.get_all(name).iter().map(HeaderValue::as_bytes).collect() };
+    let export = request.format == Format::Parquet && !request.count;
+    let coding = if export { "identity" } else { headers::coding(&lines(ACCEPT_ENCODING)) };
+    let coded_tag = match coding {
+        "identity" => tag.to_owned(),
+        coding => format!("{}-{coding}\"", tag.trim_end_matches('"')),
+    };
+    let range = if export { headers::range(&lines(RANGE), &lines(IF_RANGE), tag.as_bytes()) } else { None };
+
+    let answer = LAB.get(uri, sent.clone());
+    if headers::is_held(&lines(IF_NONE_MATCH), coded_tag.as_bytes()) {
+        assert_eq!((answer.status, answer.body.len()), (304, 0), "{uri} {sent:?}");
+        return;
+    }
+    let length = plain.body.len() as u64;
+    match range.map(|range| range.of(length)) {
+        Some(None) => {
+            is_error(&answer, 416);
+            assert_eq!(answer.header(CONTENT_RANGE), Some(format!("bytes */{length}").as_str()));
+        }
+        Some(Some(range)) => {
+            let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+            assert_eq!((answer.status, answer.header(CONTENT_RANGE)), (206, Some(content_range.as_str())), "{sent:?}");
+            assert_eq!(answer.body, plain.body.slice(range.start as usize..range.end as usize));
+        }
+        None => {
+            assert_eq!((answer.status, answer.header(ETAG)), (200, Some(coded_tag.as_str())), "{uri} {sent:?}");
+            let body = source::decoded(&answer.body, answer.header(CONTENT_ENCODING));
+            assert!(body == plain.body, "{uri} {sent:?}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Sources in CSV and TSV. The input: a byte that chooses the delimiter and the pieces, then the table.
+
+use strata::model::source::SourceFormat;
+use strata::refresh::DecodeOptions;
+
+use crate::reference::{delimited, source::decode};
+
+pub fn check(bytes: &[u8]) {
+    let Some((choice, table)) = bytes.split_first() else { return };
+    // These would be unpacked first.
+    if table.starts_with(&[0x1f, 0x8b]) || table.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || table.starts_with(b"PAR1") {
+        return;
+    }
+    let (format, delimiter) = if choice & 1 == 0 { (SourceFormat::Csv, b',') } else { (SourceFormat::Tsv, b'\t') };
+    let options = DecodeOptions {
+        format: Some(format),
+        entity_limit_bytes: 1 << 16,
+        window_bytes: 1 + usize::from(choice / 2 % 16),
+        ..DecodeOptions::default()
+    };
+    let found = decode(table, 1 + usize::from(choice / 32), &options);
+    found.is_sound(&options);
+
+    let table = table.strip_prefix(b"\xef\xbb\xbf").unwrap_or(table);
+    let expected = delimited::entities(table, delimiter);
+    assert_eq!(found.error.is_none(), expected.is_ok(), "{found:?} for {expected:?}");
+    let (Ok(expected) | Err(expected)) = expected;
+    assert_eq!(found.entities, expected);
+}

@@ -1,0 +1,30 @@
+//! One file per target.
+
+mod delimited;
+mod document;
+mod encode;
+mod headers;
+mod json;
+mod number;
+mod parquet;
+mod path;
+mod query;
+mod source;
+mod url;
+
+use crate::harness::Target;
+
+/// Every target of this binary.
+pub const ALL: &[Target] = &[
+    ("delimited", delimited::check),
+    ("document", document::check),
+    ("encode", encode::check),
+    ("headers", headers::check),
+    ("json", json::check),
+    ("number", number::check),
+    ("parquet", parquet::check),
+    ("path", path::check),
+    ("query", query::check),
+    ("source", source::check),
+    ("url", url::check),
+];

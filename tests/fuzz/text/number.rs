@@ -1,0 +1,51 @@
+//! Numbers, separated by blanks: which texts are one, and their order.
+
+use std::cmp::Ordering;
+
+use strata::document::{EqualNeedle, NumericValue, Scalar, matches_equal, write_order};
+
+use crate::harness::text;
+use crate::twin::number;
+
+pub fn check(bytes: &[u8]) {
+    let mut numbers = Vec::new();
+    for word in text(bytes).split_ascii_whitespace().take(3) {
+        let value = NumericValue::parse(word);
+        assert_eq!(value.is_some(), number::is_number(word), "{word}");
+        let Some(value) = value else { continue };
+        let double: f64 = word.parse().expect("a JSON number is a double");
+        assert_eq!(value.double(), double, "{word}");
+        if let Some(integer) = value.integer() {
+            assert!(number::compare(word, &integer.to_string()).is_eq(), "{word} as {integer}");
+        }
+        numbers.push((word, value));
+    }
+    for (one, left) in &numbers {
+        for (other, right) in &numbers {
+            let expected = compare(one, other);
+            assert_eq!(left.cmp(right), expected, "{one} with {other}");
+            assert_eq!(left == right, expected.is_eq(), "{one} with {other}");
+            for descending in [false, true] {
+                let ordering = key(one, descending).cmp(&key(other, descending));
+                assert_eq!(if descending { ordering.reverse() } else { ordering }, expected, "{one} with {other}");
+            }
+            let equal = matches_equal(Scalar::Number(one), &EqualNeedle::new(other));
+            assert_eq!(equal, expected.is_eq() || one.eq_ignore_ascii_case(other), "{one} is {other}");
+        }
+    }
+}
+
+/// As the twin, which writes out every digit, but for what is easily seen.
+fn compare(one: &str, other: &str) -> Ordering {
+    match (one.parse::<i64>(), other.parse::<i64>()) {
+        (Ok(one), Ok(other)) => one.cmp(&other),
+        _ if one == other => Ordering::Equal,
+        _ => number::compare(one, other),
+    }
+}
+
+fn key(number: &str, descending: bool) -> Vec<u8> {
+    let mut key = Vec::new();
+    write_order(Some(Scalar::Number(number)), descending, &mut key);
+    key
+}

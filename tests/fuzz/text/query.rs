@@ -1,0 +1,33 @@
+//! Query strings of reads.
+
+use strata::http::params::{self, HEADER_BYTES_LIMIT};
+
+use crate::harness::text;
+use crate::reference::query;
+
+pub fn check(bytes: &[u8]) {
+    let text = text(bytes);
+    let found = params::parse(Some(text));
+    if let Some(expected) = query::parse(text) {
+        match (&found, expected) {
+            (Ok((request, unknown)), Ok((expected, names))) => {
+                assert_eq!(*request, expected, "{text}");
+                assert_eq!(unknown.iter().map(|name| name.0.clone()).collect::<Vec<_>>(), names, "{text}");
+            }
+            (Err(error), Err(parameter)) => {
+                let error = error.to_string();
+                assert!(error.contains(&parameter), "{error} does not name {parameter}");
+                assert!(!error.contains(|character: char| character.is_control()), "{error:?}");
+            }
+            (found, expected) => panic!("{found:?} for {expected:?}: {text}"),
+        }
+    }
+    if let Ok((request, unknown)) = found {
+        // The same request in other words has the same tag.
+        let canonical = request.canonical();
+        assert_eq!(canonical.canonical(), canonical);
+        if let Some(header) = params::unknown_parameters_header(&unknown) {
+            assert!(header.len() <= HEADER_BYTES_LIMIT && header.to_str().is_ok(), "{header:?}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The path of a read: what follows `/api/`.
+
+use strata::http::path;
+use strata::model::version::VersionSelector;
+
+use crate::harness::text;
+use crate::reference::url;
+
+pub fn check(bytes: &[u8]) {
+    let text = format!("/api/{}", text(bytes));
+    let found = path::parse(&text);
+    if let Err(error) = &found {
+        let error = error.to_string();
+        assert!(!error.contains(|character: char| character.is_control()), "{error:?}");
+    }
+    let found = found.ok().map(|found| {
+        let version = match found.target.version {
+            VersionSelector::Active => "active".to_owned(),
+            VersionSelector::Latest => "latest".to_owned(),
+            VersionSelector::Number(number) => number.get().to_string(),
+        };
+        (found.target.dataset.get(), found.target.name_slug, version, found.alt)
+    });
+    assert_eq!(found, url::parse(&text), "{text}");
+}
