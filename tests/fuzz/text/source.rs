@@ -57,10 +57,13 @@ fn reads_as_the_twin(source: &[u8], found: &Outcome, format: SourceFormat, neste
             let lines = text.split('\n').filter(|line| !line.trim_matches([' ', '\t']).is_empty());
             lines.map(|line| Value::parse_entity(line).ok().map(|entity| entity.write())).collect()
         }
-        (SourceFormat::Json, Ok(text)) if !nested => {
-            let items = Value::parse_entities(text).ok();
-            items.map(|items| items.iter().map(Value::write).collect())
-        }
+        // Its items are at level 1.
+        (SourceFormat::Json, Ok(text)) if !nested => match Value::parse_at(text, 0) {
+            Ok(Value::Array(items)) => {
+                items.iter().map(|item| matches!(item, Value::Object(_)).then(|| item.write())).collect()
+            }
+            _ => None,
+        },
         (SourceFormat::Json | SourceFormat::Jsonl, Err(_)) => None,
         _ => return,
     };

@@ -18,36 +18,26 @@ impl Value {
     /// Parses one entity: an object of at most 128 levels, white space around it allowed. A repeated key keeps its first
     /// position and its last value.
     pub fn parse_entity(text: &str) -> Result<Value, String> {
-        let mut parser = Parser { rest: text.chars().peekable() };
-        parser.blanks();
-        let value = parser.value(1)?;
-        parser.blanks();
-        match (&value, parser.rest.next()) {
-            (_, Some(next)) => Err(format!("{next:?} after the end")),
-            (Value::Object(_), None) => Ok(value),
+        match Value::parse_at(text, 1)? {
+            entity @ Value::Object(_) => Ok(entity),
             _ => Err("not an object".to_owned()),
         }
     }
 
-    /// Parses an array of entities, each as [`Value::parse_entity`] does.
-    pub fn parse_entities(text: &str) -> Result<Vec<Value>, String> {
-        let mut parser = Parser { rest: text.chars().peekable() };
-        parser.blanks();
-        let value = parser.value(0)?;
-        parser.blanks();
-        match (value, parser.rest.next()) {
-            (_, Some(next)) => Err(format!("{next:?} after the end")),
-            (Value::Array(items), None) if items.iter().all(|item| matches!(item, Value::Object(_))) => Ok(items),
-            _ => Err("not an array of objects".to_owned()),
-        }
+    /// Parses any value that an entity can hold.
+    pub fn parse(text: &str) -> Result<Value, String> {
+        Value::parse_at(text, 2)
     }
 
-    /// Parses any value.
-    pub fn parse(text: &str) -> Result<Value, String> {
-        let entity = Value::parse_entity(&format!("{{\"value\":{text}}}"))?;
-        match entity {
-            Value::Object(members) if members.len() == 1 => Ok(members.into_iter().next().expect("one member").1),
-            _ => Err("more than one value".to_owned()),
+    /// Parses any value of which objects and arrays begin at this level.
+    pub fn parse_at(text: &str, level: usize) -> Result<Value, String> {
+        let mut parser = Parser { rest: text.chars().peekable() };
+        parser.blanks();
+        let value = parser.value(level)?;
+        parser.blanks();
+        match parser.rest.next() {
+            Some(next) => Err(format!("{next:?} after the end")),
+            None => Ok(value),
         }
     }
 
