@@ -3,6 +3,7 @@
 #![no_main]
 
 mod harness;
+mod memory;
 #[path = "reference/mod.rs"]
 #[allow(dead_code, reason = "the other binary uses the rest of it")]
 mod reference;

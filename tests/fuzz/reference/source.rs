@@ -4,12 +4,12 @@ use std::io::{self, Read};
 
 use strata::document;
 use strata::model::source::Compression;
-use strata::refresh::{DecodeOptions, Detected, SourceInput, open};
+use strata::refresh::{Decode, DecodeOptions, Detected, SourceInput, open, open_push};
 
 use crate::twin::Value;
 
 /// What a source gave.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub detected: Option<Detected>,
     pub entities: Vec<String>,
@@ -39,18 +39,27 @@ impl Outcome {
 
 /// Decodes a source that comes in pieces of `size` bytes.
 pub fn decode(source: &[u8], size: usize, options: &DecodeOptions) -> Outcome {
-    let mut outcome = Outcome { detected: None, entities: Vec::new(), error: None };
     let input = SourceInput::stream(Pieces { bytes: source.to_vec(), at: 0, size });
-    let mut decoder = match open(input, options) {
-        Ok((decoder, detected)) => {
-            outcome.detected = Some(detected);
-            decoder
+    match open(input, options) {
+        Ok((decoder, detected)) => read(decoder, Some(detected)),
+        Err(error) => Outcome { detected: None, entities: Vec::new(), error: Some(error.to_string()) },
+    }
+}
+
+/// Decodes a pushed body that comes in pieces of `size` bytes; with it, what `dataset_id` is in the end.
+pub fn decode_push(body: &[u8], size: usize, options: &DecodeOptions) -> (Outcome, Result<Option<u64>, String>) {
+    let input = SourceInput::stream(Pieces { bytes: body.to_vec(), at: 0, size });
+    match open_push(input, options, &["dataset_id"]) {
+        Ok((decoder, fields)) => {
+            let outcome = read(decoder, None);
+            (outcome, fields.integer("dataset_id").map_err(|error| error.to_string()))
         }
-        Err(error) => {
-            outcome.error = Some(error.to_string());
-            return outcome;
-        }
-    };
+        Err(error) => (Outcome { detected: None, entities: Vec::new(), error: Some(error.to_string()) }, Ok(None)),
+    }
+}
+
+fn read(mut decoder: Box<dyn Decode>, detected: Option<Detected>) -> Outcome {
+    let mut outcome = Outcome { detected, entities: Vec::new(), error: None };
     let mut entity = Vec::new();
     loop {
         entity.clear();

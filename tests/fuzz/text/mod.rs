@@ -8,6 +8,7 @@ mod json;
 mod number;
 mod parquet;
 mod path;
+mod push;
 mod query;
 mod source;
 mod url;
@@ -24,6 +25,7 @@ pub const ALL: &[Target] = &[
     ("number", number::check),
     ("parquet", parquet::check),
     ("path", path::check),
+    ("push", push::check),
     ("query", query::check),
     ("source", source::check),
     ("url", url::check),

@@ -1,0 +1,43 @@
+//! Pushed JSON bodies: the entities and what stands beside them, in any order. The input: a byte that says how it is cut
+//! into pieces, then the body.
+
+use strata::refresh::DecodeOptions;
+
+use crate::reference::source::decode_push;
+use crate::twin::{Value, number};
+
+pub fn check(bytes: &[u8]) {
+    let Some((pieces, body)) = bytes.split_first() else { return };
+    let options = DecodeOptions { entity_limit_bytes: 4096, source_limit_bytes: 1 << 20, ..DecodeOptions::default() };
+    let (whole, integer) = decode_push(body, usize::MAX, &options);
+    whole.is_sound(&options);
+    let cut = DecodeOptions { window_bytes: 1 + usize::from(pieces % 16), ..options };
+    let again = decode_push(body, 1 + usize::from(pieces / 16), &cut);
+    if !body.starts_with(&[0x1f, 0x8b]) && !body.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        assert_eq!(again, (whole.clone(), integer.clone()), "in pieces");
+    }
+
+    // A whole document that is not too deep and holds the array once gives what stands there.
+    let Ok(text) = std::str::from_utf8(body) else { return };
+    let opened = text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    let escaped = text.contains("\\u");
+    if opened > 120 || escaped || text.matches("\"entities\"").count() != 1 {
+        return;
+    }
+    let Ok(envelope @ Value::Object(_)) = Value::parse_at(text, 0) else { return };
+    let Some(Value::Array(items)) = envelope.get("entities") else { return };
+    if items.iter().all(|item| matches!(item, Value::Object(_))) {
+        assert_eq!(whole.error, None, "{text}");
+        assert_eq!(whole.entities, items.iter().map(Value::write).collect::<Vec<_>>(), "{text}");
+        let whole_number = |text: &str| (0..=20_u64).find(|it| number::compare(text, &it.to_string()).is_eq());
+        match envelope.get("dataset_id") {
+            None | Some(Value::Null) => assert_eq!(integer, Ok(None), "{text}"),
+            Some(Value::Number(text)) => {
+                if let Some(expected) = whole_number(text) {
+                    assert_eq!(integer, Ok(Some(expected)), "{text}");
+                }
+            }
+            Some(_) => assert!(integer.is_err(), "{text}"),
+        }
+    }
+}
