@@ -9,7 +9,7 @@ pub fn entities(table: &[u8], delimiter: u8) -> Result<Vec<String>, Vec<String>>
     let mut found = Vec::new();
     let Some(Some(names)) = rows.next() else { return Err(found) };
     let Some(names) = texts(names) else { return Err(found) };
-    while let Some(row) = rows.next() {
+    for row in rows {
         let cells = row.and_then(texts).filter(|cells| cells.len() == names.len());
         let Some(cells) = cells else { return Err(found) };
         let mut members = Vec::new();

@@ -30,7 +30,7 @@ pub fn range(ranges: &[&[u8]], conditions: &[&[u8]], etag: &[u8]) -> Option<Want
     }
     let range = visible(range)?;
     let equals = range.find('=')?;
-    if range[..equals].trim().to_ascii_lowercase() != "bytes" {
+    if !range[..equals].trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
     let items: Vec<&str> = range[equals + 1..]

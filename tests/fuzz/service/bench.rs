@@ -61,7 +61,7 @@ pub fn layout(choice: u8) -> WriteOptions {
     WriteOptions {
         threads: 1,
         row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][usize::from(choice % 4)],
-        leaf_bounds: [LeafBounds::default(), all, none][usize::from(choice / 4 % 3)].clone(),
+        leaf_bounds: [LeafBounds::default(), all, none][usize::from(choice / 4 % 3)],
         ..WriteOptions::default()
     }
 }
