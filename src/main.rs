@@ -11,5 +11,17 @@ use strata::cli::{CommandLine, run};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    create_private_files();
     run(CommandLine::parse())
 }
+
+/// What this process creates, by whatever library, is for its own user alone: directories 0700, files 0600. The catalog
+/// holds keys.
+#[cfg(unix)]
+fn create_private_files() {
+    // SAFETY: it takes and gives a number, cannot fail, and no other thread runs yet.
+    unsafe { libc::umask(0o077) };
+}
+
+#[cfg(not(unix))]
+fn create_private_files() {}

@@ -51,6 +51,12 @@ pub(super) struct AttemptRow {
     error: Option<String>,
 }
 
+impl AttemptRow {
+    pub(super) fn id(&self) -> i64 {
+        self.attempt_id
+    }
+}
+
 impl TryFrom<AttemptRow> for Attempt {
     type Error = CatalogError;
 

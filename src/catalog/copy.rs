@@ -17,7 +17,7 @@ use sqlx::{Arguments, AssertSqlSafe, Column, ConnectOptions, Connection, Postgre
 
 use super::convert::from_time;
 use super::engine::{Engine, Transaction, Value};
-use super::{Catalog, CatalogError, sqlite};
+use super::{Catalog, CatalogError, CatalogOptions, sqlite};
 
 impl Catalog {
     /// Writes a copy of the catalog, as of one moment, to a new SQLite file, which is on the disk when this
@@ -51,14 +51,15 @@ impl Catalog {
     async fn write_copy(&self, path: &str) -> Result<(), CatalogError> {
         if let Engine::Sqlite { writer, .. } = &self.engine {
             // On a connection of its own: the writer would be occupied for as long as this takes.
-            let mut connection = writer.connect_options().as_ref().clone().connect().await?;
+            let mut connection = writer.pool().connect_options().as_ref().clone().connect().await?;
             sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await?;
             connection.close().await?;
         }
-        let copy = sqlite::open(path).await?;
+        let copy = sqlite::open(path, &CatalogOptions::default()).await?;
         let mut transaction = copy.begin().await?;
-        if let (Engine::Postgres(pool), Transaction::Sqlite(transaction)) = (&self.engine, &mut transaction) {
-            export(pool, transaction).await?;
+        if let (Engine::Postgres(link), Transaction::Sqlite(lent)) = (&self.engine, &mut transaction) {
+            let (copy, _) = lent.statement()?;
+            export(link.pool(), copy).await?;
         }
         for (sql, values) in [
             ("DELETE FROM file_reservations", vec![]),

@@ -57,6 +57,12 @@ pub(super) struct DatasetRow {
     created_at: i64,
 }
 
+impl DatasetRow {
+    pub(super) fn id(&self) -> i64 {
+        self.dataset_id
+    }
+}
+
 impl TryFrom<DatasetRow> for Dataset {
     type Error = CatalogError;
 

@@ -3,9 +3,11 @@
 //! A statement is written once, with `$1` placeholders, `RETURNING` and `ON CONFLICT`, which both engines
 //! take. Its values are a list of [`Value`], its rows any type that derives `sqlx::FromRow`.
 
-use sqlx::postgres::{PgPool, PgRow};
-use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::SqliteRow;
 use sqlx::{Arguments, Database, Encode, FromRow, Postgres, Sqlite, Type};
+
+use super::link::{Lent, Link, is_broken, within};
 
 /// The connections to one database.
 #[derive(Clone, Debug)]
@@ -13,12 +15,12 @@ pub(super) enum Engine {
     /// An SQLite file.
     Sqlite {
         /// Several connections that can only read.
-        readers: SqlitePool,
+        readers: Link<Sqlite>,
         /// The one connection that writes; who wants to write waits for it.
-        writer: SqlitePool,
+        writer: Link<Sqlite>,
     },
     /// A PostgreSQL database.
-    Postgres(PgPool),
+    Postgres(Link<Postgres>),
 }
 
 /// A value for a placeholder.
@@ -48,53 +50,44 @@ impl Engine {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Option<T>, sqlx::Error> {
-        match self {
-            Engine::Sqlite { readers, .. } => {
-                sqlx::query_as_with(sql, arguments::<Sqlite>(values)?).fetch_optional(readers).await
-            }
-            Engine::Postgres(pool) => {
-                sqlx::query_as_with(sql, arguments::<Postgres>(values)?).fetch_optional(pool).await
-            }
+        let mut connection = self.read().await?;
+        match connection.fetch_optional(sql, values).await {
+            Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_optional(sql, values).await,
+            outcome => outcome,
         }
     }
 
     /// All rows that `sql`, which only reads, yields. What it reads must be bounded by it or by its nature.
     pub async fn fetch_all<T: Row>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
-        match self {
-            Engine::Sqlite { readers, .. } => {
-                sqlx::query_as_with(sql, arguments::<Sqlite>(values)?).fetch_all(readers).await
-            }
-            Engine::Postgres(pool) => sqlx::query_as_with(sql, arguments::<Postgres>(values)?).fetch_all(pool).await,
+        let mut connection = self.read().await?;
+        match connection.fetch_all(sql, values).await {
+            Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_all(sql, values).await,
+            outcome => outcome,
         }
     }
 
-    /// Runs `sql`, which only reads, for its success alone.
-    pub async fn execute(&self, sql: &'static str, values: &[Value<'_>]) -> Result<(), sqlx::Error> {
-        match self {
-            Engine::Sqlite { readers, .. } => {
-                sqlx::query_with(sql, arguments::<Sqlite>(values)?).execute(readers).await?;
-            }
-            Engine::Postgres(pool) => {
-                sqlx::query_with(sql, arguments::<Postgres>(values)?).execute(pool).await?;
-            }
-        }
-        Ok(())
+    /// A connection to read by, without a transaction.
+    async fn read(&self) -> Result<Transaction, sqlx::Error> {
+        Ok(match self {
+            Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.lend().await?),
+            Engine::Postgres(link) => Transaction::Postgres(link.lend().await?),
+        })
     }
 
     /// Begins a transaction that writes. Under SQLite it holds the file's one write lock from here on.
     pub async fn begin(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
-            Engine::Sqlite { writer, .. } => Transaction::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?),
-            Engine::Postgres(pool) => Transaction::Postgres(pool.begin().await?),
+            Engine::Sqlite { writer, .. } => Transaction::Sqlite(writer.begin("BEGIN IMMEDIATE").await?),
+            Engine::Postgres(link) => Transaction::Postgres(link.begin("BEGIN").await?),
         })
     }
 
     /// Begins a transaction that only reads; all its statements see one moment.
     pub async fn begin_snapshot(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
-            Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.begin().await?),
-            Engine::Postgres(pool) => {
-                Transaction::Postgres(pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?)
+            Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.begin("BEGIN").await?),
+            Engine::Postgres(link) => {
+                Transaction::Postgres(link.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?)
             }
         })
     }
@@ -103,10 +96,10 @@ impl Engine {
     pub async fn close(self) {
         match self {
             Engine::Sqlite { readers, writer } => {
-                readers.close().await;
-                writer.close().await;
+                readers.pool().close().await;
+                writer.pool().close().await;
             }
-            Engine::Postgres(pool) => pool.close().await,
+            Engine::Postgres(link) => link.pool().close().await,
         }
     }
 
@@ -122,9 +115,9 @@ impl Engine {
 /// A transaction. Dropped without [`Transaction::commit`], it leaves no trace.
 pub(super) enum Transaction {
     /// Under SQLite.
-    Sqlite(sqlx::Transaction<'static, Sqlite>),
+    Sqlite(Lent<Sqlite>),
     /// Under PostgreSQL; one that writes is `READ COMMITTED`.
-    Postgres(sqlx::Transaction<'static, Postgres>),
+    Postgres(Lent<Postgres>),
 }
 
 impl Transaction {
@@ -135,11 +128,17 @@ impl Transaction {
         values: &[Value<'_>],
     ) -> Result<Option<T>, sqlx::Error> {
         match self {
-            Transaction::Sqlite(transaction) => {
-                sqlx::query_as_with(sql, arguments::<Sqlite>(values)?).fetch_optional(&mut **transaction).await
+            Transaction::Sqlite(lent) => {
+                let query = sqlx::query_as_with(sql, arguments::<Sqlite>(values)?);
+                let (connection, limit) = lent.statement()?;
+                let outcome = within(limit, query.fetch_optional(connection)).await;
+                lent.judge(outcome)
             }
-            Transaction::Postgres(transaction) => {
-                sqlx::query_as_with(sql, arguments::<Postgres>(values)?).fetch_optional(&mut **transaction).await
+            Transaction::Postgres(lent) => {
+                let query = sqlx::query_as_with(sql, arguments::<Postgres>(values)?);
+                let (connection, limit) = lent.statement()?;
+                let outcome = within(limit, query.fetch_optional(connection)).await;
+                lent.judge(outcome)
             }
         }
     }
@@ -147,11 +146,17 @@ impl Transaction {
     /// All rows that `sql` yields. What it reads must be bounded by it or by its nature.
     pub async fn fetch_all<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
         match self {
-            Transaction::Sqlite(transaction) => {
-                sqlx::query_as_with(sql, arguments::<Sqlite>(values)?).fetch_all(&mut **transaction).await
+            Transaction::Sqlite(lent) => {
+                let query = sqlx::query_as_with(sql, arguments::<Sqlite>(values)?);
+                let (connection, limit) = lent.statement()?;
+                let outcome = within(limit, query.fetch_all(connection)).await;
+                lent.judge(outcome)
             }
-            Transaction::Postgres(transaction) => {
-                sqlx::query_as_with(sql, arguments::<Postgres>(values)?).fetch_all(&mut **transaction).await
+            Transaction::Postgres(lent) => {
+                let query = sqlx::query_as_with(sql, arguments::<Postgres>(values)?);
+                let (connection, limit) = lent.statement()?;
+                let outcome = within(limit, query.fetch_all(connection)).await;
+                lent.judge(outcome)
             }
         }
     }
@@ -163,23 +168,41 @@ impl Transaction {
 
     /// Runs `sql` and tells how many rows it changed.
     pub async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
-        Ok(match self {
-            Transaction::Sqlite(transaction) => {
-                sqlx::query_with(sql, arguments::<Sqlite>(values)?).execute(&mut **transaction).await?.rows_affected()
+        match self {
+            Transaction::Sqlite(lent) => {
+                let query = sqlx::query_with(sql, arguments::<Sqlite>(values)?);
+                let (connection, limit) = lent.statement()?;
+                let outcome = within(limit, query.execute(connection)).await;
+                lent.judge(outcome).map(|done| done.rows_affected())
             }
-            Transaction::Postgres(transaction) => {
-                sqlx::query_with(sql, arguments::<Postgres>(values)?).execute(&mut **transaction).await?.rows_affected()
+            Transaction::Postgres(lent) => {
+                let query = sqlx::query_with(sql, arguments::<Postgres>(values)?);
+                let (connection, limit) = lent.statement()?;
+                let outcome = within(limit, query.execute(connection)).await;
+                lent.judge(outcome).map(|done| done.rows_affected())
             }
-        })
+        }
     }
 
     /// Makes everything done in it permanent and visible, all at once.
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
-            Transaction::Sqlite(transaction) => transaction.commit().await,
-            Transaction::Postgres(transaction) => transaction.commit().await,
+            Transaction::Sqlite(lent) => lent.commit().await,
+            Transaction::Postgres(lent) => lent.commit().await,
         }
     }
+
+    /// Whether what failed so may succeed on another connection: this one broke, perhaps long ago, while it was idle.
+    fn is_worth_another(&self, error: &sqlx::Error) -> bool {
+        match self {
+            Transaction::Sqlite(_) => false,
+            Transaction::Postgres(lent) => lent.is_discarded() && is_broken(error) && !is_timeout(error),
+        }
+    }
+}
+
+fn is_timeout(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut)
 }
 
 /// The values in the form in which the engine's driver takes them.

@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use sqlx::migrate::MigrateError;
+
+use super::failure::{Failure, Unavailability};
+
 /// Why the catalog did not do what was asked. Unless a variant says otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -101,18 +105,69 @@ pub enum CatalogError {
     /// The tables cannot be brought up to date, for instance because a newer version of the service has
     /// changed them.
     #[error("cannot migrate the catalog")]
-    Migration(#[from] sqlx::migrate::MigrateError),
-    /// The database failed or cannot be reached. After a failed commit the change may have been made.
+    Migration(#[source] MigrateError),
+    /// The database cannot be used at the moment. After a failed commit the change may have been made.
+    #[error("the catalog is not available: {reason}")]
+    Unavailable {
+        /// Why.
+        reason: Unavailability,
+        /// The cause.
+        source: sqlx::Error,
+    },
+    /// The database is damaged.
+    #[error("the catalog is damaged{}; `strata check` says where", file.as_deref().map(|file| format!(" ({file})")).unwrap_or_default())]
+    Damaged {
+        /// The SQLite file, where it does not open.
+        file: Option<String>,
+        /// What was noticed.
+        source: sqlx::Error,
+    },
+    /// The database failed. After a failed commit the change may have been made.
     #[error("the catalog's database failed")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
+}
+
+impl From<sqlx::Error> for CatalogError {
+    fn from(source: sqlx::Error) -> CatalogError {
+        match Failure::of(&source) {
+            Some(Failure::Unavailable(reason)) => CatalogError::Unavailable { reason, source },
+            Some(Failure::Damaged) => CatalogError::Damaged { file: None, source },
+            None => CatalogError::Database(source),
+        }
+    }
+}
+
+impl From<MigrateError> for CatalogError {
+    fn from(error: MigrateError) -> CatalogError {
+        match error {
+            MigrateError::Execute(source) if Failure::of(&source).is_some() => source.into(),
+            other => CatalogError::Migration(other),
+        }
+    }
 }
 
 impl CatalogError {
+    /// Why the catalog cannot be used, if that passes.
+    pub fn unavailability(&self) -> Option<Unavailability> {
+        match self {
+            CatalogError::Unavailable { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
+
+    /// As an error of opening this SQLite file.
+    pub(super) fn of_file(self, path: &str) -> CatalogError {
+        match self {
+            CatalogError::Damaged { source, .. } => CatalogError::Damaged { file: Some(path.to_owned()), source },
+            other => other,
+        }
+    }
+
     /// The meaning of an error of an update that can only violate the uniqueness of a dataset's name.
     pub(super) fn of_rename(error: sqlx::Error) -> CatalogError {
         match error.as_database_error() {
             Some(cause) if cause.is_unique_violation() => CatalogError::NameTaken,
-            _ => CatalogError::Database(error),
+            _ => error.into(),
         }
     }
 
@@ -120,7 +175,7 @@ impl CatalogError {
     pub(super) fn of_insert(error: sqlx::Error) -> CatalogError {
         match error.as_database_error() {
             Some(cause) if cause.is_foreign_key_violation() => CatalogError::NotFound,
-            _ => CatalogError::Database(error),
+            _ => error.into(),
         }
     }
 }

@@ -14,13 +14,17 @@
 //! each other there. Such rows are always locked in one order, so that no two transactions wait for each
 //! other in a circle: a user, a dataset, a lease, then files.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 
+use crate::config;
 use crate::model::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
 use crate::model::version::VersionNumber;
 
 mod alternates;
 mod attempts;
+mod best_effort;
 mod clock;
 mod clones;
 mod convert;
@@ -28,9 +32,14 @@ mod copy;
 mod datasets;
 mod engine;
 mod error;
+mod failure;
 mod files;
+mod integrity;
 mod leases;
+mod link;
+mod outage;
 mod postgres;
+mod probe;
 mod references;
 mod schedules;
 mod sessions;
@@ -47,6 +56,7 @@ pub use attempts::{Attempt, AttemptOutcome};
 pub use clock::Clock;
 pub use datasets::DatasetView;
 pub use error::CatalogError;
+pub use failure::Unavailability;
 pub use files::RecordedFile;
 pub use leases::RefreshLease;
 pub use references::FileReference;
@@ -57,13 +67,39 @@ pub use validators::FetchedState;
 pub use versions::{Resolved, VersionContent, VersionRecord};
 pub use webhooks::{Delivery, Webhook};
 
+use best_effort::BestEffort;
 use engine::Engine;
+
+/// How patient the catalog is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogOptions {
+    /// How long a call waits for a connection, or for what another process has locked.
+    pub wait: Duration,
+    /// How long a statement may take under PostgreSQL. An SQLite file is read in this process, without a limit.
+    pub statement: Duration,
+}
+
+impl From<&config::Catalog> for CatalogOptions {
+    fn from(config: &config::Catalog) -> CatalogOptions {
+        CatalogOptions {
+            wait: Duration::from_secs(config.wait_s),
+            statement: Duration::from_secs(config.statement_timeout_s),
+        }
+    }
+}
+
+impl Default for CatalogOptions {
+    fn default() -> CatalogOptions {
+        CatalogOptions::from(&config::Catalog::default())
+    }
+}
 
 /// A handle on the catalog. Cloning is cheap, and the clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     engine: Engine,
     clock: Clock,
+    best_effort: BestEffort,
 }
 
 impl Catalog {
@@ -76,12 +112,22 @@ impl Catalog {
     /// # Errors
     ///
     /// [`CatalogError::InvalidUrl`], [`CatalogError::Directory`], [`CatalogError::Migration`],
-    /// [`CatalogError::Database`].
+    /// [`CatalogError::Database`],
+    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`].
     pub async fn open(url: &str) -> Result<Catalog, CatalogError> {
+        Catalog::open_with(url, &CatalogOptions::default()).await
+    }
+
+    /// As [`Catalog::open`], with another patience.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Catalog::open`].
+    pub async fn open_with(url: &str, options: &CatalogOptions) -> Result<Catalog, CatalogError> {
         let engine = if let Some(path) = sqlite::path_of(url) {
-            sqlite::open(path).await?
+            sqlite::open(path, options).await?
         } else if postgres::is_url(url) {
-            postgres::open(url).await?
+            postgres::open(url, options).await?
         } else {
             return Err(CatalogError::InvalidUrl {
                 // Whatever stands before the host may be a password, so only the scheme is repeated.
@@ -89,7 +135,7 @@ impl Catalog {
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        Ok(Catalog { engine, clock: Clock::system() })
+        Ok(Catalog { engine, clock: Clock::system(), best_effort: BestEffort::new() })
     }
 
     /// The same catalog by another clock: a test sets when leases, sessions and files expire.
@@ -105,15 +151,5 @@ impl Catalog {
     /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log beside it.
     pub async fn close(self) {
         self.engine.close().await;
-    }
-
-    /// Asks the database for a sign of life.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Database`] if there is none.
-    pub async fn ping(&self) -> Result<(), CatalogError> {
-        self.engine.execute("SELECT 1", &[]).await?;
-        Ok(())
     }
 }

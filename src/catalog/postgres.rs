@@ -1,14 +1,17 @@
 //! How a PostgreSQL database is connected to.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::Connection;
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
-use super::CatalogError;
 use super::engine::Engine;
+use super::link::{Link, Server};
+use super::outage::Outage;
+use super::{CatalogError, CatalogOptions};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("sql/postgres");
 
@@ -26,23 +29,38 @@ pub(super) fn is_url(url: &str) -> bool {
 
 /// Connects and runs the migrations that the database has not seen, under an advisory lock that makes
 /// other processes wait meanwhile.
-pub(super) async fn open(url: &str) -> Result<Engine, CatalogError> {
-    let options = PgConnectOptions::from_str(url)
-        .map_err(|error| CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason: error.to_string() })?;
+pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine, CatalogError> {
+    let CatalogOptions { wait, statement } = *options;
+    let connect = PgConnectOptions::from_str(url)
+        .map_err(|error| CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason: error.to_string() })?
+        .application_name("strata");
+    let mut migrating =
+        tokio::time::timeout(wait, connect.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+    // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
+    MIGRATIONS.run_direct(None, &mut migrating, false).await?;
+    migrating.close().await?;
+
+    let outage = Arc::new(Outage::none());
+    let suspect = outage.clone();
+    // A row that another process has locked is waited for as long as a connection.
+    let waits = format!("SET lock_timeout = {}", wait.as_millis());
     let pool = PgPoolOptions::new()
         .max_connections(CONNECTIONS)
+        .acquire_timeout(wait)
         .test_before_acquire(false)
-        .before_acquire(|connection, state| {
+        .after_connect(move |connection, _| {
+            let waits = AssertSqlSafe(waits.clone());
+            Box::pin(async move { connection.execute(waits).await.map(drop) })
+        })
+        .before_acquire(move |connection, state| {
+            let test = state.idle_for >= TRUSTED_IDLE || suspect.is_suspect(state.age);
             Box::pin(async move {
-                if state.idle_for >= TRUSTED_IDLE {
+                if test {
                     connection.ping().await?;
                 }
                 Ok(true)
             })
         })
-        .connect_with(options.application_name("strata"))
-        .await?;
-    // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
-    MIGRATIONS.run_direct(None, &mut *pool.acquire().await?, false).await?;
-    Ok(Engine::Postgres(pool))
+        .connect_lazy_with(connect);
+    Ok(Engine::Postgres(Link::new(pool, Some(Server { wait, statement, outage }))))
 }

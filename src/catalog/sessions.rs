@@ -15,6 +15,8 @@ pub struct SessionRecord {
     pub user: Option<UserId>,
     /// What the session holds, without U+0000.
     pub data: String,
+    /// When it began.
+    pub created_at: DateTime<Utc>,
     /// When it ends.
     pub expires_at: DateTime<Utc>,
 }
@@ -36,7 +38,7 @@ impl Catalog {
                     Value::Text(&session.id_hash),
                     from_optional(session.user),
                     text(&session.data, "data")?,
-                    from_time(self.now()),
+                    from_time(session.created_at),
                     from_time(session.expires_at),
                 ],
             )
@@ -77,13 +79,18 @@ impl Catalog {
 
     /// The session with this id, unless it has expired. One look-up by primary key.
     pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>, CatalogError> {
-        let sql = "SELECT user_id, data, expires_at FROM sessions WHERE session_hash = $1 AND expires_at > $2";
+        let sql =
+            "SELECT user_id, data, created_at, expires_at FROM sessions WHERE session_hash = $1 AND expires_at > $2";
         let values = &[Value::Text(id_hash), from_time(self.now())];
-        let row: Option<(Option<i64>, String, i64)> = self.engine.fetch_optional(sql, values).await?;
-        let session = |(user, data, expires_at): (Option<i64>, String, i64)| {
-            let user = user.map(|id| to_unsigned(id, "sessions.user_id").map(UserId::new)).transpose()?;
-            let expires_at = to_time(expires_at, "sessions.expires_at")?;
-            Ok(SessionRecord { id_hash: id_hash.to_owned(), user, data, expires_at })
+        let row: Option<(Option<i64>, String, i64, i64)> = self.engine.fetch_optional(sql, values).await?;
+        let session = |(user, data, created_at, expires_at): (Option<i64>, String, i64, i64)| {
+            Ok(SessionRecord {
+                id_hash: id_hash.to_owned(),
+                user: user.map(|id| to_unsigned(id, "sessions.user_id").map(UserId::new)).transpose()?,
+                data,
+                created_at: to_time(created_at, "sessions.created_at")?,
+                expires_at: to_time(expires_at, "sessions.expires_at")?,
+            })
         };
         row.map(session).transpose()
     }
@@ -99,6 +106,19 @@ impl Catalog {
             0 => Err(CatalogError::NotFound),
             _ => Ok(()),
         }
+    }
+
+    /// Moves the end of a session that is there, if the catalog can be written at the moment.
+    pub async fn try_extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) {
+        let hash = id_hash.to_owned();
+        self.try_write("that a session goes on", |catalog| async move {
+            match catalog.extend_session(&hash, expires_at).await {
+                // A log-out was faster.
+                Err(CatalogError::NotFound) => Ok(()),
+                extended => extended,
+            }
+        })
+        .await;
     }
 
     /// Deletes a session; one that is not there is deleted already.

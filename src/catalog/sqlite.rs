@@ -16,13 +16,11 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions, Connection};
 use tokio::time::{Instant, sleep};
 
-use super::CatalogError;
 use super::engine::Engine;
+use super::link::Link;
+use super::{CatalogError, CatalogOptions};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("sql/sqlite");
-
-/// How long a connection waits for another process's transaction. Transactions here take milliseconds.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many connections read at once. Each has a thread and a page cache of 2 MB; a look-up takes tens
 /// of microseconds, so a few serve any number of requests.
@@ -34,7 +32,11 @@ pub(super) fn path_of(url: &str) -> Option<&str> {
 }
 
 /// Opens the file at `path`, making it and its directory if they are missing.
-pub(super) async fn open(path: &str) -> Result<Engine, CatalogError> {
+///
+/// `options.wait` bounds how long a call waits for this process's other calls, and how long for the transaction of another
+/// process. Transactions here take milliseconds.
+pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine, CatalogError> {
+    let wait = options.wait;
     if path.is_empty() || path == ":memory:" {
         return Err(CatalogError::InvalidUrl {
             url: format!("sqlite:{path}"),
@@ -54,28 +56,31 @@ pub(super) async fn open(path: &str) -> Result<Engine, CatalogError> {
 
     let options = SqliteConnectOptions::new()
         .filename(&file)
-        .busy_timeout(BUSY_TIMEOUT)
+        .busy_timeout(wait)
+        // A page whose cells overlap is noticed before it is used; costs little.
+        .pragma("cell_size_check", "ON")
         // A commit is on the disk before it is answered: what a webhook delivery claimed must stay so.
         .synchronous(SqliteSynchronous::Full);
-    let mut migrating = connect_first(&options).await?;
-    migrate(&mut migrating).await?;
-    let writer = pool(options.clone(), 1).await?;
-    let readers = pool(options.pragma("query_only", "ON"), READERS).await?;
+    let named = |error: CatalogError| error.of_file(path);
+    let mut migrating = connect_first(&options, wait).await.map_err(|error| named(error.into()))?;
+    migrate(&mut migrating).await.map_err(named)?;
+    let writer = pool(options.clone(), 1, wait).await?;
+    let readers = pool(options.pragma("query_only", "ON"), READERS, wait).await?;
     migrating.close().await?;
-    Ok(Engine::Sqlite { readers, writer })
+    Ok(Engine::Sqlite { readers: Link::new(readers, None), writer: Link::new(writer, None) })
 }
 
 /// The connection that makes the file and switches it to write-ahead logging, which lasts.
 ///
 /// The switch does not wait for a lock as everything else does, so it is tried until it succeeds.
-async fn connect_first(options: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
+async fn connect_first(options: &SqliteConnectOptions, wait: Duration) -> Result<SqliteConnection, sqlx::Error> {
     let options = options
         .clone()
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         // A migration that rebuilds a table drops the one that others refer to.
         .foreign_keys(false);
-    let deadline = Instant::now() + BUSY_TIMEOUT;
+    let deadline = Instant::now() + wait;
     loop {
         match options.connect().await {
             Err(error) if is_busy(&error) && Instant::now() < deadline => {
@@ -96,9 +101,20 @@ async fn migrate(connection: &mut SqliteConnection) -> Result<(), CatalogError> 
 }
 
 /// Connections that stay open: to a file there is no reason to renew or test them.
-async fn pool(options: SqliteConnectOptions, size: u32) -> Result<SqlitePool, sqlx::Error> {
+///
+/// One that comes back in a transaction is closed. The call that had it was dropped, the transaction's statement failed
+/// meanwhile, and SQLite ended it by itself; the driver takes it to be open, and would refuse to begin another.
+async fn pool(options: SqliteConnectOptions, size: u32, wait: Duration) -> Result<SqlitePool, sqlx::Error> {
     SqlitePoolOptions::new()
         .max_connections(size)
+        .acquire_timeout(wait)
+        .after_release(|connection, _| {
+            Box::pin(async move {
+                // What was asked of its thread before, the rollback above all, is done first.
+                connection.ping().await?;
+                Ok(!connection.is_in_transaction())
+            })
+        })
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
@@ -109,8 +125,10 @@ async fn pool(options: SqliteConnectOptions, size: u32) -> Result<SqlitePool, sq
 /// Whether the error is `SQLITE_BUSY` or an extended form of it.
 fn is_busy(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: i32 = 5;
-    error
-        .as_database_error()
-        .and_then(|error| error.code()?.parse::<i32>().ok())
-        .is_some_and(|code| code & 0xff == SQLITE_BUSY)
+    primary_code(error) == Some(SQLITE_BUSY)
+}
+
+/// SQLite's result code without its extension; `None` for errors of other kinds.
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse::<i32>().ok().map(|code| code & 0xff)
 }

@@ -59,7 +59,7 @@ impl Catalog {
     }
 
     /// The user whose token has this hash. One indexed look-up; at most once a minute and token it also
-    /// records the use, which is a commit.
+    /// records the use, which is a commit, if the catalog can be written at the moment.
     pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<User>, CatalogError> {
         let sql = concat!(
             "SELECT ",
@@ -72,10 +72,15 @@ impl Catalog {
         let now = self.now();
         let stale = before(now, TOUCH_INTERVAL);
         if row.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
-            // Of several requests at the same time one finds it stale still.
-            let sql = "UPDATE api_tokens SET last_used_at = $2
-                       WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
-            self.engine.write(sql, &[Value::Text(token_hash), from_time(now), from_time(stale)]).await?;
+            let hash = token_hash.to_owned();
+            self.try_write("when a token was last used", |catalog| async move {
+                // Of several requests at the same time one finds it stale still.
+                let sql = "UPDATE api_tokens SET last_used_at = $2
+                           WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
+                catalog.engine.write(sql, &[Value::Text(&hash), from_time(now), from_time(stale)]).await?;
+                Ok(())
+            })
+            .await;
         }
         User::try_from(row.user).map(Some)
     }

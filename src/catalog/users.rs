@@ -9,7 +9,7 @@ use super::{Catalog, CatalogError, UserId};
 /// The columns of a [`UserRow`].
 macro_rules! user_columns {
     () => {
-        "users.user_id, users.email, users.password_hash, users.plan, users.created_at"
+        "users.user_id, users.email, users.email_key, users.password_hash, users.plan, users.created_at"
     };
 }
 pub(super) use user_columns;
@@ -18,9 +18,21 @@ pub(super) use user_columns;
 pub(super) struct UserRow {
     user_id: i64,
     email: String,
+    email_key: String,
     password_hash: String,
     plan: String,
     created_at: i64,
+}
+
+impl UserRow {
+    pub(super) fn id(&self) -> i64 {
+        self.user_id
+    }
+
+    /// The address in the form in which it is compared, as it was recorded.
+    pub(super) fn email_key(&self) -> &str {
+        &self.email_key
+    }
 }
 
 impl TryFrom<UserRow> for User {

@@ -13,6 +13,7 @@ use super::engine::{Transaction, Value};
 use super::files::record;
 use super::leases::give_back;
 use super::validators::{self, FetchedState};
+use super::webhooks;
 use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 
 /// A dataset and the version of it that a reader asked for.
@@ -309,13 +310,7 @@ impl Catalog {
         };
         let published = add_version(&mut transaction, &locked, file, None, now).await?;
         validators::record(&mut transaction, &locked, fetched).await?;
-        transaction
-            .execute(
-                "INSERT INTO webhook_deliveries (dataset_id, version_number, due_at)
-                 SELECT dataset_id, $2, $3 FROM webhooks WHERE dataset_id = $1 AND is_active",
-                &[dataset.into(), published.version.number.into(), from_time(now)],
-            )
-            .await?;
+        webhooks::record_due(&mut transaction, dataset, published.version.number, now).await?;
         give_back(&mut transaction, attempt).await?;
         finish(&mut transaction, attempt, &AttemptOutcome::Published(published.version.number), now).await?;
         crash::point("publish.uncommitted");

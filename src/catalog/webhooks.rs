@@ -17,8 +17,11 @@ use crate::model::version::VersionNumber;
 
 use super::convert::{from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
 use super::datasets::lock_dataset;
-use super::engine::Value;
+use super::engine::{Transaction, Value};
 use super::{Catalog, CatalogError};
+
+/// How many deliveries of a dataset are kept, the newest. What is still due is kept besides.
+const KEPT: i64 = 1_000;
 
 /// A registered webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +64,7 @@ pub struct Delivery {
 }
 
 #[derive(sqlx::FromRow)]
-struct WebhookRow {
+pub(super) struct WebhookRow {
     url: String,
     secret: Option<String>,
     is_active: bool,
@@ -106,6 +109,7 @@ macro_rules! webhook_columns {
         "url, secret, is_active, last_fired_at, last_status, created_at"
     };
 }
+pub(super) use webhook_columns;
 
 impl Catalog {
     /// Registers the dataset's webhook. One that is there is replaced as a whole, with what it recorded;
@@ -256,4 +260,33 @@ impl Catalog {
         transaction.commit().await?;
         Ok(())
     }
+}
+
+/// Records, with the version that `transaction` publishes, that the dataset's webhook is due, if it has one; and forgets
+/// deliveries that are too old to keep. A range of the primary key.
+pub(super) async fn record_due(
+    transaction: &mut Transaction,
+    dataset: DatasetId,
+    version: VersionNumber,
+    now: DateTime<Utc>,
+) -> Result<(), CatalogError> {
+    let due = transaction
+        .execute(
+            "INSERT INTO webhook_deliveries (dataset_id, version_number, due_at)
+             SELECT dataset_id, $2, $3 FROM webhooks WHERE dataset_id = $1 AND is_active",
+            &[dataset.into(), version.into(), from_time(now)],
+        )
+        .await?;
+    if due > 0 {
+        transaction
+            .execute(
+                "DELETE FROM webhook_deliveries
+                 WHERE dataset_id = $1 AND claimed_at IS NOT NULL AND version_number <= (
+                     SELECT version_number FROM webhook_deliveries WHERE dataset_id = $1
+                     ORDER BY version_number DESC LIMIT 1 OFFSET $2)",
+                &[dataset.into(), Value::Integer(KEPT)],
+            )
+            .await?;
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! `strata check`: every recorded file is there and holds what was written.
+//! `strata check`: the catalog is whole, and every recorded file is there and holds what was written.
 
 use clap::Args;
 use serde::Serialize;
@@ -10,14 +10,15 @@ use crate::catalog::FileReference;
 use crate::config::Config;
 use crate::service::{App, CheckDepth, Checked, Finding};
 
-/// Verify that every recorded file is there and readable
+/// Verify that the catalog is whole and every recorded file is there and readable
 ///
-/// Reads all files whole and compares them with the catalog. Prints a line for each finding, and a last line with the
+/// Runs the check of the catalog's database, reads each of its records, reads all files whole and compares them with the
+/// catalog. Prints a line for each finding, and a last line with the
 /// sum. Exits with 1 when something is wrong. Files that the catalog does not know are listed and are not wrong: they
 /// are being written, or the next sweep takes them.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Look at sizes and footers alone
+    /// Look at sizes and footers of files alone, and compare no index of the catalog with its table
     #[arg(long)]
     quick: bool,
     /// Print lines of JSON
@@ -96,6 +97,13 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
                 size_bytes: None,
                 versions: versions.iter().map(VersionLine::from).collect(),
             },
+            Finding::Catalog { reason } => FindingLine {
+                finding: "catalog",
+                path: None,
+                reason: Some(reason),
+                size_bytes: None,
+                versions: Vec::new(),
+            },
             Finding::Dangling(reference) => FindingLine {
                 finding: "dangling",
                 path: None,
@@ -120,6 +128,7 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
             let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
             format!("damaged {path}: {reason} ({})\n", versions.join(", "))
         }
+        Finding::Catalog { reason } => format!("damaged catalog: {reason}\n"),
         Finding::Dangling(reference) => format!("damaged {reference}: there is no record of its file\n"),
         Finding::Unnamed { path, size_bytes } => {
             format!("unnamed {path} ({size_bytes} bytes; a sweep removes it when it is old enough)\n")

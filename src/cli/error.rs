@@ -93,7 +93,7 @@ pub(super) enum CliError {
     #[error("the check broke off")]
     Check(#[from] CheckError),
     /// The check found damage.
-    #[error("the check found damage: {damaged} files or versions")]
+    #[error("the check found damage: {damaged} files, versions or places of the catalog")]
     Damaged {
         /// How many.
         damaged: u64,

@@ -30,6 +30,7 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let address = config.server.listen.clone();
     let app = App::open(&config).await?;
+    app.verify_catalog().await?;
     // Listening comes before the demo, so that a port that is taken is known before work is done.
     let cannot_listen = |source| CliError::Listen { address: address.as_str().to_owned(), source };
     let listener = TcpListener::bind(address.as_str()).await.map_err(cannot_listen)?;

@@ -13,6 +13,12 @@ section! {
         /// `sqlite://path/to/file` or `postgres://user:password@host/database`; when not given, the SQLite
         /// database `catalog.sqlite` in the data directory.
         url: Option<CatalogUrl> = None;
+        /// Seconds that a call waits for a connection to the database, or for what another process has locked. Then it
+        /// is answered with 503.
+        wait_s: u64 = 5, within 1..=60;
+        /// Seconds that a statement may take under PostgreSQL. Then its connection is closed and the call is answered
+        /// with 503.
+        statement_timeout_s: u64 = 30, within 1..=3_600;
     }
 }
 

@@ -19,7 +19,12 @@ section! {
         /// Requests with an `Authorization` that one client may make to private datasets in 60 seconds; 0 for any
         /// number.
         private_per_minute: u64 = 300, within 0..=1_000_000_000;
-        /// Log-ins that may be tried in 60 seconds from one client, and for one e-mail address; 0 for any number.
+        /// Wrong passwords in a row that one client may try for one e-mail address at once; after each further one it waits
+        /// twice as long as before, from 1 s to 15 min. Three times as many log-ins may one client try in 60 seconds in all.
+        /// 0 for any number.
         logins_per_minute: u64 = 10, within 0..=1_000_000_000;
+        /// Wrong passwords that may be tried for one e-mail address in an hour, by all clients together from which nobody has
+        /// logged in to it; 0 for any number.
+        account_logins_per_hour: u64 = 100, within 0..=1_000_000_000;
     }
 }

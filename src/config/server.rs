@@ -50,6 +50,9 @@ section! {
         /// Seconds after that in which an idle connection may make one more request, so that one that is on its way gets its
         /// answer.
         drain_idle_s: u64 = 2, within 0..=3_600;
+        /// Seconds for which an answer of `/readyz` holds. It is found by a small write to the catalog and to the store,
+        /// so that probes, however many, cost no more than that.
+        ready_probe_s: u64 = 2, within 1..=60;
     }
 }
 

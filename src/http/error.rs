@@ -15,9 +15,13 @@ use axum::{
 
 use super::{management::CallError, params::ParameterError, path::ReadPathError};
 use crate::{
+    catalog::{CatalogError, Unavailability},
     model::version::VersionSelector,
     refresh::SourceError,
-    service::{AlternateError, DiffError, ExplainError, ManageError, ProfileError, PullError, ReadError, RefreshError},
+    service::{
+        AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError,
+        RefreshError,
+    },
 };
 
 /// Why a request gets no other answer.
@@ -60,8 +64,8 @@ pub enum HttpError {
     NoSuchPing,
     /// Entities that were sent cannot be used, or not be received.
     Entities(SourceError),
-    /// The service cannot serve requests now; holds the cause.
-    NotReady(Box<dyn Error + Send + Sync>),
+    /// The service cannot do its work now.
+    NotReady(NotReady),
     /// A handler panicked; holds the panic's message.
     Panic(String),
 }
@@ -113,7 +117,7 @@ impl From<AlternateError> for HttpError {
         match error {
             AlternateError::Manage(error) => HttpError::Manage(error),
             AlternateError::Body(error) => HttpError::Entities(error),
-            AlternateError::Stopping => HttpError::NotReady(Box::new(error)),
+            AlternateError::Stopping => HttpError::NotReady(NotReady::Draining),
         }
     }
 }
@@ -206,13 +210,25 @@ impl HttpError {
             ),
             HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
             HttpError::Entities(error) => public_entities_error(error),
-            HttpError::NotReady(_) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "The service is not ready to serve requests.".into())
+            HttpError::NotReady(error) => {
+                (StatusCode::SERVICE_UNAVAILABLE, format!("The service is not ready: {error}."))
             }
             HttpError::Panic(_) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "The service failed while it handled this request. The failure was logged.".into(),
             ),
+        }
+    }
+
+    /// Why the catalog cannot be used, where that is the reason and passes.
+    fn unavailability(&self) -> Option<Unavailability> {
+        match self {
+            HttpError::Read(ReadError::CatalogUnavailable { reason, .. })
+            | HttpError::Diff(DiffError::Read(ReadError::CatalogUnavailable { reason, .. })) => Some(*reason),
+            HttpError::Manage(ManageError::Catalog(error))
+            | HttpError::Diff(DiffError::Manage(ManageError::Catalog(error)))
+            | HttpError::Refresh(RefreshError::Catalog(error)) => error.unavailability(),
+            _ => None,
         }
     }
 
@@ -246,7 +262,8 @@ impl HttpError {
             }
             // Logged where it ran, whoever waited for it.
             HttpError::Refresh(_) => {}
-            HttpError::NotReady(cause) => tracing::warn!(cause = %Causes(&**cause), "not ready"),
+            // Logged when it changes, not for each probe.
+            HttpError::NotReady(_) => {}
             HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
         }
     }
@@ -273,6 +290,9 @@ impl IntoResponse for HttpError {
             response.extensions_mut().insert(failure);
         }
         let headers = response.headers_mut();
+        if let Some(reason) = self.unavailability() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(reason.retry_after_s()));
+        }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         // The text may quote the request: no browser may take it for anything but text.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -345,6 +365,7 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
                 "The service has as many heavy requests as it can take. Try again in {retry_after_s} s, or ask for less."
             ),
         ),
+        ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
         ReadError::Unreadable(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "The dataset cannot be read from storage. The failure was logged.".into(),
@@ -423,11 +444,20 @@ fn public_refresh_error(error: &RefreshError) -> (StatusCode, String) {
             SourceError::Io(_) => return made_nothing(),
         },
         RefreshError::LeaseLost | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        RefreshError::Catalog(CatalogError::Unavailable { reason, .. }) => {
+            let (status, text) = catalog_unavailable(*reason);
+            return (status, format!("No version was made. {text}"));
+        }
         RefreshError::Storage(_) | RefreshError::Catalog(_) | RefreshError::RecordsPath(_) | RefreshError::Worker => {
             return made_nothing();
         }
     };
     (status, format!("No version was made: {error}."))
+}
+
+fn catalog_unavailable(reason: Unavailability) -> (StatusCode, String) {
+    let text = format!("The catalog is not available: {reason}. Try again in {} s.", reason.retry_after_s());
+    (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
 fn made_nothing() -> (StatusCode, String) {
@@ -481,6 +511,7 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
             "The alternate of this version was saved or deleted after this etag was given; nothing was saved. Pull again, \
              edit what is there now, and push with the new etag.",
         ),
+        ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => return catalog_unavailable(*reason),
         ManageError::Catalog(_) | ManageError::Failed(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
         }
@@ -501,7 +532,10 @@ pub(super) fn log_read_error(error: &ReadError) {
         | ReadError::VersionNotFound(_)
         | ReadError::AltNotFound(_)
         | ReadError::TooManyColumns { .. } => {}
-        ReadError::Timeout { .. } | ReadError::OutOfMemory | ReadError::Busy { .. } => {
+        ReadError::Timeout { .. }
+        | ReadError::OutOfMemory
+        | ReadError::Busy { .. }
+        | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
         }
         ReadError::Unreadable(_) => tracing::error!(cause = %Causes(error), "a dataset cannot be read"),

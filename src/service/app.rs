@@ -12,12 +12,14 @@ use super::diffs::Diffs;
 use super::exports::Exports;
 use super::logins::Logins;
 use super::lookups::Lookups;
+use super::private_files::{OpenToOthers, open_to_others};
 use super::rate::{RateLimiter, RateLimits, SystemClock};
 use super::rate_memory::{MemoryRateLimiter, RateCapacity};
+use super::readiness::Readiness;
 use super::refresh::Refreshes;
 use super::responses::Responses;
 use super::scratch::Scratch;
-use crate::catalog::{Catalog, CatalogError};
+use crate::catalog::{Catalog, CatalogError, CatalogOptions};
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::query::{Engine, EngineOptions, QueryError};
@@ -47,6 +49,7 @@ struct Parts {
     logins: Logins,
     refreshes: Refreshes,
     deliveries: Deliveries,
+    readiness: Readiness,
     draining: AtomicBool,
     exhausted: AtomicBool,
 }
@@ -68,29 +71,18 @@ pub enum OpenError {
     /// The catalog does not open.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
+    /// The catalog is damaged.
+    #[error("the catalog is damaged ({reason}); `strata check` says where, a backup has what it held")]
+    Damaged {
+        /// What was noticed first.
+        reason: String,
+    },
     /// The store does not open.
     #[error("the store")]
     Store(#[from] StorageError),
     /// The query engine does not start.
     #[error("the query engine")]
     Engine(#[from] QueryError),
-}
-
-/// A part that every request needs does not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum NotReady {
-    /// The catalog does not answer.
-    #[error("the catalog does not answer")]
-    Catalog(#[from] CatalogError),
-    /// The store does not answer.
-    #[error("the store does not answer")]
-    Store(#[from] StorageError),
-    /// No connection can be accepted for want of file descriptors.
-    #[error("no file descriptors are left for connections")]
-    Exhausted,
-    /// The service is about to stop.
-    #[error("the service is about to stop")]
-    Draining,
 }
 
 impl App {
@@ -132,9 +124,13 @@ impl App {
         if directory.join(INCOMPLETE).exists() {
             return Err(OpenError::Incomplete(directory.clone()));
         }
+        for OpenToOthers { path, mode } in open_to_others(config) {
+            tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users of this machine can reach what is kept here, keys too; chmod go= closes it");
+        }
         let scratch = Scratch::create(&directory.join("tmp"))
             .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
-        let catalog = Catalog::open(&config.catalog_url()).await?;
+        let options = CatalogOptions::from(&config.catalog);
+        let catalog = Catalog::open_with(&config.catalog_url(), &options).await?;
         let store = store()?;
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
@@ -154,7 +150,7 @@ impl App {
         let exports = Exports::open(&exports, config.cache.export_bytes)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
         let admission = Admission::new(&config.query, engine.threads());
-        let logins = Logins::new(config.limits.logins_per_minute, engine.threads());
+        let logins = Logins::new(&config.limits, engine.threads());
         let (refreshes, deliveries) = (Refreshes::new(config.sources.concurrent), Deliveries::new());
         let (config, lookups) = (config.clone(), Lookups::new());
         let parts = Parts {
@@ -173,6 +169,7 @@ impl App {
             logins,
             refreshes,
             deliveries,
+            readiness: Readiness::default(),
             draining: AtomicBool::new(false),
             exhausted: AtomicBool::new(false),
         };
@@ -182,22 +179,6 @@ impl App {
     /// The configuration that it was opened with.
     pub fn config(&self) -> &Config {
         &self.parts.config
-    }
-
-    /// Whether catalog and store answer: one small request to each.
-    ///
-    /// # Errors
-    /// [`NotReady`] names the part that does not.
-    pub async fn ready(&self) -> Result<(), NotReady> {
-        if self.parts.draining.load(Ordering::Relaxed) {
-            return Err(NotReady::Draining);
-        }
-        if self.parts.exhausted.load(Ordering::Relaxed) {
-            return Err(NotReady::Exhausted);
-        }
-        self.catalog().ping().await?;
-        self.store().check().await?;
-        Ok(())
     }
 
     /// Who counts requests.
@@ -223,6 +204,25 @@ impl App {
     /// Notes whether the service lacks descriptors to accept connections. While it does, it is not ready.
     pub fn note_exhausted(&self, exhausted: bool) {
         self.parts.exhausted.store(exhausted, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.parts.exhausted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.parts.draining.load(Ordering::Relaxed)
+    }
+
+    /// Reads the whole catalog once, where it is an SQLite file, and looks for damage that could make it answer wrong.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`], [`OpenError::Catalog`].
+    pub async fn verify_catalog(&self) -> Result<(), OpenError> {
+        match self.catalog().first_damage().await? {
+            None => Ok(()),
+            Some(reason) => Err(OpenError::Damaged { reason }),
+        }
     }
 
     /// How loaded the service is.
@@ -256,6 +256,10 @@ impl App {
 
     pub(super) fn catalog(&self) -> &Catalog {
         &self.parts.catalog
+    }
+
+    pub(super) fn readiness(&self) -> &Readiness {
+        &self.parts.readiness
     }
 
     pub(super) fn logins(&self) -> &Logins {

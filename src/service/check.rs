@@ -1,4 +1,4 @@
-//! The check: whether every file that the catalog names is there and holds what was written.
+//! The check: whether the catalog's database is whole, and every file that it names is there and holds what was written.
 //!
 //! Files are held meanwhile, so that no sweep removes one between its listing and its reading. Several files are read
 //! at once; each is told of by itself, with the versions that name it.
@@ -53,6 +53,11 @@ pub enum Finding {
         /// Versions that name it; none when it only waits for the sweep.
         versions: Vec<FileReference>,
     },
+    /// The catalog's database is damaged, or its records do not agree.
+    Catalog {
+        /// What is wrong, and where.
+        reason: String,
+    },
     /// A version names a file of which there is no record.
     Dangling(FileReference),
     /// A file of the store that the catalog does not know. Nothing is wrong: the next sweep takes it when it is old
@@ -72,7 +77,7 @@ pub struct Checked {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files and versions that are damaged.
+    /// Files, versions and places of the catalog that are damaged.
     pub damaged: u64,
     /// Files that the catalog does not know.
     pub unnamed: u64,
@@ -116,7 +121,32 @@ impl App {
         depth: CheckDepth,
         tell: &mut (dyn FnMut(&Finding) + Send),
     ) -> Result<Checked, CheckError> {
-        self.holding_files(async |_| self.check_held(depth, tell).await).await
+        let damaged = self.check_catalog(depth, tell).await?;
+        let hold = async |_| self.check_held(depth, tell).await;
+        let checked = match self.holding_files(hold).await {
+            // A catalog that takes no writes takes no sweep's either.
+            Err(CheckError::Catalog(error)) if error.unavailability().is_some() => {
+                tracing::warn!(cause = ?error, "the catalog cannot be written: the files are checked without being held");
+                self.check_held(depth, tell).await
+            }
+            checked => checked,
+        };
+        checked.map(|checked| Checked { damaged: checked.damaged + damaged, ..checked })
+    }
+
+    /// Checks the database and tells how many findings there were.
+    async fn check_catalog(
+        &self,
+        depth: CheckDepth,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<u64, CheckError> {
+        let mut found = 0;
+        let mut tell = |reason| {
+            found += 1;
+            tell(&Finding::Catalog { reason });
+        };
+        self.catalog().check_integrity(depth == CheckDepth::Footers, &mut tell).await?;
+        Ok(found)
     }
 
     async fn check_held(

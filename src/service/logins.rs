@@ -1,20 +1,21 @@
 //! Log-ins: passwords are checked off the threads that answer requests, a few at a time, and no more often than
-//! `limits.logins_per_minute` for one client and for one account.
+//! `login_limits` lets them be guessed.
 //!
 //! An address that no user has costs the same work as a wrong password and gets the same answer, so that nobody learns
 //! who has an account.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use argon2::{Argon2, PasswordVerifier};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::accounts::hash_password;
+use super::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits, Refused};
 use super::manage::ManageError;
-use super::rate::{Bucket, Client, RateLimiter, RateLimits, SystemClock, Verdict};
+use super::rate::{Bucket, Client, Clock, RateLimiter, RateLimits, SystemClock, Verdict};
 use super::rate_memory::{MemoryRateLimiter, RateCapacity};
 use super::{AccountError, App};
+use crate::config::Limits;
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
 
@@ -35,8 +36,10 @@ pub struct LoggedIn {
 
 /// What log-ins share.
 pub(super) struct Logins {
-    limiter: MemoryRateLimiter<SystemClock>,
-    accounts: RandomState,
+    limits: LoginLimits,
+    /// How many each client tries in all.
+    clients: MemoryRateLimiter<SystemClock>,
+    clock: SystemClock,
     /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
     turns: Semaphore,
     /// A hash that no password has, for addresses that no user has.
@@ -44,22 +47,26 @@ pub(super) struct Logins {
 }
 
 impl Logins {
-    pub fn new(per_minute: u64, threads: usize) -> Logins {
-        let limits = RateLimits { public: per_minute, private: 0 };
+    pub fn new(limits: &Limits, threads: usize) -> Logins {
+        let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
+        let clock = SystemClock::start();
         Logins {
-            limiter: MemoryRateLimiter::new(limits, capacity, SystemClock::start()),
-            accounts: RandomState::new(),
+            limits: LoginLimits::new(limits.logins_per_minute, limits.account_logins_per_hour),
+            clients: MemoryRateLimiter::new(all, capacity, clock),
+            clock,
             turns: Semaphore::new(threads.max(1)),
             nobody: OnceCell::new(),
         }
     }
 
-    async fn count(&self, client: Client) -> Result<(), ManageError> {
-        match self.limiter.count(client, Bucket::Public).await.map(|standing| standing.verdict) {
-            Some(Verdict::Exceeded { retry_after_s }) => Err(ManageError::TooManyLogins { retry_after_s }),
-            Some(Verdict::Within) | None => Ok(()),
+    async fn begin(&self, client: Client, email_key: &str) -> Result<Attempt, ManageError> {
+        match self.clients.count(client, Bucket::Public).await.map(|standing| standing.verdict) {
+            Some(Verdict::Exceeded { retry_after_s }) => return Err(ManageError::TooManyLogins { retry_after_s }),
+            Some(Verdict::Within) | None => {}
         }
+        let begun = self.limits.begin(client, email_key, self.clock.now().elapsed);
+        begun.map_err(|Refused { retry_after_s }| ManageError::TooManyLogins { retry_after_s })
     }
 
     async fn verify(&self, hash: Option<String>, password: String) -> Result<bool, ManageError> {
@@ -90,15 +97,25 @@ impl App {
         before: Option<&str>,
     ) -> Result<LoggedIn, ManageError> {
         let logins = self.logins();
-        logins.count(client).await?;
-        logins.count(Client::Account(logins.accounts.hash_one(email_key(email)))).await?;
-        let user = self.catalog().user_by_email(email).await.map_err(ManageError::Catalog)?;
-        if password.len() > PASSWORD_BYTES_MAX {
-            return Err(ManageError::WrongCredentials);
-        }
-        let hash = user.as_ref().map(|user| user.password_hash.clone());
-        let matches = logins.verify(hash, password.to_owned()).await?;
-        let user = user.filter(|_| matches).ok_or(ManageError::WrongCredentials)?;
+        let attempt = logins.begin(client, &email_key(email)).await?;
+        let verified = async {
+            let user = self.catalog().user_by_email(email).await.map_err(ManageError::Catalog)?;
+            if password.len() > PASSWORD_BYTES_MAX {
+                return Err(ManageError::WrongCredentials);
+            }
+            let hash = user.as_ref().map(|user| user.password_hash.clone());
+            let matches = logins.verify(hash, password.to_owned()).await?;
+            user.filter(|_| matches).ok_or(ManageError::WrongCredentials)
+        };
+        let user = match verified.await {
+            Ok(user) => user,
+            Err(ManageError::WrongCredentials) => return Err(ManageError::WrongCredentials),
+            Err(error) => {
+                logins.limits.not_tried(attempt);
+                return Err(error);
+            }
+        };
+        logins.limits.succeeded(attempt);
         let session_id = self.begin_session(user.id, before).await?;
         Ok(LoggedIn { user, session_id })
     }

@@ -77,7 +77,7 @@ impl Lookups {
             Ok(Kept { asked, resolved: ask().await?.map(Arc::new) })
         };
         let kept = self.kept.try_get_with(key, load).await;
-        let kept = kept.map_err(|error: Arc<CatalogError>| ReadError::Unreadable(error))?;
+        let kept = kept.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
         if kept.asked.elapsed() <= FRESH {
             return Ok(kept.resolved);
         }

@@ -22,6 +22,8 @@
 //! | `import` | a source on the command line to a new version of a dataset |
 //! | `scheduler`, `deliveries`, `background` | what a server does besides answering: scheduled refreshes, webhooks |
 //! | `scratch` | the directory of temporary files |
+//! | `readiness` | whether catalog and store can be written |
+//! | `private_files` | what other users of the machine can reach |
 //! | `outgoing` | what leaves the service, within the configuration |
 //! | `alternates` | the second entity list of a version |
 //! | `edits` | the entities of a version for an editor, whose alternate comes back |
@@ -29,7 +31,7 @@
 //! | `sweep`, `check`, `backup` | the care for files: remove, verify, copy |
 //! | `manage` | what all management has in common: its errors, and what follows a write |
 //! | `accounts` | users and their tokens |
-//! | `logins` | passwords, checked no faster than they may be guessed |
+//! | `logins`, `login_limits` | passwords, checked no faster than they may be guessed |
 //! | `sessions` | who a request is from |
 //! | `datasets`, `webhooks` | what owners do with theirs |
 //! | `demo` | the fixtures, loaded for a demo owner |
@@ -57,14 +59,17 @@ mod fair_queue;
 mod files;
 mod identity;
 mod import;
+mod login_limits;
 mod logins;
 mod lookups;
 mod manage;
 mod outgoing;
+mod private_files;
 mod profile;
 mod rate;
 mod rate_memory;
 mod read;
+mod readiness;
 mod refresh;
 mod responses;
 mod scheduler;
@@ -79,7 +84,7 @@ mod webhooks;
 pub use accounts::{AccountError, AddedUser};
 pub use admission::Load;
 pub use alternates::{AlternateError, alternate_etag};
-pub use app::{App, NotReady, OpenError};
+pub use app::{App, OpenError};
 pub use background::Background;
 pub use backup::{BackedUp, BackupError, BackupFiles};
 pub use check::{CheckDepth, CheckError, Checked, Finding};
@@ -100,6 +105,7 @@ pub use profile::{ProfileError, VersionProfile};
 pub use rate::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict};
 pub use rate_memory::{MemoryRateLimiter, RateCapacity};
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};
+pub use readiness::NotReady;
 pub use refresh::{Push, RefreshError};
 pub use sweep::{SweepError, SweepReason, Swept, SweptFile};
 pub use version_file::ImportProgress;

@@ -12,7 +12,7 @@ use object_store::path::Path as ObjectPath;
 use super::explain::Observer;
 use super::exports::Export;
 use super::{App, body};
-use crate::catalog::{CatalogError, Resolved};
+use crate::catalog::{CatalogError, Resolved, Unavailability};
 use crate::encode::{self, ContentCoding, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
@@ -113,6 +113,14 @@ pub enum ReadError {
         /// The limit.
         limit: usize,
     },
+    /// The catalog cannot be used at the moment.
+    #[error("the catalog is not available")]
+    CatalogUnavailable {
+        /// Why.
+        reason: Unavailability,
+        /// The cause.
+        source: Arc<CatalogError>,
+    },
     /// The version cannot be read.
     #[error("the version cannot be read")]
     Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
@@ -120,7 +128,16 @@ pub enum ReadError {
 
 impl From<CatalogError> for ReadError {
     fn from(error: CatalogError) -> ReadError {
-        ReadError::Unreadable(Arc::new(error))
+        ReadError::from(Arc::new(error))
+    }
+}
+
+impl From<Arc<CatalogError>> for ReadError {
+    fn from(source: Arc<CatalogError>) -> ReadError {
+        match source.unavailability() {
+            Some(reason) => ReadError::CatalogUnavailable { reason, source },
+            None => ReadError::Unreadable(source),
+        }
     }
 }
 

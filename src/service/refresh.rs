@@ -106,6 +106,10 @@ impl RefreshError {
     /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
     fn for_the_owner(&self) -> String {
         match self {
+            RefreshError::Catalog(error) if error.unavailability().is_some() => {
+                tracing::warn!(cause = with_causes(self), "a refresh failed");
+                error.to_string()
+            }
             RefreshError::Storage(_)
             | RefreshError::Catalog(_)
             | RefreshError::RecordsPath(_)

@@ -12,6 +12,9 @@ use url::Url;
 
 use super::StorageError;
 
+/// The object that [`Store::probe`] writes.
+const PROBE: &str = "readiness-probe";
+
 /// What an S3 store needs besides its URL. What is `None` comes from the usual `AWS_*` environment.
 #[derive(Clone, Debug, Default)]
 pub struct S3Options {
@@ -65,13 +68,22 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the store answers: one request for an object that need not exist.
+    /// Whether the store can be written: writes a small object, makes it outlive a power failure, and removes it. Its
+    /// name is always the same, so that a process that dies meanwhile leaves one behind at most.
     ///
     /// # Errors
-    /// What the store answered, unless that is "not found".
-    pub async fn check(&self) -> Result<(), StorageError> {
-        match self.objects.head(&object_store::path::Path::from("versions/none")).await {
-            Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+    /// What the store answered.
+    pub async fn probe(&self) -> Result<(), StorageError> {
+        let path = object_store::path::Path::from(PROBE);
+        self.objects.put(&path, bytes::Bytes::from_static(&[b'.'; 4_096]).into()).await?;
+        match self.persist(&path).await {
+            Ok(()) => {}
+            // Another process has removed it; it was written.
+            Err(StorageError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        match self.objects.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -87,7 +99,7 @@ impl From<Arc<dyn ObjectStore>> for Store {
 /// `memory://` (gone when the process ends).
 ///
 /// # Errors
-/// [`StorageError::Url`] names the URL and what is wrong with it. Nothing is contacted here; [`Store::check`] does.
+/// [`StorageError::Url`] names the URL and what is wrong with it. Nothing is contacted here; [`Store::probe`] does.
 pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
     let wrong = |reason: String| StorageError::Url { url: url.to_owned(), reason };
     match url.split_once("://") {

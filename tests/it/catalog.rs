@@ -221,7 +221,7 @@ async fn a_new_database_can_be_opened_by_many_at_once(database: Database) {
         let url = database.url.clone();
         handles.spawn(async move {
             let catalog = Catalog::open(&url).await?;
-            catalog.ping().await?;
+            catalog.probe().await?;
             let email = format!("user{number}@example.test");
             catalog.add_user(&email, "hash", Plan::Free).await
         });
@@ -735,7 +735,8 @@ async fn both_engines_have_the_same_tables_and_columns() {
             "users",
             "versions",
             "webhook_deliveries",
-            "webhooks"
+            "webhooks",
+            "write_probes"
         ]
     );
 }
@@ -759,7 +760,7 @@ async fn an_sqlite_path_is_taken_literally() {
         let path = directory.path().join("deep/er").join(file_name);
         for prefix in ["sqlite://", "sqlite:"] {
             let url = format!("{prefix}{}", path.display());
-            Catalog::open(&url).await.unwrap().ping().await.unwrap();
+            Catalog::open(&url).await.unwrap().probe().await.unwrap();
         }
         assert!(path.is_file(), "{path:?}");
     }

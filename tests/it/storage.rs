@@ -65,7 +65,7 @@ fn s3_keeps_the_contract() {
 /// Everything that is written comes back the same, whatever it is and however it is cut.
 fn contract(store: &Store) {
     let bench = Bench::new();
-    bench.runtime.block_on(store.check()).expect("the store answers");
+    bench.runtime.block_on(store.probe()).expect("the store can be written");
 
     let small = |row_group_rows, threads| WriteOptions { threads, row_group_rows, ..WriteOptions::default() };
     check_round_trip(store, &[], &WriteOptions::default());
@@ -101,7 +101,7 @@ fn contract(store: &Store) {
     let cache = PartCache::new(1 << 20);
     let error = bench.runtime.block_on(VersionReader::open(store, &missing, 1_000, &cache)).expect_err("not there");
     assert!(!error.to_string().is_empty());
-    bench.runtime.block_on(store.check()).expect("the store answers");
+    bench.runtime.block_on(store.probe()).expect("the store can be written");
 }
 
 /// Hostile entities, others in every run.

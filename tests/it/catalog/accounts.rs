@@ -42,6 +42,7 @@ async fn a_new_password_ends_all_sessions(database: Database) {
         id_hash: id.to_owned(),
         user,
         data: "{}".to_owned(),
+        created_at: catalog.now(),
         expires_at: catalog.now() + TimeDelta::days(1),
     };
     for session in [session("1", Some(owner)), session("2", Some(owner)), session("3", Some(other)), session("4", None)]
@@ -109,6 +110,7 @@ async fn a_session_lives_until_it_expires(database: Database) {
         id_hash: "a".to_owned(),
         user: None,
         data: r#"{"x":"\u0000 'é"}"#.to_owned(),
+        created_at: clock.now(),
         expires_at: clock.now() + TimeDelta::hours(1),
     };
     assert!(catalog.create_session(&session).await.unwrap());
@@ -139,6 +141,7 @@ async fn a_deleted_session_does_not_come_back(database: Database) {
         id_hash: "a".to_owned(),
         user: Some(owner),
         data: "{}".to_owned(),
+        created_at: catalog.now(),
         expires_at: catalog.now() + TimeDelta::hours(1),
     };
     assert!(catalog.create_session(&session).await.unwrap());
@@ -155,6 +158,7 @@ async fn a_session_id_is_taken_once(database: Database) {
         id_hash: "a".to_owned(),
         user: Some(owner),
         data: "first".to_owned(),
+        created_at: catalog.now(),
         expires_at: catalog.now() + TimeDelta::hours(1),
     };
     assert!(catalog.create_session(&first).await.unwrap());

@@ -1,0 +1,161 @@
+//! What an error of a database means: whether it passes, and what an operator would have to look at.
+
+use std::fmt;
+use std::io;
+
+/// Why the catalog cannot be used at the moment. It can be again without a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailability {
+    /// Another transaction, perhaps another process's, has held what was needed for too long, or too many calls wait.
+    Locked,
+    /// The disk is full.
+    Full,
+    /// The database server does not answer, or does not take this process's connections.
+    Unreachable,
+    /// The database takes no writes: its disk is mounted for reading, or the server is a standby.
+    ReadOnly,
+    /// The process has no memory or no file descriptors left for it.
+    Exhausted,
+}
+
+impl Unavailability {
+    /// Seconds after which it is worth another try.
+    pub fn retry_after_s(self) -> u64 {
+        match self {
+            Unavailability::Locked => 1,
+            Unavailability::Unreachable | Unavailability::Exhausted => 5,
+            Unavailability::Full | Unavailability::ReadOnly => 30,
+        }
+    }
+}
+
+impl fmt::Display for Unavailability {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Unavailability::Locked => "its database is locked, or too busy",
+            Unavailability::Full => "its disk is full",
+            Unavailability::Unreachable => "its database does not answer",
+            Unavailability::ReadOnly => "its database takes no writes",
+            Unavailability::Exhausted => "there is no memory or file descriptor left for it",
+        })
+    }
+}
+
+/// What an error of the database means, if it means one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It passes.
+    Unavailable(Unavailability),
+    /// The database is damaged.
+    Damaged,
+}
+
+impl Failure {
+    /// `None` for all others.
+    pub fn of(error: &sqlx::Error) -> Option<Failure> {
+        use Unavailability::{Locked, Unreachable};
+        match error {
+            sqlx::Error::Database(error) => {
+                let code = error.code()?;
+                // The codes of SQLite are numbers, those of PostgreSQL have five characters.
+                match code.parse::<i32>() {
+                    Ok(code) if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() => of_sqlite(code),
+                    _ => of_sqlstate(&code),
+                }
+            }
+            sqlx::Error::PoolTimedOut => Some(Failure::Unavailable(Locked)),
+            sqlx::Error::PoolClosed | sqlx::Error::Tls(_) => Some(Failure::Unavailable(Unreachable)),
+            sqlx::Error::Io(error) => Some(Failure::Unavailable(of_connection(error))),
+            _ => None,
+        }
+    }
+}
+
+/// Of a connection to a server.
+fn of_connection(error: &io::Error) -> Unavailability {
+    const EMFILE: i32 = 24;
+    const ENFILE: i32 = 23;
+    match error.raw_os_error() {
+        Some(EMFILE | ENFILE) => Unavailability::Exhausted,
+        _ => Unavailability::Unreachable,
+    }
+}
+
+/// Of an extended result code (<https://www.sqlite.org/rescode.html>).
+fn of_sqlite(code: i32) -> Option<Failure> {
+    const IOERR_SHMSIZE: i32 = 4_874;
+    const IOERR_NOMEM: i32 = 3_082;
+    let unavailable = match code {
+        // The shared memory beside the log cannot grow.
+        IOERR_SHMSIZE => Unavailability::Full,
+        IOERR_NOMEM => Unavailability::Exhausted,
+        _ => match code & 0xff {
+            // BUSY, LOCKED, PROTOCOL: the locks of the log.
+            5 | 6 | 15 => Unavailability::Locked,
+            // NOMEM, CANTOPEN.
+            7 | 14 => Unavailability::Exhausted,
+            // READONLY.
+            8 => Unavailability::ReadOnly,
+            // FULL.
+            13 => Unavailability::Full,
+            // CORRUPT, NOTADB.
+            11 | 26 => return Some(Failure::Damaged),
+            _ => return None,
+        },
+    };
+    Some(Failure::Unavailable(unavailable))
+}
+
+/// Of a code of PostgreSQL (its manual, "PostgreSQL Error Codes").
+fn of_sqlstate(code: &str) -> Option<Failure> {
+    let unavailable = match code {
+        // lock_not_available, deadlock_detected, serialization_failure, query_canceled.
+        "55P03" | "40P01" | "40001" | "57014" => Unavailability::Locked,
+        // disk_full.
+        "53100" => Unavailability::Full,
+        // too_many_connections, cannot_connect_now, and the ends of sessions.
+        "53300" | "57P01" | "57P02" | "57P03" | "57P05" => Unavailability::Unreachable,
+        // read_only_sql_transaction.
+        "25006" => Unavailability::ReadOnly,
+        // out_of_memory.
+        "53200" => Unavailability::Exhausted,
+        // data_corrupted, index_corrupted.
+        "XX001" | "XX002" => return Some(Failure::Damaged),
+        _ if code.starts_with("08") => Unavailability::Unreachable,
+        _ => return None,
+    };
+    Some(Failure::Unavailable(unavailable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        for (code, expected) in [
+            (5, Some(Failure::Unavailable(Unavailability::Locked))),
+            // BUSY_SNAPSHOT.
+            (517, Some(Failure::Unavailable(Unavailability::Locked))),
+            (13, Some(Failure::Unavailable(Unavailability::Full))),
+            (8, Some(Failure::Unavailable(Unavailability::ReadOnly))),
+            // CORRUPT_INDEX.
+            (779, Some(Failure::Damaged)),
+            (26, Some(Failure::Damaged)),
+            // IOERR_FSYNC, CONSTRAINT_UNIQUE.
+            (1_034, None),
+            (2_067, None),
+        ] {
+            assert_eq!(of_sqlite(code), expected, "{code}");
+        }
+        for (code, expected) in [
+            ("55P03", Some(Failure::Unavailable(Unavailability::Locked))),
+            ("08006", Some(Failure::Unavailable(Unavailability::Unreachable))),
+            ("XX001", Some(Failure::Damaged)),
+            ("23505", None),
+            ("42601", None),
+        ] {
+            assert_eq!(of_sqlstate(code), expected, "{code}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Whether the database itself is whole: what it can say of its own pages and indexes, and every row of every table, read
+//! through the types that the service reads it through.
+//!
+//! 1. The engine's own check. SQLite: `integrity_check` (or `quick_check`) and `foreign_key_check`. PostgreSQL: indexes that
+//!    it has marked invalid, and `amcheck`, which compares indexes with their tables, where the extension is installed.
+//! 2. Every row, page by page by primary key.
+//! 3. What rows of different tables must agree in.
+//!
+//! What is damaged is told and does not end the check. A value that was changed into another one that is possible there, such as
+//! a letter of a description, cannot be noticed.
+
+use chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, Connection};
+
+use super::attempts::{Attempt, AttemptRow};
+use super::convert::{to_optional_time, to_time, to_unsigned};
+use super::datasets::{DatasetRow, dataset_columns};
+use super::engine::{Engine, Row, Value};
+use super::users::{UserRow, user_columns};
+use super::webhooks::{Webhook, WebhookRow, webhook_columns};
+use super::{Catalog, CatalogError, FileId};
+use crate::model::dataset::Dataset;
+use crate::model::schedule::Schedule;
+use crate::model::user::{User, email_key};
+
+/// Rows that are read at a time.
+const PAGE: i64 = 1_000;
+
+/// Most findings of one kind that are told.
+const TOLD: i64 = 100;
+
+/// Who is told what is wrong, in words.
+type Tell<'a> = dyn FnMut(String) + Send + 'a;
+
+impl Catalog {
+    /// Reads the whole database and tells of all that is wrong with it. `quick` leaves out, under SQLite, whether indexes
+    /// and tables agree, which takes most of the time.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError`] if the database cannot be asked; damage is none.
+    pub async fn check_integrity(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+        self.check_engine(quick, tell).await?;
+        self.check_rows(tell).await?;
+        self.check_agreement(tell).await
+    }
+
+    /// The first thing that is wrong with the pages of an SQLite file; `None` if nothing is, or the database is no file. Reads all
+    /// of it once.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError`] if the file cannot be read.
+    pub async fn first_damage(&self) -> Result<Option<String>, CatalogError> {
+        let Engine::Sqlite { .. } = &self.engine else { return Ok(None) };
+        let found: Vec<(String,)> = match self.engine.fetch_all("PRAGMA quick_check(1)", &[]).await {
+            Ok(found) => found,
+            Err(error) => return told(error.into()).map(Some),
+        };
+        Ok(found.into_iter().map(|(line,)| line).find(|line| line != "ok"))
+    }
+
+    async fn check_engine(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+        match &self.engine {
+            Engine::Sqlite { .. } => {
+                let sql = if quick { "PRAGMA quick_check(100)" } else { "PRAGMA integrity_check(100)" };
+                match self.engine.fetch_all::<(String,)>(sql, &[]).await {
+                    Ok(lines) => lines.into_iter().filter(|(line,)| line != "ok").for_each(|(line,)| tell(line)),
+                    Err(error) => tell(told(error.into())?),
+                }
+                let sql = "SELECT \"table\", \"parent\", COUNT(*) FROM pragma_foreign_key_check GROUP BY 1, 2";
+                match self.engine.fetch_all::<(String, String, i64)>(sql, &[]).await {
+                    Ok(rows) => rows.into_iter().for_each(|(table, parent, rows)| {
+                        tell(format!("{rows} rows of {table} refer to rows of {parent} that are not there"));
+                    }),
+                    Err(error) => tell(told(error.into())?),
+                }
+                Ok(())
+            }
+            Engine::Postgres(link) => check_postgres(link.pool(), tell).await,
+        }
+    }
+
+    async fn check_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+        let sql = concat!("SELECT ", user_columns!(), " FROM users WHERE user_id > $1 ORDER BY user_id LIMIT $2");
+        self.check_table("users", sql, 0, |row: &UserRow| row.id(), check_user, tell).await?;
+        let sql =
+            concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2");
+        self.check_table("datasets", sql, 0, |row: &DatasetRow| row.id(), check_dataset, tell).await?;
+        let sql =
+            "SELECT dataset_id, next_run_at, webhook_registrations, validated_url, source_etag, source_last_modified
+                   FROM datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2";
+        self.check_table("datasets", sql, 0, |row: &DatasetRestRow| row.dataset_id, DatasetRestRow::check, tell)
+            .await?;
+        let sql = "SELECT file_id, size_bytes, entity_count, content_hash, created_at, unreferenced_since FROM files
+                   WHERE file_id > $1 ORDER BY file_id LIMIT $2";
+        self.check_table("files", sql, 0, |row: &FileRow| row.file_id, FileRow::check, tell).await?;
+        let sql = "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error
+                   FROM refresh_attempts WHERE attempt_id > $1 ORDER BY attempt_id LIMIT $2";
+        let key = |row: &AttemptRow| row.id();
+        self.check_table("refresh_attempts", sql, 0, key, |row| Attempt::try_from(row).map(drop), tell).await?;
+        let sql = concat!(
+            "SELECT dataset_id, ",
+            webhook_columns!(),
+            " FROM webhooks WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2"
+        );
+        let key = |row: &KeyedWebhookRow| row.dataset_id;
+        self.check_table("webhooks", sql, 0, key, |row| Webhook::try_from(row.webhook).map(drop), tell).await?;
+        let sql = "SELECT dataset_id, attempt_id, expires_at FROM refresh_leases
+                   WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2";
+        self.check_table("refresh_leases", sql, 0, |row: &(i64, i64, i64)| row.0, check_lease, tell).await?;
+        let sql = "SELECT hold_id, expires_at FROM file_holds WHERE hold_id > $1 ORDER BY hold_id LIMIT $2";
+        let check = |(_, expires_at)| to_time(expires_at, "file_holds.expires_at").map(drop);
+        self.check_table("file_holds", sql, -1, |row: &(i64, i64)| row.0, check, tell).await?;
+        self.check_named_rows(tell).await?;
+        self.check_version_rows(tell).await
+    }
+
+    /// Tables whose primary key is a text.
+    async fn check_named_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+        for (table, sql) in [
+            (
+                "sessions",
+                "SELECT session_hash, user_id, created_at, expires_at FROM sessions
+                 WHERE session_hash > $1 ORDER BY session_hash LIMIT $2",
+            ),
+            (
+                "api_tokens",
+                "SELECT token_hash, user_id, created_at, last_used_at FROM api_tokens
+                 WHERE token_hash > $1 ORDER BY token_hash LIMIT $2",
+            ),
+            (
+                "file_reservations",
+                "SELECT path, attempt_id, expires_at, expires_at FROM file_reservations
+                 WHERE path > $1 ORDER BY path LIMIT $2",
+            ),
+        ] {
+            let mut last = String::new();
+            loop {
+                let values = &[Value::Text(&last), Value::Integer(PAGE)];
+                let rows: Vec<(String, Option<i64>, i64, Option<i64>)> = match self.engine.fetch_all(sql, values).await
+                {
+                    Ok(rows) => rows,
+                    Err(error) => {
+                        tell(format!("{table}: {}", told(error.into())?));
+                        break;
+                    }
+                };
+                let Some((key, ..)) = rows.last() else { break };
+                last = key.clone();
+                for (key, id, time, other) in rows {
+                    let checked = || {
+                        id.map(|id| to_unsigned(id, table)).transpose()?;
+                        to_time(time, table)?;
+                        to_optional_time(other, table).map(drop)
+                    };
+                    if let Err(error) = checked() {
+                        tell(format!("{table}: {}", told(error)?));
+                    }
+                    if table != "file_reservations" && !is_hash(&key) {
+                        tell(format!("{table}: a hash is none"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tables whose primary key is a dataset and a number.
+    async fn check_version_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+        for (table, sql) in [
+            (
+                "versions",
+                "SELECT dataset_id, version_number, file_id, alt_file_id, created_at FROM versions
+                 WHERE dataset_id > $1 OR (dataset_id = $1 AND version_number > $2)
+                 ORDER BY dataset_id, version_number LIMIT $3",
+            ),
+            (
+                "webhook_deliveries",
+                "SELECT dataset_id, version_number, due_at, claimed_at, due_at FROM webhook_deliveries
+                 WHERE dataset_id > $1 OR (dataset_id = $1 AND version_number > $2)
+                 ORDER BY dataset_id, version_number LIMIT $3",
+            ),
+        ] {
+            let mut last = (0, 0);
+            loop {
+                let values = &[Value::Integer(last.0), Value::Integer(last.1), Value::Integer(PAGE)];
+                let rows: Vec<(i64, i64, i64, Option<i64>, i64)> = match self.engine.fetch_all(sql, values).await {
+                    Ok(rows) => rows,
+                    Err(error) => {
+                        tell(format!("{table}: {}", told(error.into())?));
+                        break;
+                    }
+                };
+                let Some(row) = rows.last() else { break };
+                last = (row.0, row.1);
+                for (dataset, number, one, other, time) in rows {
+                    let checked = || {
+                        to_unsigned(dataset, table)?;
+                        to_unsigned(number, table)?;
+                        to_unsigned(one, table)?;
+                        other.map(|other| to_unsigned(other, table)).transpose()?;
+                        to_time(time, table).map(drop)
+                    };
+                    if let Err(error) = checked() {
+                        tell(format!("{table} {dataset} {number}: {}", told(error)?));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every row of a table whose primary key is an integer.
+    async fn check_table<R: Row>(
+        &self,
+        table: &'static str,
+        sql: &'static str,
+        before_all: i64,
+        key: impl Fn(&R) -> i64 + Send,
+        check: impl Fn(R) -> Result<(), CatalogError> + Send,
+        tell: &mut Tell<'_>,
+    ) -> Result<(), CatalogError> {
+        let mut last = before_all;
+        loop {
+            let rows: Vec<R> = match self.engine.fetch_all(sql, &[Value::Integer(last), Value::Integer(PAGE)]).await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    // What follows in this table is not reached.
+                    tell(format!("{table}, after {last}: {}", told(error.into())?));
+                    return Ok(());
+                }
+            };
+            let Some(row) = rows.last() else { return Ok(()) };
+            last = key(row);
+            for row in rows {
+                let key = key(&row);
+                if let Err(error) = check(row) {
+                    tell(format!("{table} {key}: {}", told(error)?));
+                }
+            }
+        }
+    }
+
+    /// What the service relies on and no rule of the database ensures.
+    async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+        let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
+                          COALESCE(MAX(v.version_number), 0)
+                   FROM datasets d LEFT JOIN versions v ON v.dataset_id = d.dataset_id
+                   GROUP BY d.dataset_id, d.latest_version
+                   HAVING COALESCE(d.latest_version, 0) <> COUNT(v.version_number)
+                       OR COALESCE(d.latest_version, 0) <> COALESCE(MAX(v.version_number), 0)
+                   ORDER BY d.dataset_id LIMIT $1";
+        match self.engine.fetch_all::<(i64, i64, i64, i64)>(sql, &[Value::Integer(TOLD)]).await {
+            Ok(rows) => rows.into_iter().for_each(|(dataset, latest, count, last)| {
+                tell(format!("dataset {dataset}: its latest version is {latest}, and it has {count}, up to {last}"));
+            }),
+            Err(error) => tell(told(error.into())?),
+        }
+        let sql = "SELECT file_id FROM files f WHERE unreferenced_since IS NULL
+                     AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = f.file_id)
+                     AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = f.file_id)
+                   ORDER BY file_id LIMIT $1";
+        match self.engine.fetch_all::<(i64,)>(sql, &[Value::Integer(TOLD)]).await {
+            Ok(rows) => rows.into_iter().for_each(|(file,)| {
+                tell(format!("files {file}: no version names it, and it is not marked so"));
+            }),
+            Err(error) => tell(told(error.into())?),
+        }
+        Ok(())
+    }
+}
+
+/// The error in words, if it says that the database is damaged; otherwise the check cannot go on.
+fn told(error: CatalogError) -> Result<String, CatalogError> {
+    match error {
+        CatalogError::Corrupt { .. } => Ok(error.to_string()),
+        CatalogError::Damaged { source, .. } => Ok(source.to_string()),
+        CatalogError::Database(
+            source @ (sqlx::Error::Database(_) | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)),
+        ) => Ok(source.to_string()),
+        other => Err(other),
+    }
+}
+
+/// PostgreSQL's own means, on a connection without the limits of the service's statements.
+async fn check_postgres(pool: &sqlx::PgPool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+    use sqlx::ConnectOptions;
+
+    let mut connection = pool.connect_options().as_ref().clone().connect().await?;
+    let invalid: Vec<(String,)> = sqlx::query_as(
+        "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = current_schema() AND NOT (i.indisvalid AND i.indisready)",
+    )
+    .fetch_all(&mut connection)
+    .await?;
+    invalid.into_iter().for_each(|(index,)| tell(format!("the index {index} is not valid")));
+
+    let schema: Option<(String,)> = sqlx::query_as(
+        "SELECT quote_ident(n.nspname)::text FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+         WHERE e.extname = 'amcheck'",
+    )
+    .fetch_optional(&mut connection)
+    .await?;
+    let Some((schema,)) = schema else { return Ok(connection.close().await?) };
+    let indexes: Vec<(String,)> = sqlx::query_as(
+        "SELECT c.oid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         JOIN pg_am a ON a.oid = c.relam JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = current_schema() AND a.amname = 'btree' AND i.indisvalid AND i.indisready",
+    )
+    .fetch_all(&mut connection)
+    .await?;
+    for (index,) in indexes {
+        // Both names come from the database's own catalog, quoted.
+        let sql = format!("SELECT {schema}.bt_index_check('{}'::regclass, true)", index.replace('\'', "''"));
+        if let Err(error) = sqlx::query(AssertSqlSafe(sql)).execute(&mut connection).await {
+            const NOT_ALLOWED: &str = "42501";
+            match error.as_database_error().and_then(|error| error.code()).as_deref() {
+                Some(NOT_ALLOWED) => {
+                    tracing::warn!(
+                        "amcheck is installed, but the catalog's user may not run it: indexes are not checked"
+                    );
+                    break;
+                }
+                _ => tell(format!("the index {index}: {}", told(error.into())?)),
+            }
+        }
+    }
+    Ok(connection.close().await?)
+}
+
+fn check_user(row: UserRow) -> Result<(), CatalogError> {
+    let key = row.email_key().to_owned();
+    let user = User::try_from(row)?;
+    match key == email_key(&user.email) {
+        true => Ok(()),
+        false => Err(CatalogError::Corrupt { column: "users.email_key", value: key }),
+    }
+}
+
+fn check_dataset(row: DatasetRow) -> Result<(), CatalogError> {
+    let dataset = Dataset::try_from(row)?;
+    match &dataset.schedule {
+        Some(schedule) if schedule.parse::<Schedule>().is_err() => {
+            Err(CatalogError::Corrupt { column: "datasets.schedule", value: schedule.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_lease((_, attempt, expires_at): (i64, i64, i64)) -> Result<(), CatalogError> {
+    to_unsigned(attempt, "refresh_leases.attempt_id")?;
+    to_time(expires_at, "refresh_leases.expires_at").map(drop)
+}
+
+/// SHA-256, hexadecimal.
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The columns that a [`Dataset`] has not.
+#[derive(sqlx::FromRow)]
+struct DatasetRestRow {
+    dataset_id: i64,
+    next_run_at: Option<i64>,
+    webhook_registrations: i64,
+    validated_url: Option<String>,
+    source_etag: Option<String>,
+    source_last_modified: Option<String>,
+}
+
+impl DatasetRestRow {
+    fn check(self) -> Result<(), CatalogError> {
+        to_optional_time(self.next_run_at, "datasets.next_run_at")?;
+        to_unsigned(self.webhook_registrations, "datasets.webhook_registrations")?;
+        match (self.validated_url, self.source_etag.or(self.source_last_modified)) {
+            (None, Some(value)) => Err(CatalogError::Corrupt { column: "datasets.source_etag", value }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct FileRow {
+    file_id: i64,
+    size_bytes: i64,
+    entity_count: i64,
+    content_hash: String,
+    created_at: i64,
+    unreferenced_since: Option<i64>,
+}
+
+impl FileRow {
+    fn check(self) -> Result<(), CatalogError> {
+        let _: FileId = FileId::new(to_unsigned(self.file_id, "files.file_id")?);
+        to_unsigned(self.size_bytes, "files.size_bytes")?;
+        to_unsigned(self.entity_count, "files.entity_count")?;
+        let _: DateTime<Utc> = to_time(self.created_at, "files.created_at")?;
+        to_optional_time(self.unreferenced_since, "files.unreferenced_since")?;
+        match is_hash(&self.content_hash) {
+            true => Ok(()),
+            false => Err(CatalogError::Corrupt { column: "files.content_hash", value: self.content_hash }),
+        }
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct KeyedWebhookRow {
+    dataset_id: i64,
+    #[sqlx(flatten)]
+    webhook: WebhookRow,
+}

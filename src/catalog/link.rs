@@ -1,0 +1,231 @@
+//! How connections are lent, and which never come back.
+//!
+//! A connection that failed at anything but a rule of the tables is discarded: after a full disk SQLite has ended the
+//! transaction by itself, and the driver, which does not know, would refuse every later one. The next call makes a new
+//! connection. What a cancelled call leaves behind is seen when its connection is released (`sqlite.rs`).
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::error::ErrorKind;
+use sqlx::pool::PoolConnection;
+use sqlx::{Connection, Database, Pool, SqlSafeStr};
+use sqlx_core::transaction::TransactionManager;
+
+use super::outage::Outage;
+
+/// The connections to one database.
+pub(super) struct Link<DB: Database> {
+    pool: Pool<DB>,
+    /// How long a statement may take, and whether the server is down; `None` where there is no server.
+    server: Option<Server>,
+}
+
+/// A database server.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    /// How long a connection is waited for.
+    pub wait: Duration,
+    /// How long a statement may take.
+    pub statement: Duration,
+    /// Whether it answers.
+    pub outage: Arc<Outage>,
+}
+
+/// A connection in use, perhaps with an open transaction, which ends without a trace unless it is committed.
+pub(super) struct Lent<DB: Database> {
+    /// `None` once it is discarded.
+    connection: Option<PoolConnection<DB>>,
+    server: Option<Server>,
+    open: bool,
+    running: bool,
+}
+
+impl<DB: Database> Link<DB> {
+    pub fn new(pool: Pool<DB>, server: Option<Server>) -> Link<DB> {
+        Link { pool, server }
+    }
+
+    pub fn pool(&self) -> &Pool<DB> {
+        &self.pool
+    }
+
+    /// A connection of the pool, or a new one.
+    pub async fn lend(&self) -> Result<Lent<DB>, sqlx::Error> {
+        let connection = match &self.server {
+            None => self.pool.acquire().await?,
+            Some(Server { wait, outage, .. }) => {
+                let Some(attempt) = outage.attempt() else { return Err(sqlx::Error::PoolTimedOut) };
+                let acquired = self.pool.acquire().await;
+                match &acquired {
+                    Ok(_) => outage.succeeded(),
+                    Err(_) => outage.waited_in_vain(*wait),
+                }
+                drop(attempt);
+                acquired?
+            }
+        };
+        Ok(Lent { connection: Some(connection), server: self.server.clone(), open: false, running: false })
+    }
+
+    /// A connection with an open transaction.
+    pub async fn begin(&self, statement: &'static str) -> Result<Lent<DB>, sqlx::Error> {
+        let mut lent = self.lend().await?;
+        match lent.begin(statement).await {
+            // Nothing is done yet, so a connection that broke while it was idle costs one more try.
+            Err(error) if lent.is_discarded() && self.server.is_some() && is_broken(&error) => {
+                lent = self.lend().await?;
+                lent.begin(statement).await?;
+            }
+            begun => begun?,
+        }
+        Ok(lent)
+    }
+}
+
+impl<DB: Database> Lent<DB> {
+    /// The connection, for one statement, and how long that may take. [`Lent::judge`] takes its outcome.
+    pub fn statement(&mut self) -> Result<(&mut DB::Connection, Option<Duration>), sqlx::Error> {
+        let timeout = self.server.as_ref().map(|server| server.statement);
+        let connection = self.connection.as_mut().ok_or_else(discarded)?;
+        self.running = true;
+        Ok((&mut **connection, timeout))
+    }
+
+    /// Discards the connection if the statement's failure may have left it in another state than the driver takes it to be in.
+    pub fn judge<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        self.running = false;
+        match &outcome {
+            Ok(_) => self.succeeded(),
+            Err(error) if leaves_sound(error) => self.succeeded(),
+            Err(error) => self.discard(error),
+        }
+        outcome
+    }
+
+    /// Whether it was discarded.
+    pub fn is_discarded(&self) -> bool {
+        self.connection.is_none()
+    }
+
+    async fn begin(&mut self, statement: &'static str) -> Result<(), sqlx::Error> {
+        self.open = true;
+        let (connection, timeout) = self.statement()?;
+        let begun = within(timeout, DB::TransactionManager::begin(connection, Some(statement.into_sql_str()))).await;
+        self.judge_end(begun)
+    }
+
+    /// Makes everything done in the transaction permanent and visible, all at once.
+    pub async fn commit(mut self) -> Result<(), sqlx::Error> {
+        let (connection, timeout) = self.statement()?;
+        let committed = within(timeout, DB::TransactionManager::commit(connection)).await;
+        let committed = self.judge_end(committed);
+        self.open = false;
+        committed
+    }
+
+    /// As [`Lent::judge`]; no failure of a begin or a commit is taken to leave the connection sound.
+    fn judge_end<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        self.running = false;
+        match &outcome {
+            Ok(_) => self.succeeded(),
+            Err(error) => self.discard(error),
+        }
+        outcome
+    }
+
+    fn succeeded(&self) {
+        if let Some(server) = &self.server {
+            server.outage.succeeded();
+        }
+    }
+
+    fn discard(&mut self, error: &sqlx::Error) {
+        if let Some(server) = &self.server
+            && is_broken(error)
+        {
+            server.outage.connection_failed();
+        }
+        if let Some(connection) = self.connection.take() {
+            // Closing it says no goodbye, which a server that hangs would not hear.
+            drop(connection.detach());
+        }
+    }
+}
+
+impl<DB: Database> Drop for Lent<DB> {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        if self.open {
+            DB::TransactionManager::start_rollback(&mut connection);
+        }
+        let Some(server) = self.server.as_ref().filter(|_| self.running) else { return };
+        // The caller left in the middle of a statement. Releasing the connection waits for the statement's end, for ever
+        // if the server hangs.
+        let limit = server.statement;
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if !matches!(tokio::time::timeout(limit, connection.ping()).await, Ok(Ok(()))) {
+                    drop(connection.detach());
+                }
+            });
+        }
+    }
+}
+
+impl<DB: Database> Clone for Link<DB> {
+    fn clone(&self) -> Self {
+        Link { pool: self.pool.clone(), server: self.server.clone() }
+    }
+}
+
+impl<DB: Database> fmt::Debug for Link<DB> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Link").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// The outcome, or an error once `limit` is over.
+pub(super) async fn within<T>(
+    limit: Option<Duration>,
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    match limit {
+        None => work.await,
+        Some(limit) => tokio::time::timeout(limit, work)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the statement took too long").into())),
+    }
+}
+
+/// Whether the statement failed by a rule of the tables, or only its row could not be read.
+fn leaves_sound(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(error) => !matches!(error.kind(), ErrorKind::Other),
+        sqlx::Error::RowNotFound
+        | sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::Decode(_)
+        | sqlx::Error::Encode(_)
+        | sqlx::Error::ColumnNotFound(_)
+        | sqlx::Error::ColumnIndexOutOfBounds { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether the connection broke, rather than that the server refused a statement.
+pub(super) fn is_broken(error: &sqlx::Error) -> bool {
+    match error {
+        // The server ends all sessions, or is not there yet.
+        sqlx::Error::Database(error) => {
+            error.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08"))
+        }
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
+        _ => false,
+    }
+}
+
+fn discarded() -> sqlx::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the connection failed before").into()
+}
