@@ -44,6 +44,7 @@ mod alternates;
 mod backup;
 mod datasets;
 mod files;
+mod integrity;
 mod random;
 mod refreshes;
 mod schedules;

@@ -40,7 +40,9 @@ suite! {
     a_log_in_begins_a_session_that_log_out_ends
     a_session_ends_when_it_is_not_used_and_its_end_moves_when_it_is
     wrong_credentials_are_all_answered_alike
-    log_ins_are_limited_for_a_client_and_for_an_account
+    a_session_ends_for_good_however_much_it_is_used
+    log_ins_are_limited_for_a_client_and_an_account_together
+    many_clients_together_guess_slowly_and_keep_no_owner_out
     tokens_open_until_they_are_deleted
     a_dataset_is_created_changed_and_listed
     what_a_dataset_cannot_be_is_named
@@ -285,33 +287,97 @@ async fn wrong_credentials_are_all_answered_alike(owners: Owners) {
     refused(&owners.raw("GET", "/session/me", &both, Vec::new()).await, 401, "/session/login");
 }
 
-async fn log_ins_are_limited_for_a_client_and_for_an_account(owners: Owners) {
-    let limited = owners
-        .with(|config| {
-            config.limits.logins_per_minute = 3;
+async fn a_session_ends_for_good_however_much_it_is_used(owners: Owners) {
+    let owners = owners.with(|config| config.sessions.absolute_s = 3_600).await;
+    let cookie = owners.log_in(OWNER, PASSWORD).await;
+    let hash = Secret::from_stored(cookie.split_once('=').expect("a pair").1.to_owned()).hash();
+    let catalog = owners.catalog().await;
+    let session = catalog.session(&hash).await.expect("a look-up").expect("a session");
+    assert_eq!((session.expires_at - session.created_at).num_seconds(), 3_600, "although two idle weeks are free");
+    let me = async || owners.raw("GET", "/session/me", &[("cookie", &cookie)], Vec::new()).await;
+    // The same session, begun earlier.
+    let begun = async |minutes: i64| {
+        let created_at = session.created_at - chrono::TimeDelta::minutes(minutes);
+        catalog.delete_session(&hash).await.expect("deleted");
+        let record = strata::catalog::SessionRecord { created_at, ..session.clone() };
+        assert!(catalog.create_session(&record).await.expect("recorded"));
+    };
+    begun(50).await;
+    ok(&me().await);
+    begun(61).await;
+    // Its record would let it go on; the limit was lowered since.
+    refused(&me().await, 401, "session");
+}
+
+/// Log-ins from addresses of the test's choice.
+struct Door(Owners);
+
+impl Door {
+    async fn of(owners: Owners, change: impl FnOnce(&mut Config)) -> Door {
+        let limited = owners.with(|config| {
             config.server.trusted_proxies = vec!["127.0.0.1".to_owned()].try_into().expect("a network");
-        })
-        .await;
-    let log_in = async |email: &str, address: &str, password: &str| {
+            change(config);
+        });
+        Door(limited.await)
+    }
+
+    async fn log_in(&self, email: &str, address: &str, password: &str) -> Answer {
         let body = json!({"email": email, "password": password}).to_string();
         let peer = axum::extract::ConnectInfo(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
         let request = Request::post("/session/login")
             .header("content-type", "application/json")
             .header("x-forwarded-for", address)
             .extension(peer);
-        limited.service.call(request.body(Body::from(body)).expect("a request")).await
-    };
-    for _ in 0..3 {
-        refused(&log_in("a@strata.test", "192.0.2.1", "wrong").await, 401, "password");
+        self.0.service.call(request.body(Body::from(body)).expect("a request")).await
     }
-    // From there for anybody, and from anywhere for that account, in whatever case.
-    for (email, address) in [("b@strata.test", "192.0.2.1"), ("A@strata.test", "192.0.2.2")] {
-        let answer = log_in(email, address, PASSWORD).await;
+
+    async fn waits(&self, email: &str, address: &str) -> u64 {
+        let answer = self.log_in(email, address, PASSWORD).await;
         refused(&answer, 429, "log-ins");
-        let wait: u64 = answer.header("retry-after").expect("a time").parse().expect("seconds");
-        assert!((1..=60).contains(&wait), "{wait}");
+        answer.header("retry-after").expect("a time").parse().expect("seconds")
     }
-    cookie(&log_in("free@strata.test", "192.0.2.2", PASSWORD).await);
+}
+
+async fn log_ins_are_limited_for_a_client_and_an_account_together(owners: Owners) {
+    let door = Door::of(owners, |config| config.limits.logins_per_minute = 3).await;
+    for _ in 0..3 {
+        refused(&door.log_in("free@strata.test", "192.0.2.1", "wrong").await, 401, "password");
+    }
+    // From there not for that account, in whatever case, not even with the right password.
+    for email in ["free@strata.test", "FREE@strata.test"] {
+        assert_eq!(door.waits(email, "192.0.2.1").await, 1);
+    }
+    // From elsewhere, and for others, at once.
+    cookie(&door.log_in("free@strata.test", "192.0.2.2", PASSWORD).await);
+    cookie(&door.log_in("other@strata.test", "192.0.2.1", PASSWORD).await);
+    // An account that does not exist is treated alike.
+    for _ in 0..3 {
+        refused(&door.log_in("nobody@strata.test", "192.0.2.3", "wrong").await, 401, "password");
+    }
+    assert_eq!(door.waits("nobody@strata.test", "192.0.2.3").await, 1);
+    // One client in all: nine tries a minute, of which four are used up.
+    for number in 0..6 {
+        door.log_in(&format!("u{number}@strata.test"), "192.0.2.1", "wrong").await;
+    }
+    assert!((1..=60).contains(&door.waits("other@strata.test", "192.0.2.1").await));
+}
+
+async fn many_clients_together_guess_slowly_and_keep_no_owner_out(owners: Owners) {
+    let door = Door::of(owners, |config| {
+        config.limits.logins_per_minute = 3;
+        config.limits.account_logins_per_hour = 5;
+    });
+    let door = door.await;
+    cookie(&door.log_in("free@strata.test", "192.0.2.200", PASSWORD).await);
+    let mut looked_at = 0;
+    for client in 1..10 {
+        let answer = door.log_in("free@strata.test", &format!("192.0.2.{client}"), "wrong").await;
+        looked_at += usize::from(answer.status == 401);
+    }
+    assert_eq!(looked_at, 5);
+    assert!((3_000..=3_600).contains(&door.waits("free@strata.test", "192.0.2.100").await));
+    // Where the owner has been before, the guesses of others do not count.
+    cookie(&door.log_in("free@strata.test", "192.0.2.200", PASSWORD).await);
 }
 
 async fn tokens_open_until_they_are_deleted(owners: Owners) {

@@ -25,7 +25,7 @@ pub struct Postgres {
     port: u16,
     databases: AtomicU32,
     // Dropped last: the directory goes after the server.
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Postgres {
@@ -39,6 +39,43 @@ impl Postgres {
             *shared = Arc::downgrade(&server);
             server
         })
+    }
+
+    /// A server of one test's own, which may stop it.
+    pub fn own() -> Postgres {
+        Postgres::start()
+    }
+
+    /// Ends the server as a crash would, with all its connections.
+    pub fn crash(&mut self) {
+        stop(&mut self.process);
+    }
+
+    /// Lets the server answer nobody, without ending a connection, until [`Postgres::thaw`].
+    pub fn freeze(&self) {
+        self.signal_all("STOP");
+    }
+
+    /// Ends [`Postgres::freeze`].
+    pub fn thaw(&self) {
+        self.signal_all("CONT");
+    }
+
+    /// The server and the processes of its connections, which are its children.
+    fn signal_all(&self, signal: &str) {
+        let id = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).expect("the server's children");
+        let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {id} {children}")]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "the signal is sent");
+    }
+
+    /// Starts the server again, on the same port and data.
+    pub fn restart(&mut self) {
+        let log = self.directory.path().join("log-again");
+        self.process = Postgres::serve(self.directory.path(), self.port, &log);
+        if let Err(log) = wait_until_ready(&mut self.process, &log) {
+            panic!("postgres does not start again:\n{log}");
+        }
     }
 
     /// Makes a new, empty database and returns its URL.
@@ -86,25 +123,29 @@ impl Postgres {
         for attempt in 1.. {
             let port = free_port();
             let log = directory.path().join(format!("log-{attempt}"));
-            let mut process = command(&programs.join("postgres"), directory.path(), account)
-                .arg("-D")
-                .arg(&data)
-                .args(["-p", &port.to_string()])
-                .args(["-c", "listen_addresses=127.0.0.1"])
-                .args(["-c", "unix_socket_directories="])
-                .args(["-c", "fsync=off", "-c", "max_connections=200"])
-                .stderr(File::create(&log).expect("making the server's log"))
-                .spawn()
-                .expect("starting postgres");
+            let mut process = Postgres::serve(directory.path(), port, &log);
             match wait_until_ready(&mut process, &log) {
                 Ok(()) => {
-                    return Postgres { process, port, databases: AtomicU32::new(0), _directory: directory };
+                    return Postgres { process, port, databases: AtomicU32::new(0), directory };
                 }
                 Err(log) if attempt == 5 => panic!("postgres does not start:\n{log}"),
                 Err(_) => {}
             }
         }
         unreachable!("the last attempt panics");
+    }
+
+    fn serve(directory: &Path, port: u16, log: &Path) -> Child {
+        command(&programs().join("postgres"), directory, account())
+            .arg("-D")
+            .arg(directory.join("data"))
+            .args(["-p", &port.to_string()])
+            .args(["-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "unix_socket_directories="])
+            .args(["-c", "fsync=off", "-c", "max_connections=200"])
+            .stderr(File::create(log).expect("making the server's log"))
+            .spawn()
+            .expect("starting postgres")
     }
 }
 

@@ -425,7 +425,9 @@ async fn a_service_without_its_store_is_not_ready() {
     })
     .await;
     // Within its own limit, although the client of the store tries for minutes.
-    service.get("/readyz").await.is_error(503);
+    let answer = service.get("/readyz").await;
+    answer.is_error(503);
+    assert!(answer.text().contains("the store cannot be written"), "{}", answer.text());
     assert_eq!(service.get("/healthz").await.text(), "ok");
 }
 

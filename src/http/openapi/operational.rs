@@ -47,7 +47,7 @@ fn healthz() -> OperationBuilder {
 fn readyz() -> OperationBuilder {
     let operation = OperationBuilder::new()
         .operation_id(Some("getReadiness"))
-        .summary(Some("Whether the catalog and the store are reachable, too"))
+        .summary(Some("Whether the catalog and the store can be written, too"))
         .response("200", answer("The service can serve requests.", TEXT, text("ok")));
     with_errors(operation, &[503])
 }

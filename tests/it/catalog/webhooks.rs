@@ -19,6 +19,7 @@ contract! {
     a_deleted_webhook_hears_nothing_more
     a_delivery_of_an_earlier_registration_reports_to_nobody
     the_latest_firing_is_shown
+    the_last_thousand_deliveries_are_kept_and_all_that_are_due
 }
 
 async fn claim(catalog: &Catalog) -> Option<Delivery> {
@@ -193,4 +194,40 @@ async fn the_latest_firing_is_shown(database: Database) {
     catalog.record_delivery(&deliveries[0].0, Some(500)).await.unwrap();
     let webhook = catalog.webhook(dataset).await.unwrap().unwrap();
     assert_eq!((webhook.last_status, webhook.last_fired_at), (Some(204), Some(deliveries[1].1)));
+}
+
+async fn the_last_thousand_deliveries_are_kept_and_all_that_are_due(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
+    publish(&catalog, dataset, "a").await.unwrap();
+    // As many more versions, all but the first two and every hundredth of their deliveries claimed.
+    let rows = "WITH RECURSIVE n(n) AS (SELECT CAST(2 AS BIGINT) UNION ALL SELECT n + 1 FROM n WHERE n < 1250)";
+    for sql in [
+        format!(
+            "{rows} INSERT INTO versions (dataset_id, version_number, file_id, created_at)
+             SELECT {dataset}, n, file_id, 1 FROM n, files"
+        ),
+        format!(
+            "{rows} INSERT INTO webhook_deliveries (dataset_id, version_number, due_at, claimed_at)
+             SELECT {dataset}, n, 1, CASE WHEN n = 2 OR n % 100 = 0 THEN NULL ELSE 2 END FROM n"
+        ),
+        "UPDATE datasets SET latest_version = 1250".to_owned(),
+    ] {
+        // SQLite takes a `WITH` before `INSERT`; so does PostgreSQL.
+        database.execute(&sql).await;
+    }
+    let other = catalog.dataset(dataset).await.unwrap().unwrap().owner;
+    let other = create(&catalog, other, "Other").await.unwrap().id;
+    catalog.register_webhook(other, "https://a.test/", None).await.unwrap();
+    publish(&catalog, other, "other").await.unwrap();
+    assert_eq!(database.number("SELECT COUNT(*) FROM webhook_deliveries").await, 1_251, "each dataset keeps its own");
+
+    publish(&catalog, dataset, "b").await.unwrap();
+    let mine = format!("FROM webhook_deliveries WHERE dataset_id = {dataset}");
+    // The newest 1,000 are 252 to 1251; 1, 2, 100 and 200 are still due.
+    assert_eq!(database.number(&format!("SELECT COUNT(*) {mine} AND version_number > 251")).await, 1_000);
+    let sql = format!("SELECT CAST(version_number AS TEXT) {mine} AND version_number < 252 ORDER BY version_number");
+    let older: Vec<String> = database.texts(&sql).await.into_iter().flatten().collect();
+    assert_eq!(older, ["1", "2", "100", "200"]);
+    assert_eq!(claim(&catalog).await.unwrap().version.get(), 2, "due the longest");
 }

@@ -100,7 +100,7 @@ pub(super) const ERRORS: &[Error] = &[
     Error(
         503,
         "TooBusy",
-        "The service has too much to do, or is about to stop; or a comparison or an explained read took too long, or needed \
+        "The service has too much to do, or is about to stop; or its catalog is not available; or a comparison or an explained read took too long, or needed \
          more memory than it may.",
         "Too many log-ins are being checked. Try again in a moment.",
         &["Cache-Control", "Referrer-Policy", "Retry-After"],
