@@ -132,3 +132,53 @@ fn is_busy(error: &sqlx::Error) -> bool {
 fn primary_code(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse::<i32>().ok().map(|code| code & 0xff)
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::AssertSqlSafe;
+
+    use super::super::engine::Transaction;
+    use super::*;
+
+    /// Whether the caller learns of the failure, or left before.
+    #[derive(Clone, Copy, Debug)]
+    enum Caller {
+        Learns,
+        Left,
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_sqlite_ended_by_itself_takes_its_connection_along() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("catalog.sqlite");
+        let engine = open(path.to_str().expect("UTF-8"), &CatalogOptions::default()).await.expect("it opens");
+        for caller in [Caller::Learns, Caller::Left, Caller::Left, Caller::Learns] {
+            let begun = engine.begin().await.unwrap_or_else(|error| panic!("{caller:?}: {error}"));
+            let Transaction::Sqlite(mut lent) = begun else { panic!("another engine") };
+            for (sql, fails) in [
+                // No larger than it is.
+                ("PRAGMA max_page_count = 1".to_owned(), false),
+                ("INSERT INTO write_probes VALUES (1, 1)".to_owned(), false),
+                (
+                    "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1)".to_owned(),
+                    true,
+                ),
+            ] {
+                let (connection, _) = lent.statement().expect("a connection");
+                let outcome = sqlx::query(AssertSqlSafe(sql)).execute(connection).await;
+                assert_eq!(outcome.is_err(), fails, "{outcome:?}");
+                if let (Caller::Learns, true) = (caller, fails) {
+                    assert!(lent.judge(outcome).is_err() && lent.is_discarded());
+                }
+            }
+            drop(lent);
+            // The next one meets no trace of it, nor its limit.
+            let sql = "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1)";
+            let written = engine.write(sql, &[]).await;
+            assert_eq!(written.unwrap_or_else(|error| panic!("{caller:?}: {error}")), 1);
+            let probes: Vec<(i64,)> = engine.fetch_all("SELECT probe_id FROM write_probes", &[]).await.expect("read");
+            assert_eq!(probes, [], "what it had written is not there");
+        }
+        engine.close().await;
+    }
+}

@@ -85,6 +85,12 @@ async fn damage_to_any_page_is_noticed() {
         let other = (page + 1) % pages * page_bytes;
         let mut bytes = whole.clone();
         bytes.copy_within(other..other + page_bytes, range.start);
+        // Tables and indexes without an entry are alike, whatever was deleted from them.
+        let is_empty = |page: &[u8]| page[3..5] == [0, 0];
+        let (one, two) = (&whole[range.clone()], &whole[other..other + page_bytes]);
+        if one[0] == two[0] && is_empty(one) && is_empty(two) {
+            continue;
+        }
         assert!(!attempt(&bytes).await.is_empty(), "page {page} twice passed");
     }
     // A file that was cut, at a page and within one.
@@ -94,17 +100,21 @@ async fn damage_to_any_page_is_noticed() {
 }
 
 /// A machine with a catalog that holds something, none of whose commands runs.
-fn machine() -> (Machine, std::path::PathBuf) {
+async fn machine() -> (Machine, std::path::PathBuf) {
     let machine = Machine::with_user();
     machine.write("rows.jsonl", "{\"a\":1}\n");
     succeeded(&machine.run(&["import", "rows.jsonl", "--name", "Rows", "--owner", "ada@example.test"]));
     let catalog = machine.path("strata-data/catalog.sqlite");
+    // The last to close it moves what stands in the log into the file.
+    let url = format!("sqlite://{}", catalog.display());
+    strata::catalog::Catalog::open(&url).await.expect("it opens").close().await;
+    assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
     (machine, catalog)
 }
 
-#[test]
-fn a_file_that_is_no_catalog_is_named_by_every_command() {
-    let (machine, catalog) = machine();
+#[tokio::test]
+async fn a_file_that_is_no_catalog_is_named_by_every_command() {
+    let (machine, catalog) = machine().await;
     fs::write(&catalog, "This is no database, whatever its name is. ".repeat(200)).expect("written");
     for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["check"], &["sweep"]] {
         let message = failed(&machine.run(arguments));
@@ -112,13 +122,13 @@ fn a_file_that_is_no_catalog_is_named_by_every_command() {
     }
 }
 
-#[test]
-fn a_server_does_not_start_on_a_damaged_catalog_and_check_says_where() {
-    let (machine, catalog) = machine();
+#[tokio::test]
+async fn a_server_does_not_start_on_a_damaged_catalog_and_check_says_where() {
+    let (machine, catalog) = machine().await;
     let mut bytes = fs::read(&catalog).expect("the catalog");
     let page_bytes = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
     // The table of datasets, found by what stands in it.
-    let place = bytes.windows(8).rposition(|window| window == b"Rowsrows").expect("the row");
+    let place = bytes.windows(8).position(|window| window == b"Rowsrows").expect("the row");
     let page = place / page_bytes * page_bytes;
     bytes[page..page + 8].fill(0xff);
     fs::write(&catalog, bytes).expect("written");

@@ -42,9 +42,8 @@ impl World {
             ("STRATA_LIMITS__LOGINS_PER_MINUTE", "0"),
             ("STRATA_LIMITS__ACCOUNT_LOGINS_PER_HOUR", "0"),
             ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
-            ("STRATA_PLANS__SCALE_DATASETS", "1000000"),
         ];
-        let server = faults.serve(&machine, &[], &environment[..3]);
+        let server = faults.serve(&machine, &[], &environment);
         World { machine, faults, server, token, names: 0 }
     }
 
@@ -91,7 +90,8 @@ impl World {
     /// All that the owner sees, but for what tells of tries.
     fn visible(&self) -> Value {
         let mut all = self.done("GET", "/dataset/list", &Value::Null);
-        let ids: Vec<u64> = all["datasets"].as_array().expect("datasets").iter().filter_map(|d| d["dataset_id"].as_u64()).collect();
+        let ids: Vec<u64> =
+            all["datasets"].as_array().expect("datasets").iter().filter_map(|d| d["dataset_id"].as_u64()).collect();
         let views = ids.iter().map(|id| {
             let view = self.done("GET", &format!("/dataset/view?dataset_id={id}"), &Value::Null)["dataset"].clone();
             let (status, webhook) = self.call("GET", &format!("/webhook/view?dataset_id={id}"), &Value::Null);
@@ -129,7 +129,7 @@ struct Operation {
 
 fn webhook_on(world: &mut World) -> Value {
     let id = world.create();
-    json!({"dataset_id": id, "url": "https://192.0.2.1/"})
+    json!({"dataset_id": id, "url": "https://1.1.1.1/"})
 }
 
 const OPERATIONS: [Operation; 12] = [
@@ -156,7 +156,7 @@ const OPERATIONS: [Operation; 12] = [
         prepare: |world| {
             let id = world.create();
             world.push(id);
-            json!({"dataset_id": id, "version": 1, "freeze": true})
+            json!({"dataset_id": id, "version_number": 1, "freeze": true})
         },
         method: "POST",
         path: "/dataset/rollback",
@@ -166,7 +166,7 @@ const OPERATIONS: [Operation; 12] = [
         prepare: |world| {
             let id = world.create();
             world.push(id);
-            world.done("POST", "/dataset/rollback", &json!({"dataset_id": id, "version": 1}));
+            world.done("POST", "/dataset/rollback", &json!({"dataset_id": id, "version_number": 1}));
             json!({"dataset_id": id})
         },
         method: "POST",

@@ -1,9 +1,9 @@
 //! The check of the database itself.
 
 use strata::catalog::Catalog;
+use strata::catalog::VersionContent;
 use strata::model::dataset::RefreshTrigger;
 use strata::model::version::NewFile;
-use strata::catalog::VersionContent;
 
 use super::{Database, LEASE, acquire, clock, create, v, with_owner};
 

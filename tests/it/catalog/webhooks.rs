@@ -226,7 +226,9 @@ async fn the_last_thousand_deliveries_are_kept_and_all_that_are_due(database: Da
     let mine = format!("FROM webhook_deliveries WHERE dataset_id = {dataset}");
     // The newest 1,000 are 252 to 1251; 1, 2, 100 and 200 are still due.
     assert_eq!(database.number(&format!("SELECT COUNT(*) {mine} AND version_number > 251")).await, 1_000);
-    let sql = format!("SELECT CAST(version_number AS TEXT) {mine} AND version_number < 252 ORDER BY version_number");
+    let sql = format!(
+        "SELECT CAST(version_number AS TEXT) {mine} AND version_number < 252 ORDER BY webhook_deliveries.version_number"
+    );
     let older: Vec<String> = database.texts(&sql).await.into_iter().flatten().collect();
     assert_eq!(older, ["1", "2", "100", "200"]);
     assert_eq!(claim(&catalog).await.unwrap().version.get(), 2, "due the longest");
