@@ -29,6 +29,16 @@ const PAGE: i64 = 1_000;
 /// Most findings of one kind that are told.
 const TOLD: i64 = 100;
 
+/// The tables of SQLite whose ids have gone further than the last one that is recorded as assigned.
+const ASSIGNED: &str = "SELECT used.name, used.last FROM (
+         SELECT 'users' AS name, MAX(user_id) AS last FROM users
+         UNION ALL SELECT 'datasets', MAX(dataset_id) FROM datasets
+         UNION ALL SELECT 'files', MAX(file_id) FROM files
+         UNION ALL SELECT 'refresh_attempts', MAX(attempt_id) FROM refresh_attempts
+         UNION ALL SELECT 'file_holds', MAX(hold_id) FROM file_holds
+     ) used LEFT JOIN sqlite_sequence s ON s.name = used.name
+     WHERE used.last > 0 AND (typeof(s.seq) <> 'integer' OR s.seq < used.last)";
+
 /// Who is told what is wrong, in words.
 type Tell<'a> = dyn FnMut(String) + Send + 'a;
 
@@ -72,6 +82,14 @@ impl Catalog {
                 match self.engine.fetch_all::<(String, String, i64)>(sql, &[]).await {
                     Ok(rows) => rows.into_iter().for_each(|(table, parent, rows)| {
                         tell(format!("{rows} rows of {table} refer to rows of {parent} that are not there"));
+                    }),
+                    Err(error) => tell(told(error.into())?),
+                }
+                match self.engine.fetch_all::<(String, i64)>(ASSIGNED, &[]).await {
+                    Ok(rows) => rows.into_iter().for_each(|(table, last)| {
+                        tell(format!(
+                            "sqlite_sequence: ids of {table} are used up to {last}, and would be assigned again"
+                        ));
                     }),
                     Err(error) => tell(told(error.into())?),
                 }
