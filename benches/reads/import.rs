@@ -75,6 +75,7 @@ pub fn run(paths: &[PathBuf]) {
             private: false,
             format: None,
             records_path: None,
+            publish_query: false,
         };
         // From here on, the peak counts anew. Where the system refuses, it includes hashing the password (20 MB).
         let _ = std::fs::write("/proc/self/clear_refs", "5");

@@ -172,6 +172,7 @@ impl Bench {
             private: false,
             format: None,
             records_path: None,
+            publish_query: false,
         };
         let started = Instant::now();
         let imported = self.app.import(request, Arc::new(ImportProgress::default())).await.expect("an import");

@@ -42,6 +42,7 @@ impl Catalog {
             source: DatasetSource::Push,
             format: None,
             records_path: None,
+            publish_query: false,
             schedule: clone.schedule.clone(),
             // The file that is shared was written with it, and later ones are to be alike.
             index: source.index.clone(),

@@ -18,7 +18,7 @@ macro_rules! dataset_columns {
     () => {
         "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, \
          datasets.private_key, datasets.source, datasets.format, datasets.records_path, \
-         datasets.schedule, datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
+         datasets.publish_query, datasets.schedule, datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
          datasets.frozen, datasets.created_at"
     };
 }
@@ -48,6 +48,7 @@ pub(super) struct DatasetRow {
     source: String,
     format: Option<String>,
     records_path: Option<String>,
+    publish_query: bool,
     schedule: Option<String>,
     index_paths: Option<String>,
     ping_token: String,
@@ -78,6 +79,7 @@ impl TryFrom<DatasetRow> for Dataset {
             source: DatasetSource::from(row.source.as_str()),
             format: row.format.map(|format| to_named::<SourceFormat>(format, "datasets.format")).transpose()?,
             records_path: row.records_path,
+            publish_query: row.publish_query,
             schedule: row.schedule,
             index: to_index(row.index_paths)?,
             ping_token: Secret::from_stored(row.ping_token),
@@ -214,6 +216,7 @@ impl Catalog {
         new.source = change.source.clone().unwrap_or(new.source);
         new.format = change.format.unwrap_or(new.format);
         new.records_path = change.records_path.clone().unwrap_or(new.records_path);
+        new.publish_query = change.publish_query.unwrap_or(new.publish_query);
         new.schedule = change.schedule.clone().unwrap_or(new.schedule);
         new.index = change.index.clone().unwrap_or(new.index);
 
@@ -221,7 +224,7 @@ impl Catalog {
         transaction
             .execute(
                 "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
-                     records_path = $7, schedule = $8, index_paths = $9
+                     records_path = $7, schedule = $8, index_paths = $9, publish_query = $10
                  WHERE dataset_id = $1",
                 &[
                     id.into(),
@@ -233,6 +236,7 @@ impl Catalog {
                     optional_text(new.records_path.as_deref(), "records_path")?,
                     optional_text(new.schedule.as_deref(), "schedule")?,
                     Value::OptionalText(index.as_deref()),
+                    Value::Boolean(new.publish_query),
                 ],
             )
             .await
@@ -283,7 +287,10 @@ impl Catalog {
 
 /// Whether the same document gives the same entities for both.
 pub(super) fn is_fetched_alike(one: &Dataset, other: &Dataset) -> bool {
-    one.source == other.source && one.format == other.format && one.records_path == other.records_path
+    one.source == other.source
+        && one.format == other.format
+        && one.records_path == other.records_path
+        && one.publish_query == other.publish_query
 }
 
 /// An index as the database keeps it: JSON, whose escapes can stand for U+0000, too; null for none.
@@ -368,8 +375,8 @@ pub(super) async fn insert(
             concat!(
                 "INSERT INTO datasets
                      (owner_id, name, name_slug, private_key, source, format, records_path,
-                      schedule, ping_token, created_at, index_paths)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+                      schedule, ping_token, created_at, index_paths, publish_query)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
                  ON CONFLICT (owner_id, name) DO NOTHING
                  RETURNING ",
                 dataset_columns!()
@@ -386,6 +393,7 @@ pub(super) async fn insert(
                 Value::Text(new.ping_token.expose()),
                 from_time(now),
                 Value::OptionalText(index.as_deref()),
+                Value::Boolean(new.publish_query),
             ],
         )
         .await?;

@@ -45,6 +45,9 @@ pub(super) struct Arguments {
     /// The path to the array of entities in a JSON document that is an object, such as data.items
     #[arg(long, value_name = "PATH", value_parser = Path::parse)]
     records_path: Option<Path>,
+    /// Keep the query of the URL in the _source of entities; it is left out otherwise, for keys often stand there
+    #[arg(long)]
+    publish_query: bool,
 }
 
 /// The line that the command prints.
@@ -72,6 +75,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         private: arguments.private,
         format: arguments.format,
         records_path: arguments.records_path,
+        publish_query: arguments.publish_query,
     };
     let mut signals = Signals::listen()?;
     let mut importing = pin!(app.import(request, progress.clone()));

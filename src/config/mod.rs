@@ -35,7 +35,7 @@ pub use fair::Fair;
 pub use layers::{ConfigFile, ConfigSources};
 pub use limits::Limits;
 pub use log::{Log, LogFilter, LogFormat};
-pub use net::{Net, Networks};
+pub use net::{NameServers, Net, Networks};
 pub use option::{ConfigOption, OptionKind};
 pub use plans::Plans;
 pub use query::Query;

@@ -1,5 +1,7 @@
 //! `[net]`: where outgoing requests may go.
 
+use std::net::{IpAddr, SocketAddr};
+
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -11,6 +13,51 @@ section! {
         /// Networks that sources and webhooks may be in besides public ones, as `10.0.0.0/8`, `fd00::/8` or a single
         /// address; none when not given.
         allow: Networks = Networks::default();
+        /// Name servers that are asked for the hosts of sources and webhooks, as `192.0.2.53`, `[2001:db8::53]:5353`; those of
+        /// `/etc/resolv.conf` when none are given. The hosts file goes first. Catalog and store resolve as the system does.
+        name_servers: NameServers = NameServers::default();
+        /// Names of hosts that are looked up at the same time.
+        look_ups: u64 = 256, within 1..=100_000;
+        /// Of these, those of one user's sources and webhooks.
+        user_look_ups: u64 = 16, within 1..=100_000;
+        /// Seconds that one look-up may take, the wait for its turn included.
+        look_up_timeout_s: u64 = 5, within 1..=60;
+    }
+}
+
+/// Addresses of name servers, each with its port: 53 where none is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct NameServers(Vec<SocketAddr>);
+
+impl NameServers {
+    /// The addresses, in the order in which they were given.
+    pub fn as_slice(&self) -> &[SocketAddr] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<String>> for NameServers {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        const PORT: u16 = 53;
+        let parse = |text: &String| {
+            let address = || text.parse().ok().map(|address: IpAddr| SocketAddr::new(address, PORT));
+            text.parse().ok().or_else(address).ok_or_else(|| {
+                format!("{text:?} is not the address of a name server, such as 192.0.2.53 or [2001:db8::53]:5353")
+            })
+        };
+        texts.iter().map(parse).collect::<Result<Vec<SocketAddr>, String>>().map(NameServers)
+    }
+}
+
+impl OptionValue for NameServers {
+    const KIND: OptionKind = OptionKind::List;
+
+    fn shown(&self) -> Option<String> {
+        let servers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        (!servers.is_empty()).then(|| servers.join(", "))
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Dataset {
     pub format: Option<SourceFormat>,
     /// The path to the array of entities within a JSON source; `None` is the document itself.
     pub records_path: Option<String>,
+    /// Whether the `_source` of its entities keeps the query of the source's URL.
+    pub publish_query: bool,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
     /// Which paths of versions written from now on get a leaf, and which get none.
@@ -75,6 +77,8 @@ pub struct NewDataset {
     pub format: Option<SourceFormat>,
     /// The path to the array of entities within a JSON source.
     pub records_path: Option<String>,
+    /// Whether the `_source` of its entities keeps the query of the source's URL.
+    pub publish_query: bool,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
     /// Which paths get a leaf, and which get none.
@@ -96,6 +100,8 @@ pub struct DatasetChange {
     pub format: Option<Option<SourceFormat>>,
     /// The path to the array of entities within a JSON source.
     pub records_path: Option<Option<String>>,
+    /// Whether the `_source` of its entities keeps the query of the source's URL.
+    pub publish_query: Option<bool>,
     /// A cron expression in UTC; `Some(None)` has no schedule.
     pub schedule: Option<Option<String>>,
     /// Which paths get a leaf, and which get none: replaced as a whole.

@@ -5,46 +5,23 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use reqwest::ClientBuilder;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 use super::address::AddressPolicy;
+use super::look_ups::{LookUpLimits, LookUps};
+use super::resolver::{LookUp, Resolver};
 use super::url::{AddressError, check_literal, check_scheme};
 
-/// How long a registration waits for a name; then it counts as one that does not resolve.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Resolves names to addresses.
-pub trait LookUp: Send + Sync {
-    /// The addresses of a host name, in the order in which they should be tried.
-    fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
-}
-
-/// The machine's own resolver: its hosts file, then its name servers.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemLookUp;
-
-impl LookUp for SystemLookUp {
-    fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
-        let name = name.to_owned();
-        async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
-        }
-        .boxed()
-    }
-}
-
-/// The way out: a policy and a resolver. Clones share both.
+/// The way out: a policy and a resolver, perhaps on behalf of one user. Clones share the resolver and its limits.
 #[derive(Clone)]
 pub struct Outgoing {
     policy: AddressPolicy,
     look_up: Arc<dyn LookUp>,
+    look_ups: Arc<LookUps>,
+    user: Option<u64>,
 }
 
 impl fmt::Debug for Outgoing {
@@ -54,27 +31,38 @@ impl fmt::Debug for Outgoing {
 }
 
 impl Outgoing {
-    /// Requests within `policy`, names resolved by the machine.
+    /// Requests within `policy`, names resolved by the system's configuration.
     pub fn new(policy: AddressPolicy) -> Self {
-        Self::with_look_up(policy, SystemLookUp)
+        Self::with_look_up(policy, Resolver::default())
     }
 
     /// Requests within `policy`, names resolved by `look_up`.
     pub fn with_look_up(policy: AddressPolicy, look_up: impl LookUp + 'static) -> Self {
-        Self { policy, look_up: Arc::new(look_up) }
+        let look_ups = Arc::new(LookUps::new(LookUpLimits::default()));
+        Self { policy, look_up: Arc::new(look_up), look_ups, user: None }
+    }
+
+    /// The same with other limits of look-ups, counted from now on.
+    pub fn with_limits(self, limits: LookUpLimits) -> Self {
+        Self { look_ups: Arc::new(LookUps::new(limits)), ..self }
+    }
+
+    /// The same on behalf of a user, whose look-ups are counted together.
+    pub fn for_user(&self, user: u64) -> Self {
+        Self { user: Some(user), ..self.clone() }
     }
 
     /// Whether a URL may be registered. Of the addresses of a name one that may be contacted is enough, for no other
-    /// ever will be; a name that does not resolve, or not within 5 s, passes.
+    /// ever will be; a name that does not resolve, or not in time, passes.
     ///
     /// # Errors
     /// [`AddressError`] says what is wrong.
     pub async fn check(&self, url: &Url) -> Result<(), AddressError> {
         self.check_literal(url)?;
         let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
-        match tokio::time::timeout(CHECK_TIMEOUT, self.permitted(name)).await {
-            Ok(Err(LookUpError::Refused(error))) => Err(error),
-            Ok(Ok(_) | Err(LookUpError::Failed(_))) | Err(_) => Ok(()),
+        match self.permitted(name).await {
+            Err(LookUpError::Refused(error)) => Err(error),
+            Ok(_) | Err(LookUpError::Failed(_)) => Ok(()),
         }
     }
 
@@ -108,7 +96,7 @@ impl Outgoing {
             // RFC 6761: whatever a name server says.
             vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
         } else {
-            self.look_up.look_up(name).await.map_err(LookUpError::Failed)?
+            self.look_ups.look_up(&*self.look_up, name, self.user).await.map_err(LookUpError::Failed)?
         };
         let mut refused = None;
         let mut permitted = Vec::with_capacity(found.len());

@@ -11,12 +11,19 @@
 //!    is checked is the address that is connected to. Addresses written in a URL are never resolved; whoever uses a
 //!    client calls [`Outgoing::check_literal`] for the first URL and each redirect.
 //!
+//! Names are looked up by [`Resolver`], which blocks no thread, within [`LookUpLimits`]: in number, in all and for one user,
+//! and in time, so that name servers that do not answer keep nobody else waiting.
+//!
 //! Proxies of the environment are not used: behind one, nothing of this would hold. Rules: decisions section 8.
 
 mod address;
 mod client;
+mod look_ups;
+mod resolver;
 mod url;
 
 pub use self::address::{AddressPolicy, RefusedAddress};
-pub use self::client::{LookUp, Outgoing, SystemLookUp};
+pub use self::client::Outgoing;
+pub use self::look_ups::LookUpLimits;
+pub use self::resolver::{LookUp, Resolver};
 pub use self::url::{AddressError, parse_http_url};

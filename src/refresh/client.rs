@@ -70,11 +70,20 @@ pub struct Fetched {
     /// The body, with the name, type and length that detection and progress use. It must be read on a thread that may
     /// block.
     pub input: SourceInput,
-    /// Where the answer came from, after redirects, without user name, password and fragment: the `_source` of entities
-    /// that have none.
+    /// Where the answer came from, after redirects, without user name, password and fragment.
     pub source_url: String,
     /// What to ask by next time; only to be kept if this document becomes a version.
     pub validators: Validators,
+}
+
+impl Fetched {
+    /// The `_source` of entities that have none: [`Fetched::source_url`], without its query unless that may be published.
+    pub fn published_url(&self, with_query: bool) -> String {
+        match self.source_url.split_once('?') {
+            Some((without_query, _)) if !with_query => without_query.to_owned(),
+            _ => self.source_url.clone(),
+        }
+    }
 }
 
 /// Checks and opens sources. Clones share the store.

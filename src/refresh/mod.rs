@@ -62,7 +62,7 @@ pub struct DecodeOptions {
     /// Where in a json document the array of records is, when it is not the document itself. Each key
     /// leads into an object.
     pub records_path: Option<Path>,
-    /// The URL ([`Fetched::source_url`]) that entities without `_source` get as their last key; none for local files
+    /// The URL ([`Fetched::published_url`]) that entities without `_source` get as their last key; none for local files
     /// and pushes.
     pub fetched_from: Option<String>,
     /// The most bytes that one entity may have (`limits.entity_bytes`).

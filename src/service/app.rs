@@ -13,6 +13,7 @@ use super::exports::Exports;
 use super::logins::Logins;
 use super::lookups::Lookups;
 use super::private_files::{OpenToOthers, open_to_others};
+use super::outgoing::outgoing;
 use super::rate::{RateLimiter, RateLimits, SystemClock};
 use super::rate_memory::{MemoryRateLimiter, RateCapacity};
 use super::readiness::Readiness;
@@ -22,6 +23,7 @@ use super::scratch::Scratch;
 use crate::catalog::{Catalog, CatalogError, CatalogOptions};
 use crate::config::Config;
 use crate::metrics::metrics;
+use crate::net::Outgoing;
 use crate::query::{Engine, EngineOptions, QueryError};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
@@ -50,6 +52,7 @@ struct Parts {
     refreshes: Refreshes,
     deliveries: Deliveries,
     readiness: Readiness,
+    outgoing: Outgoing,
     draining: AtomicBool,
     exhausted: AtomicBool,
 }
@@ -152,6 +155,7 @@ impl App {
         let admission = Admission::new(&config.query, engine.threads());
         let logins = Logins::new(&config.limits, engine.threads());
         let (refreshes, deliveries) = (Refreshes::new(config.sources.concurrent), Deliveries::new());
+        let outgoing = outgoing(config);
         let (config, lookups) = (config.clone(), Lookups::new());
         let parts = Parts {
             config,
@@ -170,6 +174,7 @@ impl App {
             refreshes,
             deliveries,
             readiness: Readiness::default(),
+            outgoing,
             draining: AtomicBool::new(false),
             exhausted: AtomicBool::new(false),
         };
@@ -252,6 +257,11 @@ impl App {
 
     pub(super) fn deliveries(&self) -> &Deliveries {
         &self.parts.deliveries
+    }
+
+    /// The way out, on behalf of nobody in particular.
+    pub(super) fn outgoing(&self) -> &Outgoing {
+        &self.parts.outgoing
     }
 
     pub(super) fn catalog(&self) -> &Catalog {

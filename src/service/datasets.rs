@@ -42,6 +42,8 @@ pub struct DatasetSettings {
     pub format: Option<Option<SourceFormat>>,
     /// Where the array of entities lies in a JSON source.
     pub records_path: Option<Option<String>>,
+    /// Whether the `_source` of its entities keeps the query of the source's URL.
+    pub publish_query: Option<bool>,
     /// When it is refreshed.
     pub schedule: Option<Option<Schedule>>,
     /// Which paths of its next versions get a leaf, and which get none.
@@ -60,7 +62,7 @@ impl App {
         settings: DatasetSettings,
         default_schedule: &str,
     ) -> Result<OwnedDataset, ManageError> {
-        self.check_settings(&settings).await?;
+        self.check_settings(owner, &settings).await?;
         let new = NewDataset {
             owner: owner.id,
             name,
@@ -68,6 +70,7 @@ impl App {
             source: settings.source.unwrap_or(DatasetSource::Push),
             format: settings.format.flatten(),
             records_path: settings.records_path.flatten(),
+            publish_query: settings.publish_query.unwrap_or(false),
             schedule: match settings.schedule {
                 None => Some(default_schedule.to_owned()),
                 Some(schedule) => schedule.map(|schedule| schedule.to_string()),
@@ -89,7 +92,7 @@ impl App {
         id: DatasetId,
         settings: DatasetSettings,
     ) -> Result<OwnedDataset, ManageError> {
-        self.check_settings(&settings).await?;
+        self.check_settings(owner, &settings).await?;
         self.catalog().owned_dataset(owner.id, id).await?;
         let change = DatasetChange {
             name: settings.name,
@@ -100,6 +103,7 @@ impl App {
             source: settings.source,
             format: settings.format,
             records_path: settings.records_path,
+            publish_query: settings.publish_query,
             schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
             index: settings.index,
         };
@@ -207,7 +211,7 @@ impl App {
     }
 
     /// What can be wrong with settings whatever the dataset; looks the name in the source's address up.
-    async fn check_settings(&self, settings: &DatasetSettings) -> Result<(), ManageError> {
+    async fn check_settings(&self, owner: &User, settings: &DatasetSettings) -> Result<(), ManageError> {
         let invalid = |field, problem: String| Err(ManageError::Invalid { field, problem });
         if let Some(Some(path)) = &settings.records_path {
             if path.len() > RECORDS_PATH_BYTES {
@@ -221,7 +225,7 @@ impl App {
         if url.len() > SOURCE_BYTES {
             return invalid("source", format!("it is longer than {SOURCE_BYTES} bytes"));
         }
-        match self.source_client().check(url).await {
+        match self.source_client(owner.id).check(url).await {
             Ok(()) => Ok(()),
             Err(error) => invalid("source", format!("{error}; or push, to send the entities")),
         }

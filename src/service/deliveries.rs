@@ -100,7 +100,7 @@ impl App {
             Some(sender) => sender,
             None => {
                 let timeout = Duration::from_secs(self.config().webhook.timeout_s);
-                let made = WebhookSender::try_new(self.outgoing(), timeout)?;
+                let made = WebhookSender::try_new(self.outgoing().clone(), timeout)?;
                 sender.get_or_init(|| made)
             }
         };

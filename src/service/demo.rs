@@ -145,5 +145,6 @@ fn request(fixtures: &Path, entry: &Entry) -> Result<ImportRequest, EntryError> 
         private: entry.private,
         format: entry.format.as_deref().map(str::parse).transpose()?,
         records_path: entry.records_path.as_deref().map(FieldPath::parse).transpose()?,
+        publish_query: false,
     })
 }

@@ -14,7 +14,7 @@ use crate::catalog::CatalogError;
 use crate::model::dataset::{
     DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
 };
-use crate::model::ids::DatasetId;
+use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::secret::Secret;
@@ -38,6 +38,9 @@ pub struct ImportRequest {
     pub format: Option<SourceFormat>,
     /// Where the array of entities lies in a JSON document.
     pub records_path: Option<FieldPath>,
+    /// Whether the `_source` of entities keeps the query of the URL; so it does where the dataset says so. A dataset
+    /// that is created says so if this does.
+    pub publish_query: bool,
 }
 
 /// A version that was imported.
@@ -114,7 +117,7 @@ impl App {
         let name: DatasetName = request.name.parse()?;
         let Some(dataset) = self.catalog().dataset_by_name(owner.id, &name).await? else {
             let created = tokio::select! {
-                file = self.new_file(request, progress) => self.publish_new(&owner, name, request, file?).await,
+                file = self.new_file(owner.id, request, progress) => self.publish_new(&owner, name, request, file?).await,
                 () = self.refreshes().stopped() => Err(RefreshError::Stopping.into()),
             };
             self.catalog_changed();
@@ -132,12 +135,20 @@ impl App {
         Ok(imported(dataset, &published.version))
     }
 
-    /// Opens what is to be imported.
-    pub(super) async fn open_import(&self, request: &ImportRequest) -> Result<Document, RefreshError> {
+    /// Opens what is to be imported. With `publish_query` the `_source` of entities keeps the query of the URL.
+    pub(super) async fn open_import(
+        &self,
+        owner: UserId,
+        request: &ImportRequest,
+        publish_query: bool,
+    ) -> Result<Document, RefreshError> {
         let (input, fetched_from) = match local_path(&request.source) {
             Some(path) => (SourceInput::open_file(&path)?, None),
-            None => match self.source_client().open(&request.source, None).await? {
-                Opened::Document(fetched) => (fetched.input, Some(fetched.source_url)),
+            None => match self.source_client(owner).open(&request.source, None).await? {
+                Opened::Document(fetched) => {
+                    let url = fetched.published_url(publish_query);
+                    (fetched.input, Some(url))
+                }
                 Opened::NotModified(_) => return Err(not_asked().into()),
             },
         };
@@ -148,11 +159,12 @@ impl App {
     /// The source's entities as the file of a dataset that is not there yet.
     async fn new_file(
         &self,
+        owner: UserId,
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let _turn = self.refreshes().turn().await?;
-        let document = self.open_import(request).await?;
+        let document = self.open_import(owner, request, request.publish_query).await?;
         let spooled = self.decode(document, progress).finish().await?;
         self.write_reserved(spooled, IndexSettings::default(), progress).await
     }
@@ -172,6 +184,7 @@ impl App {
             source: if url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
             format: request.format,
             records_path: request.records_path.as_ref().map(ToString::to_string),
+            publish_query: request.publish_query,
             // What was read from a file cannot be fetched again by a schedule.
             schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
             index: IndexSettings::default(),

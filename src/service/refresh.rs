@@ -403,7 +403,10 @@ impl App {
         };
         let before = self.reusable(&lease.dataset).await?;
         let (decoding, validators) = match entities {
-            Entities::Imported(request) => (self.decode(self.open_import(&request).await?, progress), None),
+            Entities::Imported(request) => {
+                let publish_query = request.publish_query || lease.dataset.publish_query;
+                (self.decode(self.open_import(lease.dataset.owner, &request, publish_query).await?, progress), None)
+            }
             Entities::Given(document) => (self.decode(*document, progress), None),
             Entities::Decoding(decoding) => (decoding, None),
             Entities::Fetched => {
@@ -412,16 +415,17 @@ impl App {
                     Some(_) => self.catalog().source_validators(lease.dataset.id).await?,
                     None => None,
                 };
-                match (self.source_client().open(url, known.as_ref()).await?, before.clone()) {
+                match (self.source_client(lease.dataset.owner).open(url, known.as_ref()).await?, before.clone()) {
                     (Opened::NotModified(validators), Some(file)) => return Ok((Made::Shared(file), Some(validators))),
                     (Opened::NotModified(_), None) => return Err(not_asked().into()),
                     (Opened::Document(fetched), _) => {
                         let records_path = lease.dataset.records_path.as_deref().map(FieldPath::parse).transpose()?;
+                        let url = fetched.published_url(lease.dataset.publish_query);
                         let document = Document {
                             input: fetched.input,
                             format: lease.dataset.format,
                             records_path,
-                            fetched_from: Some(fetched.source_url),
+                            fetched_from: Some(url),
                             envelope: None,
                         };
                         (self.decode(document, progress), Some(fetched.validators))

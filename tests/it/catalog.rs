@@ -162,6 +162,7 @@ fn new_dataset(owner: UserId, text: &str) -> NewDataset {
         source: DatasetSource::Push,
         format: None,
         records_path: None,
+        publish_query: false,
         schedule: Some(DEFAULT_SCHEDULE.to_owned()),
         index: IndexSettings::default(),
         ping_token: Secret::ping_token(rand::random::<[u8; SECRET_BYTES]>()),
@@ -300,6 +301,7 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
         source: DatasetSource::Url("https://example.test/x.json".to_owned()),
         format: Some(SourceFormat::Json),
         records_path: Some("data.items".to_owned()),
+        publish_query: true,
         schedule: None,
         index: IndexSettings::try_new(&["a.b", "\u{0}\"\\."], &["ü"]).expect("an index"),
         ..new_dataset(owner, "World Countries")
@@ -313,6 +315,7 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
     assert_eq!(dataset.source, new.source);
     assert_eq!(dataset.format, Some(SourceFormat::Json));
     assert_eq!(dataset.records_path.as_deref(), Some("data.items"));
+    assert!(dataset.publish_query);
     assert_eq!(dataset.schedule, None);
     assert_eq!(dataset.index, new.index);
     assert_eq!(dataset.ping_token, new.ping_token);

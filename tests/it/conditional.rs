@@ -230,6 +230,7 @@ impl TestServiceOf<'_> {
             private: false,
             format: None,
             records_path: None,
+            publish_query: false,
         };
         self.1.import(request, std::sync::Arc::default()).await.expect("imported");
     }

@@ -420,7 +420,7 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     assert!(ping_url.starts_with("http://data.strata.test/ping/ping_"), "{ping_url}");
     let expected = json!({
         "dataset_id": id, "name": "World Countries", "name_slug": "world-countries", "private": false,
-        "private_key": null, "source": "push", "format": null, "records_path": null, "schedule": "0 2 * * *",
+        "private_key": null, "source": "push", "format": null, "records_path": null, "publish_query": false, "schedule": "0 2 * * *",
         "index": {"always": [], "never": []}, "ping_url": ping_url, "active_version": null, "latest_version": null, "pinned": false, "frozen": false,
         "created_at": record["created_at"], "last_attempts": [],
     });
@@ -429,7 +429,7 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
 
     let settings = json!({
         "dataset_id": id, "name": "Länder 2", "private": true, "source": "https://example.com/countries.json",
-        "format": "json", "records_path": "data.items", "schedule": "*/5  *  * * MON-FRI",
+        "format": "json", "records_path": "data.items", "publish_query": true, "schedule": "*/5  *  * * MON-FRI",
         "index": {"always": ["area", "name.common"], "never": ["a\\.b"]},
     });
     let changed = ok(&owners.post("/dataset/update", settings.clone()).await)["dataset"].clone();
@@ -445,7 +445,7 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     let same = ok(&owners.post("/dataset/update", json!({"dataset_id": id, "private": true, "name": null})).await);
     assert_eq!(same["dataset"], changed);
     let cleared = json!({
-        "dataset_id": id, "format": null, "records_path": null, "schedule": null, "private": false, "index": null,
+        "dataset_id": id, "format": null, "records_path": null, "schedule": null, "private": false, "index": null, "publish_query": false,
     });
     let cleared = ok(&owners.post("/dataset/update", cleared).await)["dataset"].clone();
     for field in ["format", "records_path", "schedule", "private_key"] {
@@ -490,6 +490,7 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
         ("records_path", json!(""), "empty"),
         ("records_path", json!("x".repeat(1_025)), "1024"),
         ("records_path", json!({}), "string"),
+        ("publish_query", json!("yes"), "true or false"),
         ("index", json!(["name"]), "an array is not valid"),
         ("index", json!({"always": ["a"], "sometimes": []}), "\"sometimes\""),
         ("index", json!({"always": "name"}), "always is not a list of strings"),
@@ -901,6 +902,7 @@ async fn hostile_bodies_never_make_a_server_error(owners: Owners) {
         "source",
         "format",
         "records_path",
+        "publish_query",
         "schedule",
         "private",
         "freeze",

@@ -110,6 +110,7 @@ impl TestService {
             private,
             format: None,
             records_path: None,
+            publish_query: false,
         };
         self.app.import(request, Arc::new(ImportProgress::default())).await
     }

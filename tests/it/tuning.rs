@@ -189,6 +189,7 @@ async fn every_version_and_alternate_written_from_then_on_has_the_leaves(owned: 
         private: false,
         format: None,
         records_path: None,
+        publish_query: false,
     };
     let imported = owned.service.app.import(request, Arc::new(ImportProgress::default())).await.expect("imported");
     assert_eq!((imported.dataset_id.get(), imported.version.get()), (id, 5));

@@ -18,7 +18,8 @@ use crate::{
 /// Most datasets in one answer of a list.
 const LISTED: u32 = 1_000;
 
-/// `POST /dataset/create`: `name`, perhaps `private`, `source`, `format`, `records_path`, `schedule`, `index`.
+/// `POST /dataset/create`: `name`, perhaps `private`, `source`, `format`, `records_path`, `publish_query`,
+/// `schedule`, `index`.
 pub(super) async fn create(
     Caller(user): Caller,
     reached: Reached,
@@ -53,6 +54,7 @@ fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
         source: fields.optional_text("source")?.map(DatasetSource::from),
         format: format.map(|format| format.map(|text| body::parse("format", text)).transpose()).transpose()?,
         records_path: fields.nullable_text("records_path")?.map(|path| path.map(str::to_owned)),
+        publish_query: fields.optional_boolean("publish_query")?,
         schedule: schedule
             .map(|schedule| schedule.map(|text| body::parse("schedule", text)).transpose())
             .transpose()?,

@@ -169,6 +169,8 @@ pub struct DatasetRecord {
     pub format: Option<&'static str>,
     /// The path to the array of entities in a JSON source.
     pub records_path: Option<String>,
+    /// Whether the `_source` of its entities keeps the query of the source's URL.
+    pub publish_query: bool,
     /// When it is refreshed, as a cron expression in UTC.
     pub schedule: Option<String>,
     /// Which paths of its next versions get a leaf, and which get none.
@@ -202,6 +204,7 @@ impl DatasetRecord {
             source: dataset.source.to_string(),
             format: dataset.format.map(|format| format.name()),
             records_path: dataset.records_path.clone(),
+            publish_query: dataset.publish_query,
             schedule: dataset.schedule.clone(),
             index: IndexLists::from(&dataset.index),
             ping_url: reached.url(&format!("/ping/{}", dataset.ping_token.expose())),

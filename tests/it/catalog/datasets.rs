@@ -90,6 +90,12 @@ async fn a_change_changes_what_it_names(database: Database) {
         })
         .await;
     }
+    for publish_query in [true, false] {
+        check(DatasetChange { publish_query: Some(publish_query), ..Default::default() }, &|dataset| {
+            dataset.publish_query = publish_query;
+        })
+        .await;
+    }
     for schedule in [Some("5 4 * * *".to_owned()), None] {
         check(DatasetChange { schedule: Some(schedule.clone()), ..Default::default() }, &|dataset| {
             dataset.schedule = schedule.clone();

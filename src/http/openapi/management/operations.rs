@@ -125,6 +125,14 @@ const RECORDS_PATH: Field = Field(
     "The path to the array of entities within a JSON source; null, as for a new one, is the document itself.",
     || json!("data.items"),
 );
+const PUBLISH_QUERY: Field = Field(
+    "publish_query",
+    Optional,
+    Kind::Boolean,
+    "Whether the `_source` of entities of versions made from then on keeps the query of the source's URL, where keys often \
+     stand; false for a new one.",
+    || json!(false),
+);
 const SCHEDULE: Field = Field(
     "schedule",
     Optional,
@@ -222,7 +230,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "createDataset",
         about: "Creates a dataset, without a version yet",
         by: User,
-        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, SCHEDULE, INDEX]),
+        asked: Body(&[NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, PUBLISH_QUERY, SCHEDULE, INDEX]),
         answer: "DatasetAnswer",
         errors: &[409],
     },
@@ -239,6 +247,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             SOURCE,
             FORMAT,
             RECORDS_PATH,
+            PUBLISH_QUERY,
             SCHEDULE,
             INDEX,
         ]),

@@ -1,0 +1,126 @@
+//! How many names are looked up at the same time, in all and for one user, and for how long.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::resolver::LookUp;
+
+/// Look-ups of one process.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUpLimits {
+    /// At the same time, in all (`net.look_ups`).
+    pub at_once: usize,
+    /// At the same time, for one user (`net.user_look_ups`).
+    pub at_once_for_one: usize,
+    /// For one, the wait for its turn included (`net.look_up_timeout_s`).
+    pub timeout: Duration,
+}
+
+impl Default for LookUpLimits {
+    fn default() -> Self {
+        LookUpLimits { at_once: 256, at_once_for_one: 16, timeout: Duration::from_secs(5) }
+    }
+}
+
+/// Counts look-ups. A user whose names do not resolve waits for their own, and for nobody else's.
+pub(super) struct LookUps {
+    limits: LookUpLimits,
+    all: Semaphore,
+    /// By user; one that looks nothing up is forgotten.
+    users: Mutex<HashMap<u64, Weak<Semaphore>>>,
+}
+
+impl LookUps {
+    pub fn new(limits: LookUpLimits) -> LookUps {
+        LookUps { limits, all: Semaphore::new(limits.at_once), users: Mutex::default() }
+    }
+
+    /// The addresses of a name, on behalf of a user or of nobody in particular.
+    pub async fn look_up(&self, resolver: &dyn LookUp, name: &str, user: Option<u64>) -> io::Result<Vec<IpAddr>> {
+        let own = user.map(|user| self.of_user(user));
+        let looked_up = async {
+            // Their own first, so that who waits for that holds nothing of everybody's. Neither is ever closed.
+            let _own = match &own {
+                Some(own) => Some(own.acquire().await.map_err(io::Error::other)?),
+                None => None,
+            };
+            let _all = self.all.acquire().await.map_err(io::Error::other)?;
+            resolver.look_up(name).await
+        };
+        let late = |_| {
+            let seconds = self.limits.timeout.as_secs();
+            io::Error::new(io::ErrorKind::TimedOut, format!("the name did not resolve within {seconds} s"))
+        };
+        tokio::time::timeout(self.limits.timeout, looked_up).await.map_err(late)?
+    }
+
+    fn of_user(&self, user: u64) -> Arc<Semaphore> {
+        // Nothing panics between two changes that belong together.
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = users.get(&user).and_then(Weak::upgrade) {
+            return own;
+        }
+        users.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.limits.at_once_for_one));
+        users.insert(user, Arc::downgrade(&own));
+        own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
+    use super::*;
+
+    /// Never answers for names that begin with `silent`.
+    #[derive(Default)]
+    struct Silent(Arc<AtomicUsize>);
+
+    impl LookUp for Silent {
+        fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+            let (asked, silent) = (self.0.clone(), name.starts_with("silent"));
+            async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                match silent {
+                    true => std::future::pending().await,
+                    false => Ok(vec![IpAddr::from([192, 0, 2, 1])]),
+                }
+            }
+            .boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn silent_name_servers_of_one_user_keep_no_other_waiting() {
+        let limits = LookUpLimits { at_once: 3, at_once_for_one: 2, timeout: Duration::from_secs(1) };
+        let (look_ups, resolver) = (Arc::new(LookUps::new(limits)), Arc::new(Silent::default()));
+        let hostile: Vec<_> = (0..10)
+            .map(|number| {
+                let (look_ups, resolver) = (look_ups.clone(), resolver.clone());
+                tokio::spawn(async move { look_ups.look_up(&*resolver, &format!("silent{number}"), Some(1)).await })
+            })
+            .collect();
+        while resolver.0.load(Ordering::SeqCst) < 2 {
+            tokio::task::yield_now().await;
+        }
+        // Nobody of the ten has ended, or the next two would have been asked.
+        let found = look_ups.look_up(&*resolver, "honest", Some(2)).await.expect("resolved");
+        assert_eq!((found.len(), resolver.0.load(Ordering::SeqCst)), (1, 3));
+        // Each ends in its time, the wait for its turn included.
+        for waiting in hostile {
+            let error = waiting.await.expect("no panic").expect_err("late");
+            assert_eq!(error.to_string(), "the name did not resolve within 1 s");
+        }
+        assert_eq!(resolver.0.load(Ordering::SeqCst), 3, "who waited in vain asks nobody");
+        assert_eq!(look_ups.users.lock().expect("not poisoned").values().filter(|own| own.strong_count() > 0).count(), 0);
+    }
+}

@@ -1,0 +1,101 @@
+//! Host names to addresses, asked of name servers by this process itself.
+//!
+//! The system's `getaddrinfo` blocks a thread for as long as name servers are silent, and threads that may block are few and
+//! everybody's. So names are resolved asynchronously, by the system's configuration (`/etc/hosts`, the name servers and
+//! search domains of `/etc/resolv.conf`, read at start) or by the name servers that the operator names.
+//! What else the system may be configured to ask (`nsswitch.conf`) is not asked.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+
+/// Answers that are kept, for as long as their servers say.
+const CACHED_ANSWERS: u64 = 256;
+
+/// No answer is kept for longer.
+const CACHED_FOR: Duration = Duration::from_secs(300);
+
+/// How long one question to one name server may take; it is put twice.
+const QUESTION: Duration = Duration::from_secs(2);
+
+/// Resolves names to addresses.
+pub trait LookUp: Send + Sync {
+    /// The addresses of a host name, in the order in which they should be tried.
+    fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
+}
+
+/// The hosts file, then name servers. Clones share connections and the cache of answers.
+#[derive(Clone)]
+pub struct Resolver {
+    inner: Result<TokioResolver, String>,
+}
+
+impl Resolver {
+    /// A resolver that asks `name_servers`, or those of the system when there are none. Asks nobody yet.
+    pub fn new(name_servers: &[SocketAddr]) -> Resolver {
+        let (mut config, mut options) = match hickory_resolver::system_conf::read_system_conf() {
+            Ok(found) => found,
+            Err(error) => {
+                if name_servers.is_empty() {
+                    tracing::warn!(%error, "the system names no name server: only names of the hosts file resolve");
+                }
+                (ResolverConfig::from_parts(None, Vec::new(), Vec::new()), ResolverOpts::default())
+            }
+        };
+        if !name_servers.is_empty() {
+            let (domain, search, _) = config.into_parts();
+            let servers = name_servers.iter().map(|server| {
+                let at_port = |mut connection: ConnectionConfig| {
+                    connection.port = server.port();
+                    connection
+                };
+                let connections = vec![at_port(ConnectionConfig::udp()), at_port(ConnectionConfig::tcp())];
+                NameServerConfig::new(server.ip(), true, connections)
+            });
+            config = ResolverConfig::from_parts(domain, search, servers.collect());
+        }
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        options.use_hosts_file = ResolveHosts::Always;
+        options.cache_size = CACHED_ANSWERS;
+        options.positive_max_ttl = Some(CACHED_FOR);
+        options.negative_max_ttl = Some(CACHED_FOR);
+        options.timeout = options.timeout.min(QUESTION);
+        options.attempts = options.attempts.min(2);
+        let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let inner = builder.with_options(options).build().map_err(|error| error.to_string());
+        Resolver { inner }
+    }
+}
+
+impl Default for Resolver {
+    /// By the system's configuration.
+    fn default() -> Self {
+        Resolver::new(&[])
+    }
+}
+
+impl LookUp for Resolver {
+    fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        let (resolver, name) = (self.inner.clone(), name.to_owned());
+        async move {
+            let resolver = resolver.map_err(io::Error::other)?;
+            let found = resolver.lookup_ip(name).await.map_err(|error| {
+                let kind = if error.is_no_records_found() { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
+                io::Error::new(kind, format!("the name does not resolve: {error}"))
+            })?;
+            let mut addresses: Vec<IpAddr> = found.iter().collect();
+            // The other family is tried when the first does not connect.
+            addresses.sort_by_key(IpAddr::is_ipv6);
+            Ok(addresses)
+        }
+        .boxed()
+    }
+}
