@@ -7,13 +7,15 @@ use chrono::{DateTime, Utc};
 
 use super::convert::{from_optional_time, from_time, to_time, to_unsigned};
 use super::engine::Value;
-use super::{Catalog, CatalogError, DatasetId};
+use super::{Catalog, CatalogError, DatasetId, UserId};
 
 /// A dataset whose schedule wants something now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueSchedule {
     /// The dataset.
     pub dataset: DatasetId,
+    /// Whose it is.
+    pub owner: UserId,
     /// Its schedule: a cron expression in UTC.
     pub schedule: String,
     /// The time that has come. `None`: none was computed yet, so there is nothing to run, only the next time
@@ -22,18 +24,21 @@ pub struct DueSchedule {
 }
 
 impl Catalog {
-    /// The schedules that are due, the longest due first, those yet to be computed before all, at most
-    /// `limit`. A dataset that is frozen or has nothing to fetch is never due. One range of an index that
+    /// The schedules that are due, one of each owner, then a second one of each, and so on; of each the longest due first,
+    /// those yet to be computed before all; at most `limit`. A dataset that is frozen or has nothing to fetch is never due. One range of an index that
     /// holds the scheduled datasets alone.
     pub async fn due_schedules(&self, limit: u32) -> Result<Vec<DueSchedule>, CatalogError> {
-        let sql = "SELECT dataset_id, schedule, next_run_at FROM datasets
-                   WHERE next_run_at <= $1 AND schedule IS NOT NULL AND NOT frozen
-                   ORDER BY next_run_at LIMIT $2";
+        let sql = "SELECT dataset_id, owner_id, schedule, next_run_at
+                   FROM (SELECT dataset_id, owner_id, schedule, next_run_at,
+                                ROW_NUMBER() OVER (PARTITION BY owner_id ORDER BY next_run_at, dataset_id) AS turn
+                         FROM datasets WHERE next_run_at <= $1 AND schedule IS NOT NULL AND NOT frozen) AS due
+                   ORDER BY turn, next_run_at, dataset_id LIMIT $2";
         let values = &[from_time(self.now()), Value::Integer(limit.into())];
-        let rows: Vec<(i64, String, i64)> = self.engine.fetch_all(sql, values).await?;
-        let due = |(dataset, schedule, next_run_at): (i64, String, i64)| {
+        let rows: Vec<(i64, i64, String, i64)> = self.engine.fetch_all(sql, values).await?;
+        let due = |(dataset, owner, schedule, next_run_at): (i64, i64, String, i64)| {
             Ok(DueSchedule {
                 dataset: DatasetId::new(to_unsigned(dataset, "datasets.dataset_id")?),
+                owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
                 schedule,
                 due_at: match next_run_at {
                     0 => None,

@@ -11,6 +11,11 @@ section! {
         body_bytes: u64 = 2 << 20, within 1_024..=1 << 30;
         /// Seconds in which such a body must have come.
         body_timeout_s: u64 = 60, within 1..=3_600;
+        /// Bytes per second that a body of entities must bring, measured over `limits.body_rate_window_s` of waiting for it; 0
+        /// for any number.
+        body_min_bytes_per_s: u64 = 1_024, within 0..=1 << 30;
+        /// Seconds over which that is measured.
+        body_rate_window_s: u64 = 30, within 1..=3_600;
         /// Columns that a table (`format=csv`, `tsv`, `parquet`) may have.
         columns: u64 = 10_000, within 1..=100_000;
         /// Requests that one client may make in 60 seconds, those to private datasets with an `Authorization` not

@@ -8,7 +8,26 @@ section! {
     /// What is fetched, and how patiently.
     Sources in "sources" {
         /// Bytes of one source, as it comes and after decompression.
-        max_bytes: u64 = 64 << 30, within 1..=1 << 50;
+        max_bytes: u64 = 16 << 30, within 1..=1 << 50;
+        /// Times the bytes that come of a source that may become of it: behind a compression, by the account of a Parquet
+        /// file, as the text of its entities.
+        max_expansion: u64 = 500, within 1..=1 << 50;
+        /// Bytes that any source may become, however few come of it.
+        free_expansion_bytes: u64 = 64 << 20, within 0..=1 << 50;
+        /// Bytes of history that a Zstandard frame may want, rounded down to a power of two; `zstd --long` wants 128 MiB.
+        zstd_window_bytes: u64 = 128 << 20, within 1_024..=1 << 31;
+        /// Columns that a table (csv, tsv, parquet) may have.
+        max_columns: u64 = 100_000, within 1..=10_000_000;
+        /// Bytes of memory that decoding one Parquet source may take, by its own account: its metadata, a page and a
+        /// dictionary of each column, and a batch of rows.
+        parquet_memory_bytes: u64 = 512 << 20, within 1 << 20..=1 << 40;
+        /// Bytes of disk in the data directory that sources and pushed bodies may take while they are received, decoded and
+        /// written, all users together.
+        spool_bytes: u64 = 128 << 30, within 1..=1 << 50;
+        /// Of these, those of one user.
+        user_spool_bytes: u64 = 32 << 30, within 1..=1 << 50;
+        /// Bytes of that disk that they leave free.
+        disk_reserve_bytes: u64 = 256 << 20, within 0..=1 << 50;
         /// Seconds that fetching one source may take in all, its decoding meanwhile included.
         timeout_s: u64 = 3_600, within 1..=86_400;
         /// Seconds for a connection to a source's server, TLS included.
@@ -22,8 +41,14 @@ section! {
         /// The folder of the store (below `store.url`) whose objects datasets may have as sources, such as
         /// `incoming`; none when not given.
         prefix: Option<SourcePrefix> = None;
-        /// Refreshes that one process makes at the same time; more wait for their turn.
-        concurrent: u64 = 4, within 1..=1_000;
+        /// Sources and pushed bodies that one process receives at the same time; more wait for their turn. One user has at
+        /// most a quarter of what the others leave.
+        receiving: u64 = 256, within 4..=100_000;
+        /// Refreshes that one process decodes and writes at the same time, each once its source or body is there; more
+        /// wait for their turn, which users get one after the other.
+        concurrent: u64 = 4, within 1..=256;
+        /// Refreshes that may wait for such a turn; more are refused.
+        queue: u64 = 1_000, within 1..=100_000;
         /// Seconds by which scheduled refreshes are spread, so that those of one minute do not all start at once; at
         /// most a tenth of the schedule's interval. A dataset's share of it never changes.
         schedule_spread_s: u64 = 900, within 0..=3_600;

@@ -117,6 +117,8 @@ impl From<AlternateError> for HttpError {
         match error {
             AlternateError::Manage(error) => HttpError::Manage(error),
             AlternateError::Body(error) => HttpError::Entities(error),
+            AlternateError::Full(full) => HttpError::Refresh(full.into()),
+            AlternateError::Refused(refused) => HttpError::Refresh(refused.into()),
             AlternateError::Stopping => HttpError::NotReady(NotReady::Draining),
         }
     }
@@ -406,6 +408,7 @@ fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
             (StatusCode::UNPROCESSABLE_ENTITY, format!("These entities cannot be used: {error}."))
         }
         SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("This is too large: {error}.")),
+        SourceError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, format!("Invalid request: {error}.")),
         SourceError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, format!("{error}.")),
         SourceError::Io(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -441,8 +444,13 @@ fn public_refresh_error(error: &RefreshError) -> (StatusCode, String) {
             SourceError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
             SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             SourceError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            SourceError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             SourceError::Io(_) => return made_nothing(),
         },
+        RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        RefreshError::Full(SpoolFull::All { .. } | SpoolFull::Disk { .. }) | RefreshError::Refused(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         RefreshError::LeaseLost | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         RefreshError::Catalog(CatalogError::Unavailable { reason, .. }) => {
             let (status, text) = catalog_unavailable(*reason);

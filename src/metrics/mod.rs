@@ -272,6 +272,8 @@ registry! {
     cache_lookups: Counters = "strata_cache_lookups_total" ["cache", "outcome"];
     /// Bytes of decoded parts that the cache holds.
     cache_bytes: Gauge = "strata_cache_bytes";
+    /// Bytes of disk that sources and pushed bodies take while they are received, decoded and written.
+    spooled_bytes: Gauge = "strata_spooled_bytes";
     /// Ranges of version files that were fetched from the store.
     store_requests: Counter = "strata_store_requests_total";
     /// Bytes that they had.

@@ -2,13 +2,17 @@
 //!
 //! The first bytes decide, not the name: a server that unpacks `data.csv.gz` on the way, or packs what
 //! has no suffix, is common. Memory is one block of the decompressor and its history (32 KiB for gzip, at
-//! most 128 MiB for Zstandard: frames that want more are refused).
+//! most `sources.zstd_window_bytes` for Zstandard: frames that want more are refused). What comes out of each compression is
+//! bounded by what came (`expansion`).
 
 use std::io::{self, BufReader, Read};
 
 use crate::model::source::Compression;
 
+use super::DecodeOptions;
 use super::error::{SourceError, into_io};
+use super::expansion::Expansion;
+use super::input::{Counted, CountingReader};
 
 /// How many compressions may lie around each other: the file's own and the transfer's.
 const LAYERS_MAX: usize = 2;
@@ -16,24 +20,25 @@ const LAYERS_MAX: usize = 2;
 /// The bytes to look at before a stream is decided to be compressed.
 const MAGIC_BYTES: usize = 4;
 
-/// The stream without its compression, and the innermost compression found. Compressed bytes are read `read_bytes` at a
-/// time.
+/// The stream without its compression, and the innermost compression found. Compressed bytes are read
+/// [`DecodeOptions::window_bytes`] at a time.
 ///
 /// # Errors
 /// What reading the first bytes gives. A damaged or cut stream is a [`SourceError::BadDocument`] from
 /// the returned reader when that part of it is reached.
 pub(super) fn decompress(
     source: Box<dyn Read + Send>,
-    read_bytes: usize,
+    options: &DecodeOptions,
+    expansion: &Expansion,
 ) -> Result<(Box<dyn Read + Send>, Compression), SourceError> {
-    let mut source = source;
+    let (mut source, read_bytes) = (source, options.window_bytes);
     let mut found = Compression::None;
     for _ in 0..LAYERS_MAX {
         let mut first_bytes = Vec::with_capacity(MAGIC_BYTES);
         source.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut first_bytes)?;
         let compression = Compression::detect(&first_bytes);
         let whole = io::Cursor::new(first_bytes).chain(source);
-        source = match compression {
+        let unpacked: Box<dyn Read + Send> = match compression {
             Compression::None => return Ok((Box::new(whole), found)),
             Compression::Gzip => {
                 let buffered = BufReader::with_capacity(read_bytes, whole);
@@ -41,12 +46,15 @@ pub(super) fn decompress(
             }
             Compression::Zstd => {
                 let buffered = BufReader::with_capacity(read_bytes, whole);
-                Box::new(Damage {
-                    inner: zstd::stream::read::Decoder::with_buffer(buffered).map_err(SourceError::Io)?,
-                    compression,
-                })
+                let mut inner = zstd::stream::read::Decoder::with_buffer(buffered).map_err(SourceError::Io)?;
+                // The largest power of two within the bound; the library's own bounds are 10 and 31.
+                let window_log = options.zstd_window_bytes.checked_ilog2().unwrap_or(0).clamp(10, 31);
+                inner.window_log_max(window_log).map_err(SourceError::Io)?;
+                Box::new(Damage { inner, compression })
             }
         };
+        let counted = Counted::Became(expansion.clone());
+        source = Box::new(CountingReader::new(unpacked, None, options.source_limit_bytes, counted));
         found = compression;
     }
     Ok((source, found))
@@ -68,7 +76,10 @@ impl<R: Read> Read for Damage<R> {
             let reason = if error.kind() == io::ErrorKind::UnexpectedEof {
                 format!("the {} data is cut short", self.compression)
             } else {
-                format!("the {} data is damaged: {error}", self.compression)
+                // The library's word for a frame whose window is larger than allowed.
+                let is_window = error.to_string().contains("too much memory");
+                let hint = if is_window { " (its window is larger than sources.zstd_window_bytes)" } else { "" };
+                format!("the {} data is damaged: {error}{hint}", self.compression)
             };
             into_io(SourceError::document(reason))
         })

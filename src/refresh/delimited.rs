@@ -24,6 +24,7 @@ pub(super) struct DelimitedDecoder {
     window: Window,
     writer: EntityWriter,
     delimiter: u8,
+    columns_max: usize,
     columns: Vec<Column>,
     /// The cells that no entity shows: a later column has the same name.
     hidden: Vec<usize>,
@@ -54,11 +55,17 @@ impl DelimitedDecoder {
     ///
     /// # Errors
     /// [`SourceError::BadDocument`] when there is none or it is bad.
-    pub(super) fn try_new(window: Window, writer: EntityWriter, delimiter: u8) -> Result<Self, SourceError> {
+    pub(super) fn try_new(
+        window: Window,
+        writer: EntityWriter,
+        delimiter: u8,
+        columns_max: usize,
+    ) -> Result<Self, SourceError> {
         let mut decoder = Self {
             window,
             writer,
             delimiter,
+            columns_max,
             columns: Vec::new(),
             hidden: Vec::new(),
             width: 0,
@@ -76,7 +83,11 @@ impl DelimitedDecoder {
         let Some(row) = self.next_row().map_err(in_header)? else {
             return Err(SourceError::document("the table is empty: its first line must name the columns"));
         };
-        self.width = self.cells.len();
+        self.width = row.cells;
+        if self.width > self.columns_max {
+            let reason = format!("the table has more than sources.max_columns ({}) columns", self.columns_max);
+            return Err(SourceError::TooLarge { place: None, reason });
+        }
         let bytes = &self.window.unread()[..row.length];
         let mut columns_by_key: HashMap<Vec<u8>, usize> = HashMap::new();
         for (index, cell) in self.cells.iter().enumerate() {
@@ -104,7 +115,7 @@ impl DelimitedDecoder {
             let unread = self.window.unread();
             let place = Place { item: self.rows + 1, line: Some(self.line) };
             let ended = self.window.has_ended();
-            match parse_row(unread, self.delimiter, ended, &mut self.cells) {
+            match parse_row(unread, self.delimiter, ended, self.columns_max, &mut self.cells) {
                 Parsed::Row(row) if row.length > limit_bytes.saturating_add(2) => {
                     return Err(SourceError::too_large(place, limit_bytes));
                 }
@@ -140,11 +151,11 @@ impl Decode for DelimitedDecoder {
         };
         self.rows += 1;
         let place = Place { item: self.rows, line: Some(self.line) };
-        if self.cells.len() != self.width {
+        if row.cells != self.width {
             let reason = format!(
                 "the row has {} {}, the header has {}",
-                self.cells.len(),
-                if self.cells.len() == 1 { "cell" } else { "cells" },
+                row.cells,
+                if row.cells == 1 { "cell" } else { "cells" },
                 self.width
             );
             return Err(SourceError::item(place, reason));
@@ -179,6 +190,8 @@ struct Row {
     length: usize,
     /// Line ends in it, those in quoted cells too.
     lines: u64,
+    /// Cells in it.
+    cells: usize,
     /// Whether there is nothing before the line end.
     is_blank: bool,
 }
@@ -193,13 +206,15 @@ enum Parsed {
 }
 
 /// Finds the cells of the row that `bytes` begins with. One pass; `ended` says that nothing follows.
-fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells: &mut Vec<Cell>) -> Parsed {
+/// Of more than `cells_max` cells only the number is kept.
+fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: &mut Vec<Cell>) -> Parsed {
     cells.clear();
     if bytes.is_empty() {
         return if ended { Parsed::End } else { Parsed::Incomplete };
     }
     let mut position = 0;
     let mut lines = 0;
+    let mut count = 0;
     loop {
         let end;
         if bytes.get(position) == Some(&b'"') {
@@ -225,7 +240,10 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells: &mut Vec<Cell>) ->
             }
             let text = text_start..end - 1;
             lines += line_ends(&bytes[text.clone()]);
-            cells.push(Cell { text, has_doubled_quotes });
+            if cells.len() < cells_max {
+                cells.push(Cell { text, has_doubled_quotes });
+            }
+            count += 1;
         } else {
             let distance = memchr::memchr3(delimiter, b'\n', b'\r', &bytes[position..]);
             end = match distance {
@@ -233,7 +251,10 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells: &mut Vec<Cell>) ->
                 None if ended => bytes.len(),
                 None => return Parsed::Incomplete,
             };
-            cells.push(Cell { text: position..end, has_doubled_quotes: false });
+            if cells.len() < cells_max {
+                cells.push(Cell { text: position..end, has_doubled_quotes: false });
+            }
+            count += 1;
         }
         let length = match bytes.get(end) {
             Some(&byte) if byte == delimiter => {
@@ -249,7 +270,7 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells: &mut Vec<Cell>) ->
             None => end,
             Some(_) => return Parsed::Bad("there is text after the closing quote of a cell"),
         };
-        return Parsed::Row(Row { length, lines: lines + 1, is_blank: end == 0 });
+        return Parsed::Row(Row { length, lines: lines + 1, cells: count, is_blank: end == 0 });
     }
 }
 

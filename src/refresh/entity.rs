@@ -3,11 +3,14 @@
 use crate::document::{self, Canonicalizer};
 
 use super::error::{Place, SourceError};
+use super::expansion::Expansion;
 
 /// Writes entities: canonical, within the size limit, and with `_source` where it belongs.
 pub(super) struct EntityWriter {
     limit_bytes: usize,
     canonicalizer: Canonicalizer,
+    expansion: Expansion,
+    text_bytes: u64,
     /// `"_source":"https://…"`, for entities that have none.
     source_member: Option<Vec<u8>>,
 }
@@ -17,13 +20,13 @@ const SOURCE_MEMBER_START: &[u8] = b"\"_source\":";
 const SOURCE_KEY: &str = "_source";
 
 impl EntityWriter {
-    pub(super) fn new(limit_bytes: usize, fetched_from: Option<&str>) -> Self {
+    pub(super) fn new(limit_bytes: usize, fetched_from: Option<&str>, expansion: Expansion) -> Self {
         let source_member = fetched_from.map(|url| {
             let mut member = SOURCE_MEMBER_START.to_vec();
             document::write_string(url, &mut member);
             member
         });
-        Self { limit_bytes, canonicalizer: Canonicalizer::default(), source_member }
+        Self { limit_bytes, canonicalizer: Canonicalizer::default(), expansion, text_bytes: 0, source_member }
     }
 
     /// The most bytes that an entity may have, in the source and as canonical text, before `_source` is
@@ -43,13 +46,19 @@ impl EntityWriter {
     }
 
     /// Appends an entity that is canonical already.
-    pub(super) fn write_canonical(&self, entity: &[u8], place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+    pub(super) fn write_canonical(&mut self, entity: &[u8], place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
         let start = out.len();
         out.extend_from_slice(entity);
         self.finish(start, place, out)
     }
 
-    fn finish(&self, start: usize, place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+    fn finish(&mut self, start: usize, place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+        self.add_source(start, place, out)?;
+        self.text_bytes += (out.len() - start) as u64;
+        self.expansion.check(self.text_bytes)
+    }
+
+    fn add_source(&self, start: usize, place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
         let entity = &out[start..];
         if entity.len() > self.limit_bytes {
             return Err(SourceError::too_large(place, self.limit_bytes));

@@ -49,6 +49,16 @@ pub enum SourceError {
         /// What happened.
         reason: String,
     },
+    /// The body that was pushed came too slowly (408).
+    #[error(
+        "the body came more slowly than limits.body_min_bytes_per_s ({bytes_per_s} bytes a second, measured over {seconds} s)"
+    )]
+    TooSlow {
+        /// The least rate.
+        bytes_per_s: u64,
+        /// The time over which it is measured.
+        seconds: u64,
+    },
     /// Reading a local file or writing the temporary copy failed on this machine.
     #[error("reading the source failed: {0}")]
     Io(io::Error),

@@ -22,7 +22,8 @@ use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
 use super::error::SourceError;
 use super::input::SourceInput;
-use super::reader::{Patience, StreamReader};
+use super::reader::Patience;
+use super::receive::Chunks;
 use crate::model::source::Validators;
 use crate::net::AddressError;
 
@@ -161,7 +162,7 @@ fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: O
     let patience = Patience { idle: sources.limits().idle_timeout, until };
     let late = |reason| SourceError::Unreachable { reason };
     let chunks = response.bytes_stream().map_err(unreachable).boxed();
-    let mut input = SourceInput::stream(StreamReader::new(chunks, patience, late));
+    let mut input = SourceInput::chunks(Chunks::new(chunks, patience, late));
     if let Some(name) = name {
         input = input.with_name(name);
     }

@@ -10,10 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use tokio::io::AsyncRead;
+use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
 use super::error::{SourceError, into_io};
+use super::expansion::Expansion;
 use super::reader::{Patience, StreamReader};
+use super::receive::{Chunks, LeastRate};
 
 /// How far the reading of a source has come. Clones share the counter; reading it costs one atomic load.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +40,7 @@ impl Progress {
         self.read_bytes.store(read_bytes, Ordering::Relaxed);
     }
 
-    fn add(&self, bytes: u64) {
+    pub(super) fn add(&self, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
@@ -48,12 +51,16 @@ pub struct SourceInput {
     pub(super) name: Option<String>,
     pub(super) content_type: Option<String>,
     pub(super) progress: Progress,
+    /// Whether its bytes were counted when they came.
+    pub(super) is_received: bool,
 }
 
 /// A file can be read in any order, which Parquet needs; a stream only once.
 pub(super) enum Body {
     File(File),
     Stream(Box<dyn Read + Send>),
+    /// Still to come; to be received ([`super::Receiver`]), or read from a thread that may block.
+    Chunks(Box<Chunks>),
 }
 
 impl SourceInput {
@@ -79,16 +86,25 @@ impl SourceInput {
             name,
             content_type: None,
             progress: Progress { read_bytes: Arc::default(), total_bytes: Some(metadata.len()) },
+            is_received: false,
         })
     }
 
     /// Any reader, read once from where it stands.
     pub fn stream(reader: impl Read + Send + 'static) -> Self {
-        Self { body: Body::Stream(Box::new(reader)), name: None, content_type: None, progress: Progress::default() }
+        Self::of(Body::Stream(Box::new(reader)))
     }
 
-    /// The body of a request, as chunks of any size: polled from the thread that decodes, one chunk at a time, so that
-    /// it is never held as a whole. A body that sends nothing for `idle` is given up.
+    /// Chunks that are still to come.
+    pub(super) fn chunks(chunks: Chunks) -> Self {
+        Self::of(Body::Chunks(Box::new(chunks)))
+    }
+
+    fn of(body: Body) -> Self {
+        Self { body, name: None, content_type: None, progress: Progress::default(), is_received: false }
+    }
+
+    /// The body of a request, as chunks of any size: to be received, or polled from the thread that decodes. A body that sends nothing for `idle` is given up.
     ///
     /// An error of the stream is [`SourceError::Interrupted`], unless it is a [`SourceError`] itself (a limit of the
     /// caller's, say), which stays what it is.
@@ -106,7 +122,24 @@ impl SourceInput {
             })
         });
         let late = |reason| SourceError::Interrupted { reason };
-        Self::stream(StreamReader::new(chunks.boxed(), Patience { idle, until: None }, late))
+        let patience = Patience { idle, until: None };
+        Self::chunks(Chunks::new(chunks.boxed(), patience, late))
+    }
+
+    /// The same input, given up when it has not come whole after that time from now.
+    pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
+        if let Body::Chunks(chunks) = &mut self.body {
+            chunks.patience.until = Instant::now().checked_add(timeout);
+        }
+        self
+    }
+
+    /// The same input, refused when it comes more slowly than `rate`. Only while it is received.
+    pub fn with_least_rate(mut self, rate: LeastRate) -> Self {
+        if let Body::Chunks(chunks) = &mut self.body {
+            chunks.least_rate = Some(rate);
+        }
+        self
     }
 
     /// [`SourceInput::pushed`] for an asynchronous reader.
@@ -149,12 +182,21 @@ pub(super) struct CountingReader<R> {
     progress: Option<Progress>,
     passed_bytes: u64,
     limit_bytes: u64,
+    expansion: Counted,
+}
+
+/// What the bytes that pass are to the source's expansion.
+pub(super) enum Counted {
+    /// What came.
+    Came(Expansion),
+    /// What became of it.
+    Became(Expansion),
 }
 
 impl<R: Read> CountingReader<R> {
     /// Lets at most `limit_bytes` pass; 0 is no limit.
-    pub(super) fn new(inner: R, progress: Option<Progress>, limit_bytes: u64) -> Self {
-        Self { inner, progress, passed_bytes: 0, limit_bytes }
+    pub(super) fn new(inner: R, progress: Option<Progress>, limit_bytes: u64, expansion: Counted) -> Self {
+        Self { inner, progress, passed_bytes: 0, limit_bytes, expansion }
     }
 }
 
@@ -175,6 +217,10 @@ impl<R: Read> Read for CountingReader<R> {
         }
         if self.limit_bytes != 0 && self.passed_bytes > self.limit_bytes {
             return Err(into_io(over_limit(self.limit_bytes)));
+        }
+        match &self.expansion {
+            Counted::Came(expansion) => expansion.came(count as u64),
+            Counted::Became(expansion) => expansion.check(self.passed_bytes).map_err(into_io)?,
         }
         Ok(count)
     }

@@ -21,6 +21,7 @@ mod detect;
 mod entity;
 mod envelope;
 mod error;
+mod expansion;
 mod fetch;
 mod input;
 mod json;
@@ -28,6 +29,7 @@ mod jsonl;
 mod object;
 mod parquet;
 mod reader;
+mod receive;
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -39,10 +41,14 @@ use crate::model::source::{Compression, SourceFormat};
 pub use self::client::{FetchLimits, Fetched, ObjectSources, Opened, SourceClient};
 pub use self::envelope::EnvelopeFields;
 pub use self::error::{Place, SourceError};
+pub use self::expansion::ExpansionLimits;
 pub use self::input::{Progress, SourceInput};
+pub use self::receive::{LeastRate, ReceiveError, Received, Receiver};
 
 use self::entity::EntityWriter;
-use self::input::{Body, CountingReader, Window};
+use self::expansion::Expansion;
+use self::input::{Body, Counted, CountingReader, Window};
+use self::reader::StreamReader;
 
 /// The entities of a source, one after the other.
 pub trait Decode: Send {
@@ -69,6 +75,14 @@ pub struct DecodeOptions {
     pub entity_limit_bytes: usize,
     /// The most bytes that a source may have, compressed or not (`sources.max_bytes`); 0 is no limit.
     pub source_limit_bytes: u64,
+    /// How much more the source may become than what came of it.
+    pub expansion: ExpansionLimits,
+    /// The most bytes of history that a Zstandard frame may want (`sources.zstd_window_bytes`).
+    pub zstd_window_bytes: u64,
+    /// The most columns that a table may have (`sources.max_columns`).
+    pub columns_max: usize,
+    /// The most bytes of memory that decoding Parquet may take (`sources.parquet_memory_bytes`).
+    pub parquet_memory_bytes: u64,
     /// Bytes read at a time, at least 1: large enough that a system call or a block of a decompressor costs nothing
     /// per entity. The window grows past it only for a longer entity.
     pub window_bytes: usize,
@@ -79,12 +93,17 @@ pub struct DecodeOptions {
 
 impl Default for DecodeOptions {
     fn default() -> Self {
+        let defaults = crate::config::Sources::default();
         Self {
             format: None,
             records_path: None,
             fetched_from: None,
             entity_limit_bytes: 16 * 1024 * 1024,
             source_limit_bytes: 0,
+            expansion: ExpansionLimits::default(),
+            zstd_window_bytes: defaults.zstd_window_bytes,
+            columns_max: usize::try_from(defaults.max_columns).unwrap_or(usize::MAX),
+            parquet_memory_bytes: defaults.parquet_memory_bytes,
             window_bytes: 512 * 1024,
             spool_directory: std::env::temp_dir(),
         }
@@ -128,20 +147,37 @@ pub fn open_push(
     Ok((decoder, fields))
 }
 
+/// The members `fields` of a pushed JSON body that stand in the beginning of it; those that do not, or stand behind
+/// something that is bad, are not there.
+pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields {
+    let options = DecodeOptions { entity_limit_bytes: head.len(), ..DecodeOptions::default() };
+    let input = SourceInput::stream(io::Cursor::new(head.to_vec()));
+    let Ok((mut decoder, found)) = open_push(input, &options, fields) else { return EnvelopeFields::new(fields) };
+    let mut entities = Vec::new();
+    // The first error is the end of the beginning, if nothing else.
+    while let Ok(true) = decoder.next(&mut entities) {
+        entities.clear();
+    }
+    found
+}
+
 fn open_as(
     input: SourceInput,
     options: &DecodeOptions,
     envelope: Option<EnvelopeFields>,
 ) -> Result<(Box<dyn Decode>, Detected), SourceError> {
-    let SourceInput { body, name, content_type, progress } = input;
+    let SourceInput { body, name, content_type, progress, is_received } = input;
     let limit_bytes = options.source_limit_bytes;
     let (stream, file): (Box<dyn Read + Send>, Option<File>) = match body {
         Body::File(file) => (Box::new(file.try_clone().map_err(SourceError::Io)?), Some(file)),
         Body::Stream(stream) => (stream, None),
+        Body::Chunks(chunks) => (Box::new(StreamReader::new(*chunks)), None),
     };
-    let counted = CountingReader::new(stream, Some(progress.clone()), limit_bytes);
-    let (unpacked, compression) = compression::decompress(Box::new(counted), options.window_bytes)?;
-    let mut window = Window::new(Box::new(CountingReader::new(unpacked, None, limit_bytes)), options.window_bytes);
+    let expansion = Expansion::new(options.expansion);
+    let shown = (!is_received).then(|| progress.clone());
+    let counted = CountingReader::new(stream, shown.clone(), limit_bytes, Counted::Came(expansion.clone()));
+    let (unpacked, compression) = compression::decompress(Box::new(counted), options, &expansion)?;
+    let mut window = Window::new(Box::new(unpacked), options.window_bytes);
     skip_mark(&mut window)?;
     if options.format.is_none() {
         read_for_detection(&mut window, options.entity_limit_bytes)?;
@@ -154,23 +190,27 @@ fn open_as(
         content: window.unread(),
     })?;
 
-    let writer = EntityWriter::new(options.entity_limit_bytes, options.fetched_from.as_deref());
+    let fetched_from = options.fetched_from.as_deref();
+    let writer = EntityWriter::new(options.entity_limit_bytes, fetched_from, expansion.clone());
     let decoder: Box<dyn Decode> = match format {
         SourceFormat::Json => match envelope {
             Some(fields) => Box::new(json::JsonDecoder::enveloped(window, writer, fields)),
             None => Box::new(json::JsonDecoder::new(window, writer, options.records_path.as_ref())),
         },
         SourceFormat::Jsonl => Box::new(jsonl::JsonlDecoder::new(window, writer)),
-        SourceFormat::Csv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b',')?),
-        SourceFormat::Tsv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b'\t')?),
+        SourceFormat::Csv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b',', options.columns_max)?),
+        SourceFormat::Tsv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b'\t', options.columns_max)?),
         SourceFormat::Parquet => match file {
             Some(file) if compression == Compression::None => {
-                progress.set(0);
-                Box::new(parquet::ParquetDecoder::try_new(file, writer, limit_bytes, Some(progress))?)
+                expansion.came_in_all(file.metadata().map_err(SourceError::Io)?.len());
+                if let Some(progress) = &shown {
+                    progress.set(0);
+                }
+                Box::new(parquet::ParquetDecoder::try_new(file, writer, options, &expansion, shown)?)
             }
             _ => {
                 let copy = spool(window, &options.spool_directory)?;
-                Box::new(parquet::ParquetDecoder::try_new(copy, writer, limit_bytes, None)?)
+                Box::new(parquet::ParquetDecoder::try_new(copy, writer, options, &expansion, None)?)
             }
         },
     };

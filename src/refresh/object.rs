@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout};
 use super::client::{Fetched, Opened, SourceClient};
 use super::error::SourceError;
 use super::input::SourceInput;
-use super::reader::{Patience, StreamReader};
+use super::reader::Patience;
+use super::receive::Chunks;
 use crate::config::VERSIONS_FOLDER;
 use crate::model::source::{ObjectUrl, Validators};
 
@@ -92,7 +93,7 @@ pub(super) async fn open(
     let patience = Patience { idle: limits.idle_timeout, until };
     let late = |reason| SourceError::Unreachable { reason };
     let mut input =
-        SourceInput::stream(StreamReader::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
+        SourceInput::chunks(Chunks::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
     if let Some(name) = url.key().last() {
         input = input.with_name(name);
     }

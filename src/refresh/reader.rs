@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{SourceError, into_io};
+use super::receive::Chunks;
 
 /// How long a stream may take.
 #[derive(Debug, Clone, Copy)]
@@ -28,19 +29,14 @@ pub(super) struct StreamReader {
     runtime: Handle,
     chunks: BoxStream<'static, Result<Bytes, SourceError>>,
     patience: Patience,
-    /// Makes the error for a stream that takes too long.
     late: fn(String) -> SourceError,
     chunk: Bytes,
 }
 
 impl StreamReader {
-    /// To be made within a runtime, which polls the stream later.
-    pub(super) fn new(
-        chunks: BoxStream<'static, Result<Bytes, SourceError>>,
-        patience: Patience,
-        late: fn(String) -> SourceError,
-    ) -> Self {
-        Self { runtime: Handle::current(), chunks, patience, late, chunk: Bytes::new() }
+    pub(super) fn new(chunks: Chunks) -> Self {
+        let Chunks { runtime, stream, patience, late, .. } = chunks;
+        Self { runtime, chunks: stream, patience, late, chunk: Bytes::new() }
     }
 
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {

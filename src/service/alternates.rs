@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::fair::Refused;
 use super::files::PushedEntities;
 use super::manage::ManageError;
 use super::{App, RefreshError};
@@ -17,6 +18,7 @@ use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
 use crate::refresh::SourceError;
+use crate::storage::budget::SpoolFull;
 
 /// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,12 @@ pub enum AlternateError {
     /// The body cannot be used.
     #[error(transparent)]
     Body(#[from] SourceError),
+    /// There is no room for it now.
+    #[error(transparent)]
+    Full(#[from] SpoolFull),
+    /// Too many others are at it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// The process is about to stop.
     #[error("the service stopped before the alternate was saved")]
     Stopping,
@@ -36,6 +44,9 @@ impl From<RefreshError> for AlternateError {
     fn from(error: RefreshError) -> AlternateError {
         match error {
             RefreshError::Source(error) => AlternateError::Body(error),
+            RefreshError::NotFound => AlternateError::Manage(ManageError::DatasetNotFound),
+            RefreshError::Full(full) => AlternateError::Full(full),
+            RefreshError::Refused(refused) => AlternateError::Refused(refused),
             RefreshError::Stopping => AlternateError::Stopping,
             RefreshError::Catalog(error) => AlternateError::Manage(error.into()),
             other => AlternateError::Manage(ManageError::Failed(format!("saving an alternate: {other:?}"))),

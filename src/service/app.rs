@@ -10,6 +10,7 @@ use super::backup::INCOMPLETE;
 use super::deliveries::Deliveries;
 use super::diffs::Diffs;
 use super::exports::Exports;
+use super::ingest::Ingest;
 use super::logins::Logins;
 use super::lookups::Lookups;
 use super::private_files::{OpenToOthers, open_to_others};
@@ -50,6 +51,7 @@ struct Parts {
     admission: Admission,
     logins: Logins,
     refreshes: Refreshes,
+    ingest: Ingest,
     deliveries: Deliveries,
     readiness: Readiness,
     outgoing: Outgoing,
@@ -154,8 +156,8 @@ impl App {
             .map_err(|source| OpenError::Directory { path: exports, source })?;
         let admission = Admission::new(&config.query, engine.threads());
         let logins = Logins::new(&config.limits, engine.threads());
-        let (refreshes, deliveries) = (Refreshes::new(config.sources.concurrent), Deliveries::new());
-        let outgoing = outgoing(config);
+        let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
+        let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
         let (config, lookups) = (config.clone(), Lookups::new());
         let parts = Parts {
             config,
@@ -172,6 +174,7 @@ impl App {
             admission,
             logins,
             refreshes,
+            ingest,
             deliveries,
             readiness: Readiness::default(),
             outgoing,
@@ -245,6 +248,7 @@ impl App {
         metrics.query_memory_bytes.set(self.engine().memory_bytes() as f64);
         metrics.query_memory_limit_bytes.set(self.config().query.memory_bytes as f64);
         metrics.cache_bytes.set(self.cache().memory_bytes() as f64);
+        self.ingest().update_metrics();
     }
 
     pub(super) fn admission(&self) -> &Admission {
@@ -253,6 +257,10 @@ impl App {
 
     pub(super) fn refreshes(&self) -> &Refreshes {
         &self.parts.refreshes
+    }
+
+    pub(super) fn ingest(&self) -> &Ingest {
+        &self.parts.ingest
     }
 
     pub(super) fn deliveries(&self) -> &Deliveries {

@@ -1,6 +1,6 @@
 //! Version files that no refresh holds: those of alternates, and of datasets that are not there yet.
 //!
-//! 1. Entities are decoded into a spool, of which nobody knows.
+//! 1. Entities are received, and decoded into a spool, of which nobody knows.
 //! 2. The file's path is reserved, so that no sweep takes the file for one that a crash left behind; then it is
 //!    written. The reservation is renewed for as long as that takes.
 //! 3. The catalog records the file, which ends the reservation; or the file is abandoned ([`App::abandon_file`]).
@@ -17,13 +17,15 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use tokio::time::Instant;
 
-use super::refresh::{Turn, within};
+use super::ingest::{DATASET_ID, Turn};
 use super::version_file::{Document, ImportProgress, UnpublishedFile, new_path};
 use super::{App, RefreshError};
 use crate::catalog::CatalogError;
+use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
-use crate::refresh::{EnvelopeFields, SourceInput};
+use crate::refresh::EnvelopeFields;
 use crate::storage::StorageError;
+use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::Spooled;
 
 /// How long a path stays reserved without a sign of life from its writer.
@@ -47,22 +49,33 @@ pub struct Pushed {
 }
 
 impl App {
-    /// Receives a JSON object with the member `entities` and these others, of any size within `sources.max_bytes`: the
-    /// entities go to the disk as they come. Dropping it ends the work.
+    /// Receives a JSON object with the member `entities` and these others, `dataset_id` among them, of any size within
+    /// `sources.max_bytes`. Dropping it ends the work. What begins with a dataset that is not the owner's is refused at once.
     ///
     /// # Errors
-    /// [`RefreshError::Source`] for the body, [`RefreshError::Storage`] when the disk is full.
-    pub async fn receive<S, E>(&self, body: S, members: &'static [&'static str]) -> Result<Pushed, RefreshError>
+    /// [`RefreshError::NotFound`], [`RefreshError::Source`] for the body, [`RefreshError::Full`] and
+    /// [`RefreshError::Refused`] when there is no room for it.
+    pub async fn receive<S, E>(
+        &self,
+        owner: UserId,
+        body: S,
+        members: &'static [&'static str],
+    ) -> Result<Pushed, RefreshError>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let turn = self.refreshes().turn().await?;
-        let sources = &self.config().sources;
-        let body = within(body, Duration::from_secs(sources.timeout_s));
-        let input = SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s));
+        let input = self.pushed_input(body);
         let envelope = Some(members);
-        let document = Document { input, format: None, records_path: None, fetched_from: None, envelope };
+        let charge = SpoolCharge::unbounded();
+        let document = Document { input, format: None, records_path: None, fetched_from: None, charge, envelope };
+        let mut receiving = self.begin_receiving(owner, document, None).await?;
+        let (head, ended) = receiving.head().await?;
+        // One that is no number is told in its turn.
+        let named = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
+        self.check_head(owner, named, ended).await?;
+        let document = receiving.receive().await?;
+        let turn = self.ingest().turn(owner).await?;
         let mut decoding = self.decode(document, &Arc::default());
         let members = decoding.fields().await;
         let spooled = decoding.finish().await?;

@@ -153,7 +153,8 @@ impl App {
             },
         };
         let records_path = request.records_path.clone();
-        Ok(Document { input, format: request.format, records_path, fetched_from, envelope: None })
+        let charge = self.ingest().budget().charge(owner.get());
+        Ok(Document { input, format: request.format, records_path, fetched_from, charge, envelope: None })
     }
 
     /// The source's entities as the file of a dataset that is not there yet.
@@ -163,7 +164,7 @@ impl App {
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
-        let _turn = self.refreshes().turn().await?;
+        let _turn = self.ingest().turn(owner).await?;
         let document = self.open_import(owner, request, request.publish_query).await?;
         let spooled = self.decode(document, progress).finish().await?;
         self.write_reserved(spooled, IndexSettings::default(), progress).await

@@ -59,6 +59,7 @@ mod fair_queue;
 mod files;
 mod identity;
 mod import;
+mod ingest;
 mod login_limits;
 mod logins;
 mod lookups;

@@ -1,12 +1,12 @@
 //! The one way in which a dataset gets a new version, whoever asks for it: its owner, a ping, the schedule, an import.
 //!
 //! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
-//! 2. Wait for a turn, fetch or take the document, decode it into a spool.
+//! 2. Fetch or take the document, all of it; then wait for a turn, and decode it into a spool (`ingest`).
 //! 3. Write the version file under a reserved path. A source that says, or content that shows, that nothing has changed
 //!    needs none: the version shares the file of the one before, unless that was written with another index.
 //! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
 //!
-//! It all runs in a task of its own, so that a caller who leaves cancels nothing, and [`App::finish_refreshes`] can wait
+//! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole, and [`App::finish_refreshes`] can wait
 //! for what is under way when the process is to end.
 
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use object_store::path::Path as ObjectPath;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 use super::App;
+use super::fair::{Permit, Refused};
 use super::import::ImportRequest;
+use super::ingest::{DATASET_ID, Receiving, Turn};
 use super::version_file::{Decoding, Document, ImportProgress, UnpublishedFile, new_path};
 use crate::catalog::{AttemptOutcome, CatalogError, FetchedState, RefreshLease, VersionContent, VersionRecord};
 use crate::crash;
@@ -33,9 +34,11 @@ use crate::model::ids::{AttemptId, DatasetId, UserId};
 use crate::model::path::{Path as FieldPath, PathError};
 use crate::model::source::{SourceFormat, Validators};
 use crate::model::version::VersionFile;
-use crate::refresh::{Opened, SourceError, SourceInput};
+use crate::refresh::{Opened, ReceiveError, SourceError, SourceInput};
 use crate::storage::StorageError;
+use crate::storage::budget::{SpoolCharge, SpoolFull};
 use crate::storage::reader::VersionReader;
+use crate::storage::spool::Spooled;
 
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);
@@ -72,13 +75,19 @@ pub enum RefreshError {
     Source(#[from] SourceError),
     /// The version file cannot be written.
     #[error("writing the version")]
-    Storage(#[from] StorageError),
+    Storage(#[source] StorageError),
     /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[source] CatalogError),
     /// The dataset's record holds a path that is none.
     #[error("the dataset's records_path")]
     RecordsPath(#[from] PathError),
+    /// There is no room for what is received and decoded.
+    #[error(transparent)]
+    Full(#[from] SpoolFull),
+    /// Too many others are at it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// The attempt was too slow with a sign of life, and another may have taken the dataset over.
     #[error("the refresh lost its hold on the dataset: the catalog did not answer in time, or another took over")]
     LeaseLost,
@@ -88,6 +97,25 @@ pub enum RefreshError {
     /// A worker ended early.
     #[error("the refresh's worker ended early")]
     Worker,
+}
+
+impl From<StorageError> for RefreshError {
+    fn from(error: StorageError) -> RefreshError {
+        match error {
+            StorageError::Full(full) => RefreshError::Full(full),
+            other => RefreshError::Storage(other),
+        }
+    }
+}
+
+impl From<ReceiveError> for RefreshError {
+    fn from(error: ReceiveError) -> RefreshError {
+        match error {
+            ReceiveError::Source(error) => RefreshError::Source(error),
+            ReceiveError::Full(full) => RefreshError::Full(full),
+            ReceiveError::Io(error) => RefreshError::Storage(error.into()),
+        }
+    }
 }
 
 impl From<CatalogError> for RefreshError {
@@ -136,9 +164,8 @@ pub struct Push<S> {
     pub enveloped: bool,
 }
 
-/// What runs at the moment, and who may.
+/// What runs at the moment.
 pub(super) struct Refreshes {
-    turns: Arc<Semaphore>,
     tasks: TaskTracker,
     /// No more are begun.
     closed: AtomicBool,
@@ -146,24 +173,13 @@ pub(super) struct Refreshes {
     stop: CancellationToken,
 }
 
-/// The right to fetch, decode and write.
-pub(super) type Turn = OwnedSemaphorePermit;
-
 impl Refreshes {
-    pub(super) fn new(at_once: u64) -> Refreshes {
-        let at_once = usize::try_from(at_once).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+    pub(super) fn new() -> Refreshes {
         Refreshes {
-            turns: Arc::new(Semaphore::new(at_once)),
             tasks: TaskTracker::new(),
             closed: AtomicBool::new(false),
             stop: CancellationToken::new(),
         }
-    }
-
-    /// Waits for a turn; those who wait get theirs in order.
-    pub(super) async fn turn(&self) -> Result<Turn, RefreshError> {
-        // The semaphore is never closed.
-        self.turns.clone().acquire_owned().await.map_err(|_| RefreshError::Stopping)
     }
 
     /// Runs a refresh, whoever waits for it.
@@ -192,14 +208,14 @@ impl Refreshes {
 
 /// Where the entities of a refresh come from.
 pub(super) enum Entities {
-    /// From the dataset's URL.
-    Fetched,
+    /// From the dataset's URL, in this place among what is received, or in one that is waited for.
+    Fetched(Option<Permit>),
     /// From what is imported.
     Imported(Box<ImportRequest>),
-    /// From a document that whoever asked has opened.
-    Given(Box<Document>),
-    /// From one that is being decoded already.
-    Decoding(Decoding),
+    /// From a body that still comes. While it does, the token tells that its sender has left.
+    Pushed(Box<Receiving>, CancellationToken),
+    /// From a document that has been decoded.
+    Decoded(Decoding),
 }
 
 /// The entities of the version to be.
@@ -235,10 +251,13 @@ impl App {
             return Err(RefreshError::NothingToFetch);
         }
         let (app, id) = (self.clone(), dataset.id);
-        self.refreshes().run(async move { app.make_version(id, trigger, Entities::Fetched, None).await }).await
+        let entities = Entities::Fetched(None);
+        self.refreshes().run(async move { app.make_version(id, trigger, entities, None).await }).await
     }
 
-    /// Makes a version of what the owner sends. Once the body is there, dropping it cancels nothing.
+    /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on it
+    /// cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body names it,
+    /// after its beginning.
     ///
     /// # Errors
     /// As [`App::refresh`]. A body that does not say which dataset it is for leaves no record.
@@ -250,8 +269,71 @@ impl App {
         if let Some(dataset) = push.dataset {
             self.pushed_to(owner, dataset).await?;
         }
+        let mut input = self.pushed_input(push.body);
+        if let Some(content_type) = push.content_type {
+            input = input.with_content_type(content_type);
+        }
+        let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
+        let charge = SpoolCharge::unbounded();
+        let document = Document { input, format: push.format, records_path: None, fetched_from: None, charge, envelope };
+        let mut receiving = self.begin_receiving(owner, document, None).await?;
+        let mut dataset = push.dataset;
+        if dataset.is_none() && push.enveloped {
+            let (head, ended) = receiving.head().await?;
+            // One that is no number is told in its turn.
+            dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
+            self.check_head(owner, dataset, ended).await?;
+            if let Some(dataset) = dataset {
+                self.pushed_to(owner, dataset).await?;
+            }
+        }
         let app = self.clone();
-        self.refreshes().run(async move { app.take_push(owner, push).await }).await
+        match dataset {
+            Some(dataset) => {
+                let left = CancellationToken::new();
+                let leaving = left.clone().drop_guard();
+                let entities = Entities::Pushed(Box::new(receiving), left);
+                let trigger = RefreshTrigger::Manual;
+                let made = async move { app.make_version(dataset, trigger, entities, None).await };
+                let made = self.refreshes().run(made).await;
+                leaving.disarm();
+                made
+            }
+            None => {
+                let document = tokio::select! {
+                    document = receiving.receive() => document?,
+                    () = self.refreshes().stopped() => return Err(RefreshError::Stopping),
+                };
+                self.refreshes().run(async move { app.push_unnamed(owner, document).await }).await
+            }
+        }
+    }
+
+    /// A body of entities, within the bounds of bodies.
+    pub(super) fn pushed_input<S, E>(&self, body: S) -> SourceInput
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let sources = &self.config().sources;
+        SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s))
+            .with_total_timeout(Duration::from_secs(sources.timeout_s))
+            .with_least_rate(self.least_rate())
+    }
+
+    /// Makes a version of a body that names its dataset behind its beginning.
+    async fn push_unnamed(&self, owner: UserId, document: Document) -> Result<VersionRecord, RefreshError> {
+        let turn = self.ingest().turn(owner).await?;
+        let mut decoding = self.decode(document, &Arc::default());
+        let fields = decoding.fields().await;
+        decoding.wait().await?;
+        let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
+        let dataset = found.map(DatasetId::new).ok_or_else(|| {
+            let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
+            SourceError::BadBody { reason }
+        })?;
+        self.pushed_to(owner, dataset).await?;
+        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(decoding), Some(turn)).await
     }
 
     /// The dataset, if it takes what this owner pushes.
@@ -262,54 +344,6 @@ impl App {
             DatasetSource::Push => Ok(()),
             DatasetSource::Url(_) => Err(RefreshError::NotPushed),
         }
-    }
-
-    async fn take_push<S, E>(&self, owner: UserId, push: Push<S>) -> Result<VersionRecord, RefreshError>
-    where
-        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
-    {
-        const DATASET_ID: &str = "dataset_id";
-
-        let sources = &self.config().sources;
-        let body = within(push.body, Duration::from_secs(sources.timeout_s));
-        let mut input = SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s));
-        if let Some(content_type) = push.content_type {
-            input = input.with_content_type(content_type);
-        }
-        let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
-        let document = Document { input, format: push.format, records_path: None, fetched_from: None, envelope };
-        if !push.enveloped {
-            let dataset = push.dataset.ok_or(RefreshError::NotFound)?;
-            return self.make_version(dataset, RefreshTrigger::Manual, Entities::Given(Box::new(document)), None).await;
-        }
-
-        // The dataset may stand before the entities or after them; it is held as soon as it is known.
-        let turn = self.refreshes().turn().await?;
-        let mut decoding = self.decode(document, &Arc::default());
-        let fields = decoding.fields().await;
-        let named = || match &fields {
-            None => Ok(None),
-            Some(fields) => fields.integer(DATASET_ID),
-        };
-        let mut found = named()?;
-        if push.dataset.is_none() && found.is_none() {
-            decoding.wait().await?;
-            found = named()?;
-        }
-        let dataset = match (push.dataset, found.map(DatasetId::new)) {
-            (Some(one), Some(other)) if one != other => {
-                let reason = format!("the query names the dataset {one}, and the body the dataset {other}");
-                return Err(RefreshError::Source(SourceError::BadBody { reason }));
-            }
-            (Some(dataset), _) | (None, Some(dataset)) => dataset,
-            (None, None) => {
-                let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
-                return Err(RefreshError::Source(SourceError::BadBody { reason }));
-            }
-        };
-        self.pushed_to(owner, dataset).await?;
-        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoding(decoding), Some(turn)).await
     }
 
     /// From holding the dataset to its new version, or to the record of a failure.
@@ -397,43 +431,80 @@ impl App {
         turn: Option<Turn>,
         progress: &Arc<ImportProgress>,
     ) -> Result<(Made, Option<Validators>), RefreshError> {
-        let _turn = match turn {
-            Some(turn) => turn,
-            None => self.refreshes().turn().await?,
-        };
+        let owner = lease.dataset.owner;
         let before = self.reusable(&lease.dataset).await?;
-        let (decoding, validators) = match entities {
-            Entities::Imported(request) => {
-                let publish_query = request.publish_query || lease.dataset.publish_query;
-                (self.decode(self.open_import(lease.dataset.owner, &request, publish_query).await?, progress), None)
+        let (document, validators) = match entities {
+            Entities::Decoded(decoding) => {
+                return self.write_version(lease, decoding.finish().await?, before, None, turn, progress).await;
             }
-            Entities::Given(document) => (self.decode(*document, progress), None),
-            Entities::Decoding(decoding) => (decoding, None),
-            Entities::Fetched => {
+            Entities::Imported(request) => {
+                // A command has the process to itself, and reads while it decodes.
+                let turn = self.ingest().turn(owner).await?;
+                let publish_query = request.publish_query || lease.dataset.publish_query;
+                let decoding = self.decode(self.open_import(owner, &request, publish_query).await?, progress);
+                return self.write_version(lease, decoding.finish().await?, before, None, Some(turn), progress).await;
+            }
+            Entities::Pushed(receiving, left) => {
+                let document = tokio::select! {
+                    document = receiving.receive() => document?,
+                    () = left.cancelled() => {
+                        return Err(SourceError::Interrupted { reason: "its sender left".to_owned() }.into());
+                    }
+                };
+                (document, None)
+            }
+            Entities::Fetched(place) => {
                 let DatasetSource::Url(url) = &lease.dataset.source else { return Err(RefreshError::NothingToFetch) };
                 let known = match &before {
                     Some(_) => self.catalog().source_validators(lease.dataset.id).await?,
                     None => None,
                 };
-                match (self.source_client(lease.dataset.owner).open(url, known.as_ref()).await?, before.clone()) {
+                let place = match place {
+                    Some(place) => place,
+                    None => self.ingest().place(owner).await?,
+                };
+                match (self.source_client(owner).open(url, known.as_ref()).await?, before.clone()) {
                     (Opened::NotModified(validators), Some(file)) => return Ok((Made::Shared(file), Some(validators))),
                     (Opened::NotModified(_), None) => return Err(not_asked().into()),
                     (Opened::Document(fetched), _) => {
-                        let records_path = lease.dataset.records_path.as_deref().map(FieldPath::parse).transpose()?;
                         let url = fetched.published_url(lease.dataset.publish_query);
                         let document = Document {
                             input: fetched.input,
                             format: lease.dataset.format,
-                            records_path,
+                            records_path: lease.dataset.records_path.as_deref().map(FieldPath::parse).transpose()?,
                             fetched_from: Some(url),
+                            charge: SpoolCharge::unbounded(),
                             envelope: None,
                         };
-                        (self.decode(document, progress), Some(fetched.validators))
+                        let receiving = self.begin_receiving(owner, document, Some(place)).await?;
+                        (receiving.receive().await?, Some(fetched.validators))
                     }
                 }
             }
         };
+        crash::point("refresh.received");
+        let turn = self.ingest().turn(owner).await?;
+        let mut decoding = self.decode(document, progress);
+        let fields = decoding.fields().await;
         let spooled = decoding.finish().await?;
+        let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
+        if let Some(other) = named.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
+            let reason = format!("the request is for the dataset {}, and the body names the dataset {other}", lease.dataset.id);
+            return Err(SourceError::BadBody { reason }.into());
+        }
+        self.write_version(lease, spooled, before, validators, Some(turn), progress).await
+    }
+
+    /// The entities as a file, in a turn: the one of the version before, or a new one.
+    async fn write_version(
+        &self,
+        lease: &RefreshLease,
+        spooled: Spooled,
+        before: Option<VersionFile>,
+        validators: Option<Validators>,
+        _turn: Option<Turn>,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<(Made, Option<Validators>), RefreshError> {
         crash::point("refresh.spooled");
         if let Some(file) = before.filter(|file| file.content_hash == spooled.content_sha256()) {
             return Ok((Made::Shared(file), validators));
@@ -546,35 +617,6 @@ impl App {
             tracing::warn!(refreshes = refreshes.tasks.len(), "refreshes were cut");
         }
     }
-}
-
-/// A body that must end in time, however steadily it comes.
-pub(super) fn within<S, E>(
-    body: S,
-    limit: Duration,
-) -> impl Stream<Item = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
-where
-    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
-    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
-{
-    let late = async move {
-        tokio::time::sleep(limit).await;
-        Err(format!("it took longer than sources.timeout_s ({} s)", limit.as_secs()).into())
-    };
-    // Whichever is first: the body's end, or an error that ends it.
-    let body = body.map(|chunk| chunk.map(Some).map_err(Into::into)).chain(futures::stream::once(async { Ok(None) }));
-    futures::stream::select(body, futures::stream::once(late)).scan(false, |over, item| {
-        let item = match item {
-            _ if *over => None,
-            Ok(None) => None,
-            Ok(Some(chunk)) => Some(Ok(chunk)),
-            Err(error) => {
-                *over = true;
-                Some(Err(error))
-            }
-        };
-        std::future::ready(item)
-    })
 }
 
 /// A source that answers a question that was not put.

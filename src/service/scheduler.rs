@@ -1,7 +1,7 @@
 //! Refreshes by schedule, and the end of those whose process is gone.
 //!
-//! Several processes may run this on one catalog: each due time is claimed by one of them, and only when it has a turn
-//! to run the refresh at once. Runs that were missed while no process was there are made up for by one. When in its
+//! Several processes may run this on one catalog: each due time is claimed by one of them, and only when it has a place
+//! to fetch the source at once; users whose sources dawdle have places of their own. Runs that were missed while no process was there are made up for by one. When in its
 //! minute a dataset's turn comes is the schedule's to say (`sources.schedule_spread_s`).
 
 use std::time::Duration;
@@ -26,6 +26,16 @@ const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// Schedules looked at in one round.
 const AT_ONCE: u32 = 100;
+
+/// What became of a schedule that is due.
+enum Due {
+    /// It stays due.
+    Left,
+    /// It has another time now; there was nothing to run, or another process runs it.
+    Computed,
+    /// Its refresh has begun.
+    Begun,
+}
 
 impl App {
     /// Runs what is due until `stop`.
@@ -53,8 +63,8 @@ impl App {
         }
     }
 
-    /// Begins the refreshes that are due at the moment, and tells how many this process has claimed. Waits for turns,
-    /// not for the refreshes.
+    /// Begins the refreshes that are due at the moment, and tells how many this process has claimed. Waits for
+    /// none of them.
     ///
     /// # Errors
     /// When the catalog fails; what was not claimed stays due.
@@ -67,20 +77,26 @@ impl App {
         loop {
             let due = self.catalog().due_schedules(AT_ONCE).await?;
             let is_last_round = u32::try_from(due.len()).is_ok_and(|count| count < AT_ONCE);
+            let mut has_progressed = false;
             for due in due {
                 if stop.is_cancelled() {
                     return Ok(claimed);
                 }
-                claimed += u64::from(self.run_due(&due, stop).await?);
+                match self.run_due(&due).await? {
+                    Due::Left => {}
+                    Due::Computed => has_progressed = true,
+                    Due::Begun => (has_progressed, claimed) = (true, claimed + 1),
+                }
             }
-            if is_last_round {
+            // What cannot be claimed now stays due.
+            if is_last_round || !has_progressed {
                 return Ok(claimed);
             }
         }
     }
 
     /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
-    async fn run_due(&self, due: &DueSchedule, stop: &CancellationToken) -> Result<bool, CatalogError> {
+    async fn run_due(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
         let next = match due.schedule.parse::<Schedule>() {
             Ok(schedule) => {
                 let spread = Duration::from_secs(self.config().sources.schedule_spread_s);
@@ -93,19 +109,16 @@ impl App {
         };
         if due.due_at.is_none() {
             self.catalog().claim_schedule(due, next).await?;
-            return Ok(false);
+            return Ok(Due::Computed);
         }
-        let turn = tokio::select! {
-            turn = self.refreshes().turn() => turn,
-            () = stop.cancelled() => return Ok(false),
-        };
-        let Ok(turn) = turn else { return Ok(false) };
+        // Where its owner has as many as there may be, the next round tries again; others do not wait for that.
+        let Some(place) = self.ingest().try_place(due.owner) else { return Ok(Due::Left) };
         if !self.catalog().claim_schedule(due, next).await? {
-            return Ok(false);
+            return Ok(Due::Computed);
         }
         let (app, dataset) = (self.clone(), due.dataset);
         self.refreshes().begin(async move {
-            let made = app.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched, Some(turn)).await;
+            let made = app.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place)), None).await;
             match made {
                 // Whoever holds the dataset makes the version of this moment.
                 Err(RefreshError::Busy) => {
@@ -116,6 +129,6 @@ impl App {
                 Err(error) => tracing::warn!(dataset_id = dataset.get(), %error, "a scheduled refresh failed"),
             }
         });
-        Ok(true)
+        Ok(Due::Begun)
     }
 }

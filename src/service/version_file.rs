@@ -1,6 +1,6 @@
 //! Entities to a version file: decoded into a spool, then written to the store under a name never used before.
 //!
-//! Both steps run on threads that may block. Dropping what waits for them ends them early, and whatever they had made
+//! Both steps run on threads of their own. Dropping what waits for them ends them early, and whatever they had made
 //! goes with them: a file that is written belongs to an [`UnpublishedFile`], which removes it unless it is kept.
 
 use std::path::Path;
@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::ingest::on_thread;
 use super::{App, RefreshError};
 use crate::config::VERSIONS_FOLDER;
 use crate::crash;
@@ -22,7 +24,10 @@ use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::source::SourceFormat;
 use crate::model::version::NewFile;
-use crate::refresh::{self, Decode, DecodeOptions, EnvelopeFields, Progress, SourceError, SourceInput};
+use crate::refresh::{
+    self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
+};
+use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::{Spool, Spooled};
 use crate::storage::store::Store;
 use crate::storage::writer::{self, WriteOptions};
@@ -50,13 +55,15 @@ pub(super) struct Document {
     pub records_path: Option<FieldPath>,
     /// What entities without `_source` get as one.
     pub fetched_from: Option<String>,
+    /// The disk that the bytes take; what is decoded of them is added.
+    pub charge: SpoolCharge,
     /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
     pub envelope: Option<&'static [&'static str]>,
 }
 
 /// A document that is being decoded. Dropping it ends the decoding.
 pub(super) struct Decoding {
-    work: JoinHandle<Result<Spooled, RefreshError>>,
+    work: BoxFuture<'static, Result<Result<Spooled, RefreshError>, RefreshError>>,
     done: Option<Spooled>,
     begun: oneshot::Receiver<EnvelopeFields>,
     _end: DropGuard,
@@ -72,7 +79,7 @@ impl Decoding {
     /// Waits until all is decoded.
     pub(super) async fn wait(&mut self) -> Result<(), RefreshError> {
         if self.done.is_none() {
-            self.done = Some((&mut self.work).await.map_err(|_| RefreshError::Worker)??);
+            self.done = Some((&mut self.work).await??);
         }
         Ok(())
     }
@@ -135,28 +142,34 @@ const BLOCK_BYTES: usize = 1 << 20;
 impl App {
     /// Starts decoding a document into a spool.
     pub(super) fn decode(&self, document: Document, progress: &Arc<ImportProgress>) -> Decoding {
+        let sources = &self.config().sources;
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let options = DecodeOptions {
             format: document.format,
             records_path: document.records_path,
             fetched_from: document.fetched_from,
-            entity_limit_bytes: usize::try_from(self.config().limits.entity_bytes).unwrap_or(usize::MAX),
-            source_limit_bytes: self.config().sources.max_bytes,
+            entity_limit_bytes: number(self.config().limits.entity_bytes),
+            source_limit_bytes: sources.max_bytes,
+            expansion: ExpansionLimits { times: sources.max_expansion, free_bytes: sources.free_expansion_bytes },
+            zstd_window_bytes: sources.zstd_window_bytes,
+            columns_max: number(sources.max_columns),
+            parquet_memory_bytes: sources.parquet_memory_bytes,
             spool_directory: self.temporary_directory().to_owned(),
             ..DecodeOptions::default()
         };
         let (begin, begun) = oneshot::channel();
         let end = CancellationToken::new();
         let (directory, progress, ended) = (self.temporary_directory().to_owned(), progress.clone(), end.clone());
-        let (input, envelope) = (document.input, document.envelope);
+        let (input, envelope, charge) = (document.input, document.envelope, document.charge);
         let work = move || {
             let open = |input| match envelope {
                 None => refresh::open(input, &options).map(|(decoder, _)| (decoder, None)),
                 Some(members) => refresh::open_push(input, &options, members)
                     .map(|(decoder, fields)| (decoder, Some((begin, fields)))),
             };
-            decode(input, open, &directory, &progress, &ended)
+            decode(input, open, &directory, charge, &progress, &ended)
         };
-        Decoding { work: tokio::task::spawn_blocking(work), done: None, begun, _end: end.drop_guard() }
+        Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
     }
 
     /// Writes a spool to `path`, which is reserved, with the leaves that its profile and the index choose.
@@ -185,7 +198,7 @@ impl App {
             };
             Ok::<_, RefreshError>(UnpublishedFile { new, path, store, runtime, removed_when_dropped: true })
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| RefreshError::Worker)?
+        on_thread("write", work).await?
     }
 }
 
@@ -196,12 +209,13 @@ fn decode(
     input: SourceInput,
     open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError> + Send,
     directory: &Path,
+    charge: SpoolCharge,
     progress: &ImportProgress,
     ended: &CancellationToken,
 ) -> Result<Spooled, RefreshError> {
     let read: Progress = input.progress();
     progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
-    let mut spool = Spool::create(directory)?;
+    let mut spool = Spool::create(directory, charge)?;
     let (blocks, received) = sync_channel::<Vec<u8>>(2);
     std::thread::scope(|scope| {
         let decoding = scope.spawn(move || -> Result<(), SourceError> {

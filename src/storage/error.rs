@@ -28,6 +28,9 @@ pub enum StorageError {
     /// Local disk (the spool of a write) failed.
     #[error("spool: {0}")]
     Io(#[from] io::Error),
+    /// There is no room for a spool.
+    #[error(transparent)]
+    Full(#[from] super::budget::SpoolFull),
     /// A worker ended early; its own error was reported elsewhere, or it panicked.
     #[error("a storage worker ended before its work was done")]
     Worker,

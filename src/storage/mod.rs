@@ -7,6 +7,7 @@
 //! | [`layout`] | the columns of a version file, and what its metadata says |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
 //! | [`profile`] | what a version contains, gathered in one pass; decides which paths get a leaf |
+//! | [`budget`] | how much disk spools may take, in all and for one user |
 //! | [`spool`] | the entities on local disk between the two passes of a write |
 //! | [`shred`] | entities to the Arrow arrays of a row group |
 //! | [`writer`] | entities in, one Parquet object out |
@@ -16,6 +17,7 @@
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
 //! | [`counts`] | what one reader has asked cache and store for |
 
+pub mod budget;
 pub mod cache;
 pub mod counts;
 mod error;

@@ -10,12 +10,14 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::StorageError;
+use super::budget::SpoolCharge;
 use super::profile::Profile;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Entities being spooled.
 pub struct Spool {
+    charge: SpoolCharge,
     file: BufWriter<File>,
     profile: Profile,
     content: Sha256,
@@ -23,20 +25,22 @@ pub struct Spool {
 
 /// A finished spool: its profile, and the entities to be read once more.
 pub struct Spooled {
+    charge: SpoolCharge,
     file: File,
     profile: Profile,
     content_sha256: String,
 }
 
 impl Spool {
-    /// An empty spool in `directory`, which is made when missing.
+    /// An empty spool in `directory`, which is made when missing. Its bytes are added to `charge`.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn create(directory: &Path) -> Result<Spool, StorageError> {
+    pub fn create(directory: &Path, charge: SpoolCharge) -> Result<Spool, StorageError> {
         std::fs::create_dir_all(directory)?;
         let file = tempfile::tempfile_in(directory)?;
         Ok(Spool {
+            charge,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
             profile: Profile::new(),
             content: Sha256::new(),
@@ -46,8 +50,9 @@ impl Spool {
     /// Adds a block of canonical documents, each followed by a line feed.
     ///
     /// # Errors
-    /// When the disk is full or fails.
+    /// When the disk is full or fails, or [`StorageError::Full`].
     pub fn add_lines(&mut self, lines: &[u8]) -> Result<(), StorageError> {
+        self.charge.add(lines.len() as u64)?;
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', lines) {
             self.profile.add(&lines[start..end]);
@@ -70,7 +75,7 @@ impl Spool {
     pub fn finish(self) -> Result<Spooled, StorageError> {
         let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
         file.seek(SeekFrom::Start(0))?;
-        Ok(Spooled { file, profile: self.profile, content_sha256: hex::encode(self.content.finalize()) })
+        Ok(Spooled { charge: self.charge, file, profile: self.profile, content_sha256: hex::encode(self.content.finalize()) })
     }
 }
 
@@ -87,12 +92,13 @@ impl Spooled {
 
     /// The lines, from the first.
     pub fn into_lines(self) -> Lines {
-        Lines { file: BufReader::with_capacity(BUFFER_BYTES, self.file) }
+        Lines { _charge: self.charge, file: BufReader::with_capacity(BUFFER_BYTES, self.file) }
     }
 }
 
 /// The documents of a finished spool.
 pub struct Lines {
+    _charge: SpoolCharge,
     file: BufReader<File>,
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn save(
         return Err(CallError::NotJson.into());
     }
     let chunks = request.into_body().into_data_stream();
-    let pushed = app.receive(chunks, &[DATASET_ID, VERSION]).await.map_err(AlternateError::from)?;
+    let pushed = app.receive(user.id, chunks, &[DATASET_ID, VERSION]).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION)?);
     let saved = app.save_alternate(&user, dataset, version, pushed.entities, None).await?;

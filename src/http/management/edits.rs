@@ -107,7 +107,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    let pushed = app.receive(body, &[DATASET_ID, VERSION, ETAG_MEMBER]).await.map_err(AlternateError::from)?;
+    let pushed = app.receive(user.id, body, &[DATASET_ID, VERSION, ETAG_MEMBER]).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION)?);
     let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;

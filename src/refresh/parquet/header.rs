@@ -1,0 +1,165 @@
+//! The headers of pages, read from the file without believing them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use parquet::basic::Encoding;
+
+use super::super::error::SourceError;
+use super::damaged;
+use super::thrift::{Malformed, Walker};
+
+/// Bytes that are read for a header at first, and at most: statistics in it can hold long texts.
+const FIRST_BYTES: usize = 256;
+const MOST_BYTES: usize = 4 << 20;
+
+/// What a page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Dictionary,
+    /// A data page as of version 1: levels and values are compressed together.
+    Data {
+        definition_levels: Encoding,
+        repetition_levels: Encoding,
+    },
+    /// A data page as of version 2: the levels stand before the values, uncompressed.
+    DataV2 {
+        nulls: u32,
+        rows: u32,
+        definition_bytes: u32,
+        repetition_bytes: u32,
+        is_compressed: bool,
+    },
+    /// To be passed over.
+    Index,
+}
+
+/// A page, as its header has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    /// Bytes in the file, after the header.
+    pub(super) compressed_bytes: u32,
+    /// Bytes without the compression.
+    pub(super) uncompressed_bytes: u32,
+    /// Values with nulls, which is levels; in a dictionary, entries.
+    pub(super) values: u32,
+    pub(super) encoding: Encoding,
+    pub(super) crc: Option<u32>,
+}
+
+/// The header at `start` of a chunk that ends at `end`, and the bytes that it takes.
+///
+/// # Errors
+/// [`SourceError::BadDocument`].
+pub(super) fn read(file: &File, start: u64, end: u64) -> Result<(Header, u64), SourceError> {
+    let rest = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+    let mut length = FIRST_BYTES.min(rest);
+    loop {
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, start).map_err(|_| damaged("a page lies beyond its end"))?;
+        match parse(&bytes) {
+            Ok((header, taken)) => {
+                let after = (rest - taken) as u64;
+                if u64::from(header.compressed_bytes) > after {
+                    return Err(damaged("a page is longer than its column"));
+                }
+                return Ok((header, taken as u64));
+            }
+            Err(Malformed) if length < rest.min(MOST_BYTES) => length = (length * 8).min(rest).min(MOST_BYTES),
+            Err(Malformed) => return Err(damaged("the header of a page is not well formed, or longer than 4 MiB")),
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
+    let mut walker = Walker::new(bytes);
+    let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
+    let (mut values, mut encoding, mut levels) = (None, None, [None; 2]);
+    let (mut nulls, mut rows, mut level_bytes, mut is_compressed) = (None, None, [None; 2], true);
+    walker.fields(|page, id, _| {
+        match id {
+            1 => kind = Some(page.number()?),
+            2 => sizes[1] = Some(unsigned(page.number()?)?),
+            3 => sizes[0] = Some(unsigned(page.number()?)?),
+            // The bits of an unsigned number.
+            4 => crc = Some(i32::try_from(page.number()?).map_err(|_| Malformed)?.cast_unsigned()),
+            5 => page.fields(|data, id, _| {
+                match id {
+                    1 => values = Some(unsigned(data.number()?)?),
+                    2 => encoding = Some(encoding_of(data.number()?)?),
+                    3 => levels[0] = Some(encoding_of(data.number()?)?),
+                    4 => levels[1] = Some(encoding_of(data.number()?)?),
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            })?,
+            7 => page.fields(|dictionary, id, _| {
+                match id {
+                    1 => values = Some(unsigned(dictionary.number()?)?),
+                    2 => encoding = Some(encoding_of(dictionary.number()?)?),
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            })?,
+            8 => page.fields(|data, id, field| {
+                match id {
+                    1 => values = Some(unsigned(data.number()?)?),
+                    2 => nulls = Some(unsigned(data.number()?)?),
+                    3 => rows = Some(unsigned(data.number()?)?),
+                    4 => encoding = Some(encoding_of(data.number()?)?),
+                    5 => level_bytes[0] = Some(unsigned(data.number()?)?),
+                    6 => level_bytes[1] = Some(unsigned(data.number()?)?),
+                    7 => is_compressed = Walker::boolean(field)?,
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            })?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let kind = match kind.ok_or(Malformed)? {
+        0 => Kind::Data {
+            definition_levels: levels[0].ok_or(Malformed)?,
+            repetition_levels: levels[1].ok_or(Malformed)?,
+        },
+        2 => Kind::Dictionary,
+        3 => Kind::DataV2 {
+            nulls: nulls.ok_or(Malformed)?,
+            rows: rows.ok_or(Malformed)?,
+            definition_bytes: level_bytes[0].ok_or(Malformed)?,
+            repetition_bytes: level_bytes[1].ok_or(Malformed)?,
+            is_compressed,
+        },
+        // Readers pass over what they do not know.
+        _ => Kind::Index,
+    };
+    let (values, encoding) = match kind {
+        Kind::Index => (0, Encoding::PLAIN),
+        _ => (values.ok_or(Malformed)?, encoding.ok_or(Malformed)?),
+    };
+    let [Some(compressed_bytes), Some(uncompressed_bytes)] = sizes else { return Err(Malformed) };
+    Ok((Header { kind, compressed_bytes, uncompressed_bytes, values, encoding, crc }, walker.position()))
+}
+
+/// A size or a count, which the format keeps in 31 bits.
+fn unsigned(number: i64) -> Result<u32, Malformed> {
+    u32::try_from(number).ok().filter(|number| i32::try_from(*number).is_ok()).ok_or(Malformed)
+}
+
+#[expect(deprecated, reason = "files have it")]
+fn encoding_of(number: i64) -> Result<Encoding, Malformed> {
+    Ok(match number {
+        0 => Encoding::PLAIN,
+        2 => Encoding::PLAIN_DICTIONARY,
+        3 => Encoding::RLE,
+        4 => Encoding::BIT_PACKED,
+        5 => Encoding::DELTA_BINARY_PACKED,
+        6 => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        7 => Encoding::DELTA_BYTE_ARRAY,
+        8 => Encoding::RLE_DICTIONARY,
+        9 => Encoding::BYTE_STREAM_SPLIT,
+        _ => return Err(Malformed),
+    })
+}

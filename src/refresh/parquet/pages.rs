@@ -1,0 +1,535 @@
+//! Reads the pages of a column, each checked before the library decodes it, and counts what they take.
+//!
+//! A page is refused when its bytes do not become what its header says, when a dictionary has more entries than its bytes can
+//! hold, or when the pages and dictionaries that are held at the time take more memory than they may. Texts in delta
+//! encodings are written out (`delta`).
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, Type};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::ColumnChunkMetaData;
+
+use super::super::error::SourceError;
+use super::delta::{self, DeltaError};
+use super::header::{self, Header, Kind};
+use super::{damaged, over_memory_limit};
+
+/// Bytes of memory for one value of a column and its levels while a batch is made, the text of strings not counted.
+pub(super) const VALUE_BYTES: u64 = 24;
+
+/// What decoding holds at the time. Shared by the columns of a row group.
+#[derive(Debug)]
+pub(super) struct Account {
+    limit_bytes: u64,
+    /// The page and the dictionary that each column is at.
+    held_bytes: AtomicU64,
+    /// Pages that columns have left behind while this batch was made, which the batch may still refer to.
+    replaced_bytes: AtomicU64,
+    /// Why a page was refused: the library would make a text of it.
+    refusal: Mutex<Option<SourceError>>,
+}
+
+impl Account {
+    pub(super) fn new(limit_bytes: u64) -> Self {
+        Self { limit_bytes, held_bytes: AtomicU64::new(0), replaced_bytes: AtomicU64::new(0), refusal: Mutex::default() }
+    }
+
+    /// A new batch begins, the one before is gone.
+    pub(super) fn begin_batch(&self) {
+        self.replaced_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Why a page was refused, if one was.
+    pub(super) fn take_refusal(&self) -> Option<SourceError> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn refuse(&self, error: SourceError) -> ParquetError {
+        let text = error.to_string();
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        ParquetError::General(text)
+    }
+
+    /// Whether so much more fits.
+    fn check(&self, bytes: u64) -> Result<(), SourceError> {
+        let taken = self.held_bytes.load(Ordering::Relaxed) + self.replaced_bytes.load(Ordering::Relaxed);
+        match taken.saturating_add(bytes) {
+            needed if needed > self.limit_bytes => {
+                Err(over_memory_limit("what its pages become at once", needed, self.limit_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is known of a column before its pages are read.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Values in all, nulls included, by the footer's account.
+    pub(super) values: u64,
+    compression: Compression,
+    physical_type: Type,
+    /// Bytes of a value of fixed length.
+    pub(super) type_bytes: usize,
+    /// The highest repetition level: 0 where each row has one value.
+    pub(super) repetition_max: i16,
+    definition_max: i16,
+    /// Whether a batch copies each text, also those that a dictionary holds once.
+    pub(super) copies_texts: bool,
+}
+
+impl Column {
+    /// The column of a chunk in a file of `file_bytes`.
+    ///
+    /// # Errors
+    /// [`SourceError::BadDocument`] when it does not lie in the file, or has values of no length.
+    pub(super) fn of(chunk: &ColumnChunkMetaData, file_bytes: u64, copies_texts: bool) -> Result<Self, SourceError> {
+        let described = chunk.column_descr();
+        let data = chunk.data_page_offset();
+        // Some writers give 0 for none.
+        let dictionary = chunk.dictionary_page_offset().filter(|offset| *offset > 0 && *offset < data);
+        let start = u64::try_from(dictionary.unwrap_or(data)).map_err(|_| damaged("a column lies before its start"))?;
+        let length = u64::try_from(chunk.compressed_size()).map_err(|_| damaged("a column has a negative length"))?;
+        let end = start.checked_add(length).filter(|end| *end <= file_bytes);
+        let end = end.ok_or_else(|| damaged("a column lies beyond its end"))?;
+        let type_bytes = match chunk.column_type() {
+            Type::BOOLEAN => 1,
+            Type::INT32 | Type::FLOAT => 4,
+            Type::INT64 | Type::DOUBLE => 8,
+            Type::INT96 => 12,
+            Type::BYTE_ARRAY => 4,
+            Type::FIXED_LEN_BYTE_ARRAY => match usize::try_from(described.type_length()) {
+                Ok(length) if length > 0 => length,
+                _ => return Err(damaged("a column of fixed length has none")),
+            },
+        };
+        Ok(Self {
+            start,
+            end,
+            values: u64::try_from(chunk.num_values()).unwrap_or(0),
+            compression: chunk.compression(),
+            physical_type: chunk.column_type(),
+            type_bytes,
+            repetition_max: described.max_rep_level(),
+            definition_max: described.max_def_level(),
+            copies_texts,
+        })
+    }
+
+    /// Bytes of memory for one value while a batch is made.
+    pub(super) fn value_bytes(&self) -> u64 {
+        VALUE_BYTES + self.type_bytes as u64
+    }
+}
+
+/// The pages of one column of a row group.
+pub(super) struct Pages {
+    file: Arc<File>,
+    column: Column,
+    account: Arc<Account>,
+    batch_rows: usize,
+    position: u64,
+    /// The next page, whose header has been read.
+    next: Option<Header>,
+    page_bytes: u64,
+    dictionary_bytes: u64,
+    longest_entry_bytes: u64,
+}
+
+impl Pages {
+    pub(super) fn new(file: Arc<File>, column: Column, account: Arc<Account>, batch_rows: usize) -> Self {
+        let position = column.start;
+        Self {
+            file,
+            column,
+            account,
+            batch_rows,
+            position,
+            next: None,
+            page_bytes: 0,
+            dictionary_bytes: 0,
+            longest_entry_bytes: 0,
+        }
+    }
+
+    /// The header of the next page that holds anything.
+    fn peek(&mut self) -> Result<Option<Header>, SourceError> {
+        while self.next.is_none() && self.position < self.column.end {
+            let (header, taken) = header::read(&self.file, self.position, self.column.end)?;
+            self.position += taken;
+            match header.kind {
+                Kind::Index => self.position += u64::from(header.compressed_bytes),
+                _ => self.next = Some(header),
+            }
+        }
+        Ok(self.next)
+    }
+
+    fn page(&mut self) -> Result<Option<Page>, SourceError> {
+        let Some(header) = self.peek()? else { return Ok(None) };
+        self.next = None;
+        let start = self.position;
+        self.position += u64::from(header.compressed_bytes);
+        // As it lies in the file, and as it becomes.
+        let (packed, unpacked) = (u64::from(header.compressed_bytes), u64::from(header.uncompressed_bytes));
+        self.account.check(packed + unpacked)?;
+        let mut bytes = vec![0; header.compressed_bytes as usize];
+        self.file.read_exact_at(&mut bytes, start).map_err(|_| damaged("a page lies beyond its end"))?;
+        if header.crc.is_some_and(|expected| crc32fast::hash(&bytes) != expected) {
+            return Err(damaged("the checksum of a page is another one"));
+        }
+        let levels_bytes = match header.kind {
+            Kind::DataV2 { definition_bytes, repetition_bytes, .. } => {
+                let bytes = u64::from(definition_bytes) + u64::from(repetition_bytes);
+                usize::try_from(bytes).ok().filter(|levels| *levels <= bytes_len(&header)).ok_or_else(|| {
+                    damaged("the levels of a page are longer than the page")
+                })?
+            }
+            _ => 0,
+        };
+        let is_packed = !matches!(header.kind, Kind::DataV2 { is_compressed: false, .. });
+        let bytes = match self.column.compression {
+            Compression::UNCOMPRESSED => bytes,
+            _ if !is_packed => bytes,
+            compression => unpack(compression, bytes, levels_bytes, header.uncompressed_bytes as usize)?,
+        };
+        if bytes.len() != header.uncompressed_bytes as usize {
+            return Err(damaged("a page does not become what its header says"));
+        }
+        match header.kind {
+            Kind::Dictionary => self.dictionary(header, bytes).map(Some),
+            _ => self.data(header, bytes, levels_bytes).map(Some),
+        }
+    }
+
+    fn dictionary(&mut self, header: Header, bytes: Vec<u8>) -> Result<Page, SourceError> {
+        if u64::from(header.values) * self.column.type_bytes as u64 > bytes.len() as u64 {
+            return Err(damaged("a dictionary has more entries than its bytes can hold"));
+        }
+        if self.column.physical_type == Type::BYTE_ARRAY && self.column.copies_texts {
+            self.longest_entry_bytes = longest(&bytes);
+        }
+        // The entries once more, as values.
+        let taken = bytes.len() as u64 + u64::from(header.values) * self.column.value_bytes();
+        self.replace_dictionary(taken)?;
+        Ok(Page::DictionaryPage {
+            buf: bytes.into(),
+            num_values: header.values,
+            encoding: header.encoding,
+            is_sorted: false,
+        })
+    }
+
+    fn data(&mut self, header: Header, bytes: Vec<u8>, levels_bytes: usize) -> Result<Page, SourceError> {
+        let values = u64::from(header.values);
+        let in_batch = match self.column.repetition_max {
+            0 => values.min(self.batch_rows as u64),
+            _ => self.most_values(&header, &bytes).min(values),
+        };
+        let copied = match header.encoding {
+            #[expect(deprecated, reason = "files have it")]
+            Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => in_batch.saturating_mul(self.longest_entry_bytes),
+            // Every text once more.
+            _ if self.column.copies_texts => bytes.len() as u64,
+            _ => 0,
+        };
+        // Flat columns have their values of a batch in the plan.
+        let own = if self.column.repetition_max == 0 { 0 } else { in_batch * self.column.value_bytes() };
+        self.replace_page((bytes.len() as u64).saturating_add(own).saturating_add(copied))?;
+        let (bytes, encoding) = match header.encoding {
+            Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY => {
+                let start = self.values_start(&header, &bytes, levels_bytes)?;
+                (self.plain(&header, &bytes, start)?, Encoding::PLAIN)
+            }
+            encoding => (bytes, encoding),
+        };
+        let buf = Bytes::from(bytes);
+        Ok(match header.kind {
+            Kind::DataV2 { nulls, rows, definition_bytes, repetition_bytes, .. } => Page::DataPageV2 {
+                buf,
+                num_values: header.values,
+                encoding,
+                num_nulls: nulls,
+                num_rows: rows,
+                def_levels_byte_len: definition_bytes,
+                rep_levels_byte_len: repetition_bytes,
+                is_compressed: false,
+                statistics: None,
+            },
+            Kind::Data { definition_levels, repetition_levels } => Page::DataPage {
+                buf,
+                num_values: header.values,
+                encoding,
+                def_level_encoding: definition_levels,
+                rep_level_encoding: repetition_levels,
+                statistics: None,
+            },
+            Kind::Dictionary | Kind::Index => return Err(damaged("a page is none")),
+        })
+    }
+
+    /// The page with its texts written out.
+    fn plain(&mut self, header: &Header, bytes: &[u8], start: usize) -> Result<Vec<u8>, SourceError> {
+        let has_prefixes = header.encoding == Encoding::DELTA_BYTE_ARRAY;
+        let has_lengths = self.column.physical_type == Type::BYTE_ARRAY;
+        let taken = self.account.held_bytes.load(Ordering::Relaxed) + self.account.replaced_bytes.load(Ordering::Relaxed);
+        let room = usize::try_from(self.account.limit_bytes.saturating_sub(taken)).unwrap_or(usize::MAX);
+        let values = header.values as usize;
+        let plain = delta::to_plain(&bytes[start..], has_prefixes, has_lengths, values, room);
+        let plain = plain.map_err(|error| match error {
+            DeltaError::Malformed => damaged("the lengths of a page's texts are not well formed"),
+            DeltaError::TooLong => {
+                over_memory_limit("what its pages become at once", self.account.limit_bytes + 1, self.account.limit_bytes)
+            }
+        })?;
+        let bytes = [&bytes[..start], &plain].concat();
+        self.replace_page(self.page_bytes.saturating_add(bytes.len() as u64))?;
+        Ok(bytes)
+    }
+
+    /// Where in a page the values begin, after the levels.
+    fn values_start(&self, header: &Header, bytes: &[u8], levels_bytes: usize) -> Result<usize, SourceError> {
+        let Kind::Data { definition_levels, repetition_levels } = header.kind else { return Ok(levels_bytes) };
+        let mut start = 0;
+        let levels = [(self.column.repetition_max, repetition_levels), (self.column.definition_max, definition_levels)];
+        for (max, encoding) in levels.into_iter().filter(|(max, _)| *max > 0) {
+            start += level_bytes(&bytes[start..], max, encoding, header.values)
+                .ok_or_else(|| damaged("the levels of a page are longer than the page"))?;
+        }
+        Ok(start)
+    }
+
+    /// The most values that as many rows as a batch has take together in a page of lists.
+    fn most_values(&self, header: &Header, bytes: &[u8]) -> u64 {
+        let width = level_width(self.column.repetition_max);
+        let levels = match header.kind {
+            Kind::DataV2 { repetition_bytes, .. } => bytes.get(..repetition_bytes as usize),
+            Kind::Data { repetition_levels: Encoding::RLE, .. } => {
+                let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
+                length.and_then(|length| bytes.get(4..4 + length))
+            }
+            _ => None,
+        };
+        match levels {
+            Some(levels) => most_between_zeros(levels, width, u64::from(header.values), self.batch_rows),
+            None => u64::from(header.values),
+        }
+    }
+
+    fn replace_page(&mut self, bytes: u64) -> Result<(), SourceError> {
+        self.account.check(bytes)?;
+        self.account.replaced_bytes.fetch_add(self.page_bytes, Ordering::Relaxed);
+        self.account.held_bytes.fetch_sub(self.page_bytes, Ordering::Relaxed);
+        self.account.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.page_bytes = bytes;
+        Ok(())
+    }
+
+    fn replace_dictionary(&mut self, bytes: u64) -> Result<(), SourceError> {
+        self.account.check(bytes)?;
+        self.account.replaced_bytes.fetch_add(self.dictionary_bytes, Ordering::Relaxed);
+        self.account.held_bytes.fetch_sub(self.dictionary_bytes, Ordering::Relaxed);
+        self.account.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.dictionary_bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.account.held_bytes.fetch_sub(self.page_bytes + self.dictionary_bytes, Ordering::Relaxed);
+    }
+}
+
+impl Iterator for Pages {
+    type Item = ParquetResult<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
+        self.page().map_err(|error| self.account.refuse(error))
+    }
+
+    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
+        let next = self.peek().map_err(|error| self.account.refuse(error))?;
+        Ok(next.map(|header| {
+            let num_rows = match header.kind {
+                Kind::DataV2 { rows, .. } => Some(rows as usize),
+                _ => None,
+            };
+            let is_dict = header.kind == Kind::Dictionary;
+            PageMetadata { num_rows, num_levels: (!is_dict).then_some(header.values as usize), is_dict }
+        }))
+    }
+
+    fn skip_next_page(&mut self) -> ParquetResult<()> {
+        if let Some(header) = self.peek().map_err(|error| self.account.refuse(error))? {
+            self.next = None;
+            self.position += u64::from(header.compressed_bytes);
+        }
+        Ok(())
+    }
+}
+
+/// The one column chunk of a row group, as the library asks for it.
+pub(super) struct OneChunk(pub(super) Option<Pages>);
+
+impl Iterator for OneChunk {
+    type Item = ParquetResult<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(|pages| Ok(Box::new(pages) as Box<dyn PageReader>))
+    }
+}
+
+impl PageIterator for OneChunk {}
+
+fn bytes_len(header: &Header) -> usize {
+    header.compressed_bytes.min(header.uncompressed_bytes) as usize
+}
+
+/// Takes the compression off what follows the first `kept` bytes; gives at most one byte more than `expected`, all together.
+fn unpack(compression: Compression, bytes: Vec<u8>, kept: usize, expected: usize) -> Result<Vec<u8>, SourceError> {
+    let bad = |error: &dyn std::fmt::Display| damaged(&format!("a page cannot be unpacked: {error}"));
+    let packed = &bytes[kept..];
+    let wanted = expected - kept;
+    let mut unpacked = Vec::with_capacity(expected + 1);
+    unpacked.extend_from_slice(&bytes[..kept]);
+    // A page with nulls alone has no values to unpack.
+    if wanted == 0 {
+        return Ok(unpacked);
+    }
+    match compression {
+        Compression::SNAPPY => {
+            unpacked.resize(expected, 0);
+            let length = snap::raw::Decoder::new().decompress(packed, &mut unpacked[kept..]).map_err(|error| bad(&error))?;
+            unpacked.truncate(kept + length);
+        }
+        Compression::GZIP(_) => {
+            let limit = wanted as u64 + 1;
+            let mut decoder = flate2::bufread::MultiGzDecoder::new(packed).take(limit);
+            decoder.read_to_end(&mut unpacked).map_err(|error| bad(&error))?;
+        }
+        Compression::ZSTD(_) => {
+            let plain = zstd::bulk::decompress(packed, wanted).map_err(|error| bad(&error))?;
+            unpacked.extend_from_slice(&plain);
+        }
+        other => {
+            let reason = format!("the Parquet file cannot be read: its compression {other} is not supported; valid: none, snappy, gzip, zstd");
+            return Err(SourceError::document(reason));
+        }
+    }
+    Ok(unpacked)
+}
+
+/// The longest entry of a dictionary of texts.
+fn longest(mut bytes: &[u8]) -> u64 {
+    let mut longest = 0;
+    while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
+        let length = u32::from_le_bytes(*length);
+        let Some(rest) = rest.get(length as usize..) else { break };
+        longest = longest.max(length);
+        bytes = rest;
+    }
+    u64::from(longest)
+}
+
+/// Bits of a level.
+fn level_width(max: i16) -> u32 {
+    i16::BITS - max.leading_zeros()
+}
+
+/// Bytes of the levels that a page of version 1 begins with.
+fn level_bytes(bytes: &[u8], max: i16, encoding: Encoding, values: u32) -> Option<usize> {
+    let length = match encoding {
+        Encoding::RLE => 4 + u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize,
+        _ => (values as usize).checked_mul(level_width(max) as usize)?.div_ceil(8),
+    };
+    (length <= bytes.len()).then_some(length)
+}
+
+/// Of levels in the hybrid of runs and packed bits: the most that lie between a zero, which begins a row, and the one that is
+/// `rows` zeros after it. What is malformed counts as one row.
+fn most_between_zeros(mut bytes: &[u8], width: u32, values: u64, rows: usize) -> u64 {
+    let rows = rows.max(1);
+    // Where the last rows began.
+    let mut starts: VecDeque<u64> = VecDeque::with_capacity(rows + 1);
+    let (mut position, mut most) = (0_u64, 0_u64);
+    let mut begin_row = |starts: &mut VecDeque<u64>, position: u64| {
+        starts.push_back(position);
+        if starts.len() > rows {
+            let first = starts.pop_front().unwrap_or(position);
+            most = most.max(position - first);
+        }
+    };
+    let value_bytes = width.div_ceil(8) as usize;
+    while position < values {
+        let Some((head, rest)) = varint(bytes) else { break };
+        bytes = rest;
+        let count = head >> 1;
+        if head & 1 == 0 {
+            let Some((value, rest)) = bytes.split_at_checked(value_bytes) else { break };
+            bytes = rest;
+            let count = count.min(values - position);
+            if value.iter().all(|byte| *byte == 0) {
+                // Of a long run of rows of one value the first and the last ones are enough.
+                let first = count.min(rows as u64 + 1);
+                (0..first).for_each(|row| begin_row(&mut starts, position + row));
+                let last = (count - first).min(rows as u64 + 1);
+                if count > first + last {
+                    starts.clear();
+                }
+                (count - last..count).for_each(|row| begin_row(&mut starts, position + row));
+            }
+            position += count;
+        } else {
+            let Some(length) = count.checked_mul(u64::from(width)).and_then(|length| usize::try_from(length).ok()) else {
+                break;
+            };
+            let packed = &bytes[..length.min(bytes.len())];
+            bytes = &bytes[packed.len()..];
+            let count = count.saturating_mul(8).min(values - position);
+            let there = packed.len() as u64 * 8 / u64::from(width.max(1));
+            for index in 0..count.min(there) {
+                if is_zero(packed, index, width) {
+                    begin_row(&mut starts, position + index);
+                }
+            }
+            position += count;
+        }
+    }
+    most.max(values - starts.front().copied().unwrap_or(0))
+}
+
+fn is_zero(packed: &[u8], index: u64, width: u32) -> bool {
+    let first = index * u64::from(width);
+    (first..first + u64::from(width)).all(|bit| {
+        let byte = usize::try_from(bit / 8).ok().and_then(|at| packed.get(at));
+        byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 0)
+    })
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f).checked_shl(7 * index as u32)?;
+        if byte & 0x80 == 0 {
+            return Some((value, &bytes[index + 1..]));
+        }
+    }
+    None
+}

@@ -1,0 +1,140 @@
+//! How many rows of a row group make a batch.
+//!
+//! A batch refers to all pages that its rows touch, so what it takes is known from the headers of pages: of columns with one
+//! value in a row exactly, of lists as if all rows were of one length (`pages` counts what they really take).
+
+use std::collections::VecDeque;
+use std::fs::File;
+
+use arrow::datatypes::{DataType, Fields};
+use parquet::file::metadata::RowGroupMetaData;
+
+use super::super::error::SourceError;
+use super::header::{self, Kind};
+use super::pages::Column;
+use super::{damaged, over_memory_limit};
+
+/// The size that a batch of rows should have in memory, pages not counted.
+const BATCH_BYTES: u64 = 4 << 20;
+/// The most rows in a batch, as a power of two.
+const BATCH_ROWS_LOG_MAX: usize = 10;
+/// Numbers of rows that are looked at: the powers of two.
+const SIZES: usize = BATCH_ROWS_LOG_MAX + 1;
+
+/// The number of rows.
+///
+/// # Errors
+/// [`SourceError::BadDocument`] for pages that are not well formed, [`SourceError::TooLarge`] when even one row takes more than
+/// `limit_bytes`.
+pub(super) fn batch_rows(
+    file: &File,
+    row_group: &RowGroupMetaData,
+    columns: &[Column],
+    fields: &Fields,
+    limit_bytes: u64,
+) -> Result<usize, SourceError> {
+    let rows = u64::try_from(row_group.num_rows()).map_err(|_| damaged("a row group has a negative number of rows"))?;
+    let bytes = u64::try_from(row_group.total_byte_size()).unwrap_or(0);
+    let mut taken = [0_u64; SIZES];
+    for column in columns {
+        for (taken, more) in taken.iter_mut().zip(column_bytes(file, column, rows)?) {
+            *taken = taken.saturating_add(more);
+        }
+    }
+    let padding: u64 = fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add);
+    for (log, taken) in taken.iter_mut().enumerate() {
+        *taken = taken.saturating_add(padding.saturating_mul(1 << log));
+    }
+    if taken[0] > limit_bytes {
+        return Err(over_memory_limit("one row of a row group, with its pages,", taken[0], limit_bytes));
+    }
+    let row_bytes = (bytes / rows.max(1)).max(1);
+    let log_max = (BATCH_BYTES / row_bytes).max(1).ilog2() as usize;
+    // Half of the memory is left for what the plan cannot know.
+    let fits = |log: &usize| taken[*log] <= (limit_bytes / 2).max(taken[0]);
+    let log = (0..=log_max.min(BATCH_ROWS_LOG_MAX)).rev().find(fits).unwrap_or(0);
+    Ok(1 << log)
+}
+
+/// The most that a column takes in a batch of 1, 2, 4, … rows: dictionary, pages, values.
+fn column_bytes(file: &File, column: &Column, rows: u64) -> Result<[u64; SIZES], SourceError> {
+    let (mut position, mut dictionary) = (column.start, 0);
+    let mut windows: [Window; SIZES] = std::array::from_fn(|log| Window::new(1 << log));
+    let (mut row, mut values, mut most_packed) = (0_u64, 0_u64, 0);
+    while position < column.end {
+        let (header, taken) = header::read(file, position, column.end)?;
+        position += taken + u64::from(header.compressed_bytes);
+        let bytes = u64::from(header.uncompressed_bytes);
+        most_packed = most_packed.max(u64::from(header.compressed_bytes));
+        match header.kind {
+            Kind::Index => {}
+            Kind::Dictionary => dictionary = bytes.saturating_add(u64::from(header.values) * column.value_bytes()),
+            Kind::Data { .. } | Kind::DataV2 { .. } => {
+                values = values.saturating_add(header.values.into());
+                // How many lists a page of version 1 has is not known; perhaps not even one whole.
+                let held = match (column.repetition_max, header.kind) {
+                    (0, _) => u64::from(header.values),
+                    (_, Kind::DataV2 { rows, .. }) => rows.into(),
+                    _ => (rows.saturating_mul(header.values.into()) / column.values.max(1)).max(1),
+                };
+                windows.iter_mut().for_each(|window| window.add(row, held, bytes));
+                row = row.saturating_add(held);
+            }
+        }
+    }
+    // Of lists the mean; of all others there is one for each row.
+    let values_of_row = if column.repetition_max == 0 { 1 } else { values / rows.max(1) + 1 };
+    Ok(std::array::from_fn(|log| {
+        let values = values_of_row.saturating_mul(column.value_bytes()).saturating_mul(1 << log);
+        dictionary.saturating_add(most_packed).saturating_add(windows[log].most_bytes).saturating_add(values)
+    }))
+}
+
+/// The most bytes of pages that so many rows in a row touch.
+struct Window {
+    rows: u64,
+    /// The row after each page, and its bytes.
+    pages: VecDeque<(u64, u64)>,
+    bytes: u64,
+    most_bytes: u64,
+}
+
+impl Window {
+    fn new(rows: u64) -> Self {
+        Self { rows, pages: VecDeque::new(), bytes: 0, most_bytes: 0 }
+    }
+
+    /// A page with the rows from `start`.
+    fn add(&mut self, start: u64, rows: u64, bytes: u64) {
+        // The window ends with the first row of this page.
+        let first = (start + 1).saturating_sub(self.rows);
+        while let Some((end, bytes)) = self.pages.front().copied()
+            && end <= first
+        {
+            self.pages.pop_front();
+            self.bytes -= bytes;
+        }
+        // Pages without rows are not kept by anybody.
+        if rows > 0 {
+            self.pages.push_back((start.saturating_add(rows), bytes));
+            self.bytes = self.bytes.saturating_add(bytes);
+            self.most_bytes = self.most_bytes.max(self.bytes);
+        } else {
+            self.most_bytes = self.most_bytes.max(self.bytes.saturating_add(bytes));
+        }
+    }
+}
+
+/// What lists of fixed size take in a row, whatever is in them.
+fn fixed_bytes(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::FixedSizeList(item, length) => {
+            // One that is null takes as much as one that is not.
+            let length = u64::try_from(*length).unwrap_or(0);
+            length.saturating_mul(super::pages::VALUE_BYTES.saturating_add(fixed_bytes(item.data_type())))
+        }
+        DataType::FixedSizeBinary(length) => u64::try_from(*length).unwrap_or(0),
+        DataType::Struct(fields) => fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add),
+        _ => 0,
+    }
+}

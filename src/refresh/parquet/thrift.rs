@@ -1,0 +1,174 @@
+//! Walks Thrift's compact protocol without building anything: what a Parquet file says of itself is checked before a reader
+//! believes it, for a list of four bytes can announce two thousand million elements.
+//!
+//! Source: the Thrift compact protocol specification.
+
+/// The deepest nesting that is walked; Parquet's own structures need less than ten levels.
+const DEPTH_MAX: usize = 24;
+
+/// The bytes end in the middle, or are not what they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+type Walked<T> = Result<T, Malformed>;
+
+/// The type of a value, by its number in the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind(u8);
+
+impl Kind {
+    const TRUE: Kind = Kind(1);
+    const FALSE: Kind = Kind(2);
+    const STRUCT: Kind = Kind(12);
+}
+
+/// A position in the bytes.
+pub(super) struct Walker<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Walker<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0 }
+    }
+
+    /// Bytes walked over.
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    fn byte(&mut self) -> Walked<u8> {
+        let byte = *self.bytes.get(self.position).ok_or(Malformed)?;
+        self.position += 1;
+        Ok(byte)
+    }
+
+    pub(super) fn varint(&mut self) -> Walked<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    /// A signed number in zigzag.
+    pub(super) fn number(&mut self) -> Walked<i64> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// Passes over so many bytes.
+    pub(super) fn advance(&mut self, count: u64) -> Walked<()> {
+        let count = usize::try_from(count).map_err(|_| Malformed)?;
+        let end = self.position.checked_add(count).ok_or(Malformed)?;
+        if end > self.bytes.len() {
+            return Err(Malformed);
+        }
+        self.position = end;
+        Ok(())
+    }
+
+    /// Walks over the fields of a struct, its end included. `visit` takes a field, or leaves it with false.
+    pub(super) fn fields(&mut self, mut visit: impl FnMut(&mut Self, i64, Kind) -> Walked<bool>) -> Walked<()> {
+        self.fields_at(0, &mut visit)
+    }
+
+    fn fields_at(
+        &mut self,
+        depth: usize,
+        visit: &mut dyn FnMut(&mut Self, i64, Kind) -> Walked<bool>,
+    ) -> Walked<()> {
+        let mut id = 0;
+        loop {
+            let head = self.byte()?;
+            if head == 0 {
+                return Ok(());
+            }
+            let kind = Kind(head & 0x0f);
+            id = match head >> 4 {
+                0 => self.number()?,
+                step => id + i64::from(step),
+            };
+            if !visit(self, id, kind)? {
+                self.skip(kind, depth)?;
+            }
+        }
+    }
+
+    /// The elements of a list: how many are announced. Each takes a byte at least, so walking over them ends.
+    pub(super) fn list(&mut self, kind: Kind) -> Walked<u64> {
+        if !matches!(kind, Kind(9 | 10)) {
+            return Err(Malformed);
+        }
+        Ok(self.list_head()?.0)
+    }
+
+    fn list_head(&mut self) -> Walked<(u64, Kind)> {
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => self.varint()?,
+            count => u64::from(count),
+        };
+        if count > (self.bytes.len() - self.position) as u64 {
+            return Err(Malformed);
+        }
+        Ok((count, Kind(head & 0x0f)))
+    }
+
+    /// A boolean field's value, which its kind is.
+    pub(super) fn boolean(kind: Kind) -> Walked<bool> {
+        match kind {
+            Kind::TRUE => Ok(true),
+            Kind::FALSE => Ok(false),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn skip(&mut self, kind: Kind, depth: usize) -> Walked<()> {
+        if depth >= DEPTH_MAX {
+            return Err(Malformed);
+        }
+        match kind {
+            Kind::TRUE | Kind::FALSE => Ok(()),
+            Kind(3) => self.advance(1),
+            Kind(4..=6) => self.varint().map(drop),
+            Kind(7) => self.advance(8),
+            Kind(8) => {
+                let length = self.varint()?;
+                self.advance(length)
+            }
+            Kind(9 | 10) => {
+                let (count, kind) = self.list_head()?;
+                (0..count).try_for_each(|_| self.skip_element(kind, depth + 1))
+            }
+            Kind(11) => {
+                let count = self.varint()?;
+                if count == 0 {
+                    return Ok(());
+                }
+                let kinds = self.byte()?;
+                (0..count).try_for_each(|_| {
+                    self.skip_element(Kind(kinds >> 4), depth + 1)?;
+                    self.skip_element(Kind(kinds & 0x0f), depth + 1)
+                })
+            }
+            Kind::STRUCT => self.fields_at(depth + 1, &mut |_, _, _| Ok(false)),
+            // A UUID.
+            Kind(13) => self.advance(16),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// In a collection a boolean takes a byte.
+    fn skip_element(&mut self, kind: Kind, depth: usize) -> Walked<()> {
+        match kind {
+            Kind::TRUE | Kind::FALSE => self.advance(1),
+            kind => self.skip(kind, depth),
+        }
+    }
+}

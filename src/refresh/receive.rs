@@ -1,0 +1,227 @@
+//! Receives a document whole before anybody decodes it, so that a slow sender holds nothing but its own connection: no
+//! thread, no turn of a refresh, no memory to speak of.
+//!
+//! The first [`MEMORY_BYTES`] are kept in memory, where most pushes end; a longer document goes to a temporary file, charged
+//! to its user. Dropping a [`Receiver`] ends the receiving and removes what came.
+
+use std::fs::File;
+use std::io::{self, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::error::SourceError;
+use super::input::{Body, SourceInput};
+use super::reader::Patience;
+use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolFull};
+
+/// Bytes of a document that are kept in memory.
+const MEMORY_BYTES: usize = 256 << 10;
+
+/// Why a document was not received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The sender's doing.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// There is no room for it.
+    #[error(transparent)]
+    Full(#[from] SpoolFull),
+    /// The disk failed.
+    #[error("receiving a document: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The least rate at which a body must come.
+#[derive(Debug, Clone, Copy)]
+pub struct LeastRate {
+    /// Bytes per second (`limits.body_min_bytes_per_s`); 0 is none.
+    pub bytes_per_s: u64,
+    /// The time over which it is measured (`limits.body_rate_window_s`).
+    pub window: Duration,
+}
+
+/// Chunks of a document that are still to come.
+pub(super) struct Chunks {
+    /// What polls them for a reader that blocks.
+    pub(super) runtime: Handle,
+    pub(super) stream: BoxStream<'static, Result<Bytes, SourceError>>,
+    pub(super) patience: Patience,
+    pub(super) least_rate: Option<LeastRate>,
+    /// Makes the error for a stream that takes too long.
+    pub(super) late: fn(String) -> SourceError,
+}
+
+impl Chunks {
+    /// To be made within a runtime.
+    pub(super) fn new(
+        stream: BoxStream<'static, Result<Bytes, SourceError>>,
+        patience: Patience,
+        late: fn(String) -> SourceError,
+    ) -> Self {
+        Self { runtime: Handle::current(), stream, patience, least_rate: None, late }
+    }
+}
+
+/// A document that is being received.
+pub struct Receiver {
+    /// All but the body.
+    input: SourceInput,
+    /// `None` once the body has come.
+    chunks: Option<Chunks>,
+    head: BytesMut,
+    file: Option<tokio::fs::File>,
+    charge: SpoolCharge,
+    directory: PathBuf,
+    limit_bytes: u64,
+    came_bytes: u64,
+    /// The time that the sender took since the rate was last measured, and the bytes of that time.
+    waited: Duration,
+    brought_bytes: u64,
+}
+
+/// A document that came whole, and the disk that it takes.
+pub struct Received {
+    /// To be decoded.
+    pub input: SourceInput,
+    /// Counts the document for as long as it is there.
+    pub charge: SpoolCharge,
+}
+
+impl Receiver {
+    /// Begins to receive `input`, at most `limit_bytes` (`sources.max_bytes`) of it, into `directory`, charged to `user`.
+    pub fn new(mut input: SourceInput, limit_bytes: u64, budget: &SpoolBudget, user: u64, directory: &Path) -> Self {
+        let chunks = match std::mem::replace(&mut input.body, Body::Stream(Box::new(io::empty()))) {
+            Body::Chunks(chunks) => Some(*chunks),
+            // It is there already.
+            body => {
+                input.body = body;
+                None
+            }
+        };
+        Self {
+            input,
+            chunks,
+            head: BytesMut::new(),
+            file: None,
+            charge: budget.charge(user),
+            directory: directory.to_owned(),
+            limit_bytes,
+            came_bytes: 0,
+            waited: Duration::ZERO,
+            brought_bytes: 0,
+        }
+    }
+
+    /// Receives until that many bytes are there, at most [`MEMORY_BYTES`], or the document has ended; true then. Cancel safe.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    pub async fn receive_head(&mut self, bytes: usize) -> Result<bool, ReceiveError> {
+        while self.chunks.is_some() && self.head.len() < bytes.min(MEMORY_BYTES) && self.file.is_none() {
+            self.receive_chunk().await?;
+        }
+        Ok(self.chunks.is_none())
+    }
+
+    /// What has come, while that is in memory.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Receives the rest.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    pub async fn receive(mut self) -> Result<Received, ReceiveError> {
+        let has_come = self.chunks.is_none() && self.head.is_empty() && self.file.is_none();
+        while self.chunks.is_some() {
+            self.receive_chunk().await?;
+        }
+        let mut input = self.input;
+        if let Some(mut file) = self.file {
+            file.write_all(&std::mem::take(&mut self.head)).await?;
+            // Waits for what is being written, and tells of errors that came since.
+            file.flush().await?;
+            file.seek(SeekFrom::Start(0)).await?;
+            input.body = Body::File(file.into_std().await);
+            input.is_received = true;
+        } else if !has_come {
+            input.body = Body::Stream(Box::new(io::Cursor::new(self.head.freeze())));
+            input.is_received = true;
+        }
+        Ok(Received { input, charge: self.charge })
+    }
+
+    /// Waits for the next chunk and keeps it.
+    async fn receive_chunk(&mut self) -> Result<(), ReceiveError> {
+        let Some(chunk) = self.next_chunk().await? else {
+            self.chunks = None;
+            return Ok(());
+        };
+        let length = chunk.len() as u64;
+        self.came_bytes += length;
+        self.brought_bytes += length;
+        if self.limit_bytes != 0 && self.came_bytes > self.limit_bytes {
+            return Err(super::input::over_limit(self.limit_bytes).into());
+        }
+        self.charge.add(length)?;
+        self.input.progress.add(length);
+        self.head.extend_from_slice(&chunk);
+        if self.head.len() > MEMORY_BYTES {
+            let file = match &mut self.file {
+                Some(file) => file,
+                None => {
+                    let directory = self.directory.clone();
+                    // Two system calls.
+                    let file: File = tempfile::tempfile_in(directory)?;
+                    self.file.insert(tokio::fs::File::from_std(file))
+                }
+            };
+            file.write_all(&self.head.split()).await?;
+        }
+        Ok(())
+    }
+
+    /// The next chunk, if it comes in time and the sender is not too slow.
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let Some(chunks) = &mut self.chunks else { return Ok(None) };
+        let began = Instant::now();
+        let window = chunks.least_rate.filter(|rate| rate.bytes_per_s > 0).map(|rate| (rate, rate.window));
+        let window_end = window.and_then(|(_, window)| began.checked_add(window.saturating_sub(self.waited)));
+        // A patience beyond the clock's end is none.
+        let idle = began.checked_add(chunks.patience.idle);
+        let next = loop {
+            let until = [idle, chunks.patience.until, window_end].into_iter().flatten().min();
+            let Some(until) = until else { break chunks.stream.next().await };
+            match tokio::time::timeout_at(until, chunks.stream.next()).await {
+                Ok(next) => break next,
+                Err(_) if window_end == Some(until) => break Some(Ok(Bytes::new())),
+                Err(_) => {
+                    return Err((chunks.late)(if idle == Some(until) {
+                        format!("timed out: nothing came for {} s", chunks.patience.idle.as_secs())
+                    } else {
+                        "timed out: it took too long in all".to_owned()
+                    }));
+                }
+            }
+        };
+        if let Some((rate, window)) = window {
+            self.waited += began.elapsed();
+            if self.waited >= window {
+                let came = self.brought_bytes + next.as_ref().and_then(|next| next.as_ref().ok()).map_or(0, Bytes::len) as u64;
+                if came < rate.bytes_per_s.saturating_mul(window.as_secs()) && !matches!(next, None | Some(Err(_))) {
+                    return Err(SourceError::TooSlow { bytes_per_s: rate.bytes_per_s, seconds: window.as_secs() });
+                }
+                (self.waited, self.brought_bytes) = (Duration::ZERO, 0);
+            }
+        }
+        next.transpose()
+    }
+}

@@ -1,0 +1,199 @@
+//! What entities pass on their way in: received whole, then decoded, then written.
+//!
+//! - **Received** by nobody's leave but a place among `sources.receiving`, shared between users: a sender that dawdles holds
+//!   no thread and no turn. What was received is on disk, bounded for each user and in all (`SpoolBudget`).
+//! - **Decoded and written** in a turn, of which there are `sources.concurrent`. Users get theirs one after the other, so that
+//!   one with many refreshes keeps nobody waiting for long.
+//! - Decoding and writing have threads of their own, not those that everybody's blocking calls share.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::App;
+use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit};
+use super::refresh::RefreshError;
+use super::version_file::Document;
+use crate::config::Config;
+use crate::model::ids::{DatasetId, UserId};
+use crate::refresh::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
+use crate::storage::budget::{SpoolBudget, SpoolLimits};
+
+/// Of turns that no other user has, one has at most so many percent.
+const TURNS_SHARE: u64 = 75;
+
+/// As [`TURNS_SHARE`], of what is received.
+const RECEIVING_SHARE: u64 = 25;
+
+/// Bytes of a pushed body in which its dataset is looked for before the rest is received.
+pub(super) const HEAD_BYTES: usize = 64 << 10;
+
+/// The member of a pushed body that names its dataset.
+pub(super) const DATASET_ID: &str = "dataset_id";
+
+/// The gates on the way in, and the disk.
+pub(super) struct Ingest {
+    receiving: FairSemaphore,
+    turns: FairSemaphore,
+    budget: SpoolBudget,
+}
+
+/// The right to decode and write.
+pub(super) type Turn = Permit;
+
+impl Ingest {
+    pub fn new(config: &Config, directory: &std::path::Path) -> Ingest {
+        let sources = &config.sources;
+        let bounds = |units, share_percent| Bounds {
+            units,
+            share_percent,
+            user_percent: 0,
+            queue: sources.queue,
+            // What waits has its own bounds: the time of a refresh, or of its client.
+            wait: Duration::from_secs(sources.timeout_s),
+        };
+        let receiving = Gate { name: "receive", what: "sources and bodies being received (sources.receiving)" };
+        let turns = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
+        Ingest {
+            receiving: FairSemaphore::new(receiving, &bounds(sources.receiving, RECEIVING_SHARE)),
+            turns: FairSemaphore::new(turns, &bounds(sources.concurrent, TURNS_SHARE)),
+            budget: SpoolBudget::new(SpoolLimits {
+                bytes: sources.spool_bytes,
+                user_bytes: sources.user_spool_bytes,
+                reserve_bytes: sources.disk_reserve_bytes,
+                directory: directory.to_owned(),
+            }),
+        }
+    }
+
+    /// Waits for a turn.
+    ///
+    /// # Errors
+    /// [`RefreshError::Refused`].
+    pub async fn turn(&self, user: UserId) -> Result<Turn, RefreshError> {
+        Ok(self.turns.acquire(Holder::User(user), 1).await?)
+    }
+
+    /// Waits for a place among what is received.
+    ///
+    /// # Errors
+    /// [`RefreshError::Refused`].
+    pub async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
+        Ok(self.receiving.acquire(Holder::User(user), 1).await?)
+    }
+
+    /// A place among what is received, if there is one now.
+    pub fn try_place(&self, user: UserId) -> Option<Permit> {
+        self.receiving.try_acquire(Holder::User(user), 1)
+    }
+
+    /// The disk that spools may take.
+    pub fn budget(&self) -> &SpoolBudget {
+        &self.budget
+    }
+
+    /// Brings the metrics that show a state up to date.
+    pub fn update_metrics(&self) {
+        self.receiving.update_metrics();
+        self.turns.update_metrics();
+        crate::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
+    }
+}
+
+/// A document that is being received, and its place.
+pub(super) struct Receiving {
+    receiver: Receiver,
+    /// All but the bytes.
+    document: Document,
+    /// `None` where nothing has to come.
+    place: Option<Permit>,
+}
+
+impl Receiving {
+    /// Receives the rest of the document.
+    ///
+    /// # Errors
+    /// [`RefreshError::Source`], [`RefreshError::Full`], [`RefreshError::Storage`].
+    pub async fn receive(self) -> Result<Document, RefreshError> {
+        let received = self.receiver.receive().await?;
+        drop(self.place);
+        Ok(Document { input: received.input, charge: received.charge, ..self.document })
+    }
+
+    /// The members of a pushed body that stand in its beginning, and whether all of it has come. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`Receiving::receive`].
+    pub async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
+        let ended = self.receiver.receive_head(HEAD_BYTES).await?;
+        let members = self.document.envelope.unwrap_or_default();
+        Ok((envelope_of_head(self.receiver.head(), members), ended))
+    }
+}
+
+impl App {
+    /// Begins to receive a document for a user, in a place that the caller has or that is waited for.
+    ///
+    /// # Errors
+    /// [`RefreshError::Refused`].
+    pub(super) async fn begin_receiving(
+        &self,
+        user: UserId,
+        document: Document,
+        place: Option<Permit>,
+    ) -> Result<Receiving, RefreshError> {
+        let place = match place {
+            Some(place) => place,
+            None => self.ingest().place(user).await?,
+        };
+        let Document { input, .. } = document;
+        let (limit, directory) = (self.config().sources.max_bytes, self.temporary_directory());
+        let receiver = Receiver::new(input, limit, self.ingest().budget(), user.get(), directory);
+        let document = Document { input: SourceInput::stream(std::io::empty()), ..document };
+        Ok(Receiving { receiver, document, place: Some(place) })
+    }
+
+    /// The least rate at which bodies of entities come.
+    pub(super) fn least_rate(&self) -> LeastRate {
+        let limits = &self.config().limits;
+        let window = Duration::from_secs(limits.body_rate_window_s);
+        LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window }
+    }
+
+    /// Whether the beginning of a pushed body names a dataset that is not the user's, or cannot name one of the user's, who
+    /// has none: then no more of it need come.
+    ///
+    /// # Errors
+    /// [`RefreshError::NotFound`].
+    pub(super) async fn check_head(&self, user: UserId, named: Option<DatasetId>, ended: bool) -> Result<(), RefreshError> {
+        match named {
+            Some(dataset) => self.catalog().owned_dataset(user, dataset).await.map(drop)?,
+            None if ended => {}
+            None if self.catalog().datasets_of(user, None, 1).await?.is_empty() => return Err(RefreshError::NotFound),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.
+///
+/// # Errors
+/// [`RefreshError::Worker`] when the work panics, or there can be no further thread.
+pub(super) fn on_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = Result<T, RefreshError>> + Send + 'static {
+    let (tell, told) = oneshot::channel();
+    let span = tracing::Span::current();
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _entered = span.enter();
+        // Whoever waited may have left.
+        let _ = tell.send(work());
+    });
+    if let Err(error) = &started {
+        tracing::error!(%error, "a thread for a refresh could not be started");
+    }
+    async move { told.await.map_err(|_| RefreshError::Worker) }
+}
+
