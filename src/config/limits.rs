@@ -16,6 +16,11 @@ section! {
         body_min_bytes_per_s: u64 = 1_024, within 0..=1 << 30;
         /// Seconds over which that is measured.
         body_rate_window_s: u64 = 30, within 1..=3_600;
+        /// Bytes of a refused request's body that are read, and dropped, so that a client that sends all of it first gets to see
+        /// the refusal; 0 reads none.
+        refused_body_bytes: u64 = 256 << 20, within 0..=1 << 40;
+        /// Seconds for that.
+        refused_body_s: u64 = 30, within 1..=3_600;
         /// Columns that a table (`format=csv`, `tsv`, `parquet`) may have.
         columns: u64 = 10_000, within 1..=100_000;
         /// Requests that one client may make in 60 seconds, those to private datasets with an `Authorization` not

@@ -41,11 +41,11 @@ section! {
         /// The folder of the store (below `store.url`) whose objects datasets may have as sources, such as
         /// `incoming`; none when not given.
         prefix: Option<SourcePrefix> = None;
-        /// Sources and pushed bodies that one process receives at the same time; more wait for their turn. One user has at
-        /// most a quarter of what the others leave.
+        /// Sources and pushed bodies that one process receives at the same time; more wait for their turn. Users share
+        /// the places by `fair.share_percent`.
         receiving: u64 = 256, within 4..=100_000;
         /// Refreshes that one process decodes and writes at the same time, each once its source or body is there; more
-        /// wait for their turn, which users get one after the other.
+        /// wait for their turn, which users share by `fair.share_percent`.
         concurrent: u64 = 4, within 1..=256;
         /// Refreshes that may wait for such a turn; more are refused.
         queue: u64 = 1_000, within 1..=100_000;

@@ -22,6 +22,7 @@ use crate::{
         AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError,
         RefreshError,
     },
+    storage::budget::SpoolFull,
 };
 
 /// Why a request gets no other answer.
@@ -271,6 +272,9 @@ impl HttpError {
     }
 }
 
+/// Seconds after which a refresh that found no room may be tried again.
+const RETRY_REFRESH_S: u64 = 10;
+
 /// Marks an answer of status 5xx and holds its text, to which the layer that knows the request's id adds it.
 #[derive(Clone, Debug)]
 pub(super) struct ServerFailure(pub String);
@@ -311,6 +315,11 @@ impl IntoResponse for HttpError {
                 if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
                     headers.insert(CONTENT_RANGE, value);
                 }
+            }
+            HttpError::Refresh(
+                RefreshError::Full(SpoolFull::All { .. } | SpoolFull::Disk { .. }) | RefreshError::Refused(_),
+            ) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_REFRESH_S));
             }
             HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));

@@ -26,6 +26,7 @@ mod client;
 mod connections;
 pub mod content_encoding;
 mod cors;
+mod drain;
 pub mod error;
 mod health;
 mod listener;

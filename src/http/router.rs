@@ -10,6 +10,7 @@ use axum::{
 
 use super::{
     access_log::{self, LogOptions},
+    drain,
     error::HttpError,
     health, management, mcp, metrics, openapi, panics, ping, read,
 };
@@ -34,6 +35,7 @@ pub fn router(app: App) -> Router {
         .route("/ping/{token}", any(ping::ping))
         .route("/mcp", mcp::route())
         .merge(management::routes())
+        .layer(from_fn_with_state(app.clone(), drain::refused_bodies))
         .with_state(app);
     layered(routes, log)
 }

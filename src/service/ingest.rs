@@ -19,12 +19,6 @@ use crate::model::ids::{DatasetId, UserId};
 use crate::refresh::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
 use crate::storage::budget::{SpoolBudget, SpoolLimits};
 
-/// Of turns that no other user has, one has at most so many percent.
-const TURNS_SHARE: u64 = 75;
-
-/// As [`TURNS_SHARE`], of what is received.
-const RECEIVING_SHARE: u64 = 25;
-
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
@@ -44,19 +38,13 @@ pub(super) type Turn = Permit;
 impl Ingest {
     pub fn new(config: &Config, directory: &std::path::Path) -> Ingest {
         let sources = &config.sources;
-        let bounds = |units, share_percent| Bounds {
-            units,
-            share_percent,
-            user_percent: 0,
-            queue: sources.queue,
-            // What waits has its own bounds: the time of a refresh, or of its client.
-            wait: Duration::from_secs(sources.timeout_s),
-        };
+        // What waits has its own bounds: the time of a refresh, or of its client.
+        let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
         let receiving = Gate { name: "receive", what: "sources and bodies being received (sources.receiving)" };
         let turns = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
         Ingest {
-            receiving: FairSemaphore::new(receiving, &bounds(sources.receiving, RECEIVING_SHARE)),
-            turns: FairSemaphore::new(turns, &bounds(sources.concurrent, TURNS_SHARE)),
+            receiving: FairSemaphore::new(receiving, &bounds(sources.receiving)),
+            turns: FairSemaphore::new(turns, &bounds(sources.concurrent)),
             budget: SpoolBudget::new(SpoolLimits {
                 bytes: sources.spool_bytes,
                 user_bytes: sources.user_spool_bytes,
@@ -151,6 +139,11 @@ impl App {
         let receiver = Receiver::new(input, limit, self.ingest().budget(), user.get(), directory);
         let document = Document { input: SourceInput::stream(std::io::empty()), ..document };
         Ok(Receiving { receiver, document, place: Some(place) })
+    }
+
+    /// Bytes of disk that sources and pushed bodies take at the moment.
+    pub fn spooled_bytes(&self) -> u64 {
+        self.ingest().budget().used_bytes()
     }
 
     /// The least rate at which bodies of entities come.

@@ -381,6 +381,11 @@ impl Server {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log")
     }

@@ -211,7 +211,7 @@ impl Doomed {
     async fn save(&self, entities: &str) -> Result<(), String> {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let pushed = self.app.receive(body, &[]).await.map_err(|error| error.to_string())?;
+        let pushed = self.app.receive(self.user.id, body, &[]).await.map_err(|error| error.to_string())?;
         let saved = self.app.save_alternate(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
         saved.await.map(drop).map_err(|error| error.to_string())
     }

@@ -23,6 +23,7 @@ mod explain;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faultfs;
 mod faults;
+mod hostile_sources;
 mod http;
 mod layers;
 mod loopback_server;

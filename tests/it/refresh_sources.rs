@@ -58,6 +58,7 @@ async fn text_of(fetched: Fetched) -> Result<String, SourceError> {
 fn status(error: &SourceError) -> u16 {
     match error {
         SourceError::BadAddress { .. } | SourceError::BadBody { .. } | SourceError::Interrupted { .. } => 400,
+        SourceError::TooSlow { .. } => 408,
         SourceError::TooLarge { .. } => 413,
         SourceError::BadDocument { .. } => 422,
         SourceError::Unreachable { .. } => 502,

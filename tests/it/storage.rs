@@ -25,6 +25,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::storage::StorageError;
+use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
 use strata::storage::layout::{Kind, LeafColumn, SEPARATOR};
 use strata::storage::profile::LeafBounds;
@@ -378,7 +379,7 @@ impl Bench {
     }
 
     fn spool(&self, entities: &[String]) -> Spooled {
-        let mut spool = Spool::create(self.directory.path()).expect("a spool");
+        let mut spool = Spool::create(self.directory.path(), SpoolCharge::unbounded()).expect("a spool");
         for block in entities.chunks(50) {
             let lines: String = block.iter().map(|entity| format!("{entity}\n")).collect();
             spool.add_lines(lines.as_bytes()).expect("spooled");

@@ -50,6 +50,7 @@ pub(super) struct ParquetDecoder {
     file_bytes: u64,
     metadata: Arc<ParquetMetaData>,
     levels: FieldLevels,
+    fields: Fields,
     /// Whether a batch copies texts; else it refers to them.
     copies_texts: bool,
     /// What decoding pages may take.
@@ -103,6 +104,7 @@ impl ParquetDecoder {
             file_bytes,
             metadata: opened.metadata,
             levels: opened.levels,
+            fields: opened.fields,
             copies_texts: opened.copies_texts,
             page_memory_bytes: options.parquet_memory_bytes.saturating_sub(metadata_bytes),
             row_group: 0,
@@ -147,7 +149,7 @@ impl ParquetDecoder {
         let columns = row_group.columns().iter();
         let columns = columns.map(|chunk| Column::of(chunk, self.file_bytes, self.copies_texts));
         let columns: Vec<Column> = columns.collect::<Result<_, _>>()?;
-        let batch_rows = plan::batch_rows(&self.file, row_group, &columns, &self.levels.fields, self.page_memory_bytes)?;
+        let batch_rows = plan::batch_rows(&self.file, row_group, &columns, &self.fields, self.page_memory_bytes)?;
         let account = Arc::new(Account::new(self.page_memory_bytes));
         let group = OneRowGroup { decoder: self, row_group, columns, account: account.clone(), batch_rows };
         let reader = ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &group, batch_rows, None);
@@ -224,6 +226,7 @@ impl Decode for ParquetDecoder {
 struct FileOpened {
     metadata: Arc<ParquetMetaData>,
     levels: FieldLevels,
+    fields: Fields,
     copies_texts: bool,
 }
 
@@ -234,10 +237,11 @@ fn open(file: &File) -> Result<FileOpened, SourceError> {
     let metadata = ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options)
         // A type for which views cannot be asked is read as it is.
         .unwrap_or(found);
-    let hint = Some(metadata.schema().fields());
-    let levels = parquet_to_arrow_field_levels(metadata.parquet_schema(), ProjectionMask::all(), hint).map_err(unreadable)?;
-    let copies_texts = levels.fields.iter().any(|field| copies_texts(field.data_type()));
-    Ok(FileOpened { metadata: Arc::clone(metadata.metadata()), levels, copies_texts })
+    let fields = metadata.schema().fields().clone();
+    let levels = parquet_to_arrow_field_levels(metadata.parquet_schema(), ProjectionMask::all(), Some(&fields));
+    let levels = levels.map_err(unreadable)?;
+    let copies_texts = fields.iter().any(|field| copies_texts(field.data_type()));
+    Ok(FileOpened { metadata: Arc::clone(metadata.metadata()), levels, fields, copies_texts })
 }
 
 /// One row group, as the library asks for it.

@@ -237,7 +237,6 @@ impl Pages {
             _ => self.most_values(&header, &bytes).min(values),
         };
         let copied = match header.encoding {
-            #[expect(deprecated, reason = "files have it")]
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => in_batch.saturating_mul(self.longest_entry_bytes),
             // Every text once more.
             _ if self.column.copies_texts => bytes.len() as u64,

@@ -35,7 +35,7 @@ async fn a_schedule_is_computed_then_due_then_claimed_once(database: Database) {
     let dataset = scheduled(&catalog, owner, "a").await;
 
     let new = due(&catalog).await;
-    assert_eq!(new, [DueSchedule { dataset, schedule: DEFAULT_SCHEDULE.to_owned(), due_at: None }]);
+    assert_eq!(new, [DueSchedule { dataset, owner, schedule: DEFAULT_SCHEDULE.to_owned(), due_at: None }]);
     let next = clock.now() + TimeDelta::hours(1);
     assert!(catalog.claim_schedule(&new[0], Some(next)).await.unwrap());
     assert!(!catalog.claim_schedule(&new[0], Some(next)).await.unwrap());

@@ -1,0 +1,94 @@
+//! Lets a refusal reach clients that send their whole body before they read an answer, as most do over HTTP/1.
+//!
+//! A connection that ends while its peer still sends is reset, and the answer is lost with it: the client sees a broken pipe
+//! and no 4xx. So what is left of a refused request's body is read and dropped before the answer, within
+//! `limits.refused_body_bytes` and `limits.refused_body_s`. A client that waits for `100 Continue` has sent nothing yet, and is
+//! answered at once. In HTTP/2 a stream ends by itself.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    extract::{Request, State},
+    http::{Method, Version, header::EXPECT},
+    middleware::Next,
+    response::Response,
+};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use crate::service::App;
+
+/// What the request's body is in the hands of: the handler's, and after it this layer's.
+#[derive(Clone)]
+struct SharedBody {
+    inner: Arc<Mutex<Body>>,
+    was_read: Arc<AtomicBool>,
+}
+
+impl SharedBody {
+    fn with<T>(&self, act: impl FnOnce(Pin<&mut Body>) -> T) -> T {
+        // A body whose polling panicked is not polled again: the request has failed.
+        act(Pin::new(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl HttpBody for SharedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.was_read.store(true, Ordering::Relaxed);
+        self.with(|body| body.poll_frame(context))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.with(|body| body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.with(|body| body.size_hint())
+    }
+}
+
+/// The layer.
+pub(super) async fn refused_bodies(State(app): State<App>, request: Request, next: Next) -> Response {
+    let reads_first = request.version() <= Version::HTTP_11 && !matches!(*request.method(), Method::GET | Method::HEAD);
+    if !reads_first || request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let awaits_continue = request.headers().contains_key(EXPECT);
+    let (head, body) = request.into_parts();
+    let body = SharedBody { inner: Arc::new(Mutex::new(body)), was_read: Arc::default() };
+    let response = next.run(Request::from_parts(head, Body::new(body.clone()))).await;
+    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+    if is_refusal && (!awaits_continue || body.was_read.load(Ordering::Relaxed)) {
+        let limits = &app.config().limits;
+        let rest = drain(body, limits.refused_body_bytes);
+        // Too slow, too long or broken off: the answer is tried all the same.
+        let _ = tokio::time::timeout(Duration::from_secs(limits.refused_body_s), rest).await;
+    }
+    response
+}
+
+/// Reads a body to its end, unless it is longer.
+async fn drain(mut body: SharedBody, limit: u64) {
+    let mut left = limit;
+    while body.size_hint().lower() <= left {
+        match body.frame().await {
+            Some(Ok(frame)) => left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64),
+            Some(Err(_)) | None => return,
+        }
+        if left == 0 {
+            return;
+        }
+    }
+}
