@@ -29,6 +29,7 @@ use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
 use strata::query::diff::{Change, DiffBounds, DiffPage, records};
 use strata::query::{Engine, EngineOptions};
+use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::spool::Spool;
@@ -185,7 +186,7 @@ fn write(directory: &Path, shape: Shape, entities: u64) -> Option<Counts> {
     let mut versions = Versions { sizes: [0, 0], document_bytes: 0 };
     let mut expected = None;
     for version in [0, 1] {
-        let mut spool = Spool::create(&directory.join("spool")).expect("a spool");
+        let mut spool = Spool::create(&directory.join("spool"), SpoolCharge::unbounded()).expect("a spool");
         let mut lines = String::new();
         expected = shape.write(version, entities, |entity| {
             lines.push_str(entity);

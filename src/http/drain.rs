@@ -25,7 +25,20 @@ use axum::{
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use crate::service::App;
+use crate::config;
+
+/// How much of a refused request's body is read, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DrainLimits {
+    bytes: u64,
+    time: Duration,
+}
+
+impl From<&config::Limits> for DrainLimits {
+    fn from(limits: &config::Limits) -> Self {
+        DrainLimits { bytes: limits.refused_body_bytes, time: Duration::from_secs(limits.refused_body_s) }
+    }
+}
 
 /// What the request's body is in the hands of: the handler's, and after it this layer's.
 #[derive(Clone)]
@@ -60,7 +73,7 @@ impl HttpBody for SharedBody {
 }
 
 /// The layer.
-pub(super) async fn refused_bodies(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn refused_bodies(State(limits): State<DrainLimits>, request: Request, next: Next) -> Response {
     let reads_first = request.version() <= Version::HTTP_11 && !matches!(*request.method(), Method::GET | Method::HEAD);
     if !reads_first || request.body().is_end_stream() {
         return next.run(request).await;
@@ -71,10 +84,8 @@ pub(super) async fn refused_bodies(State(app): State<App>, request: Request, nex
     let response = next.run(Request::from_parts(head, Body::new(body.clone()))).await;
     let is_refusal = response.status().is_client_error() || response.status().is_server_error();
     if is_refusal && (!awaits_continue || body.was_read.load(Ordering::Relaxed)) {
-        let limits = &app.config().limits;
-        let rest = drain(body, limits.refused_body_bytes);
         // Too slow, too long or broken off: the answer is tried all the same.
-        let _ = tokio::time::timeout(Duration::from_secs(limits.refused_body_s), rest).await;
+        let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
     }
     response
 }

@@ -10,11 +10,11 @@ use axum::{
 
 use super::{
     access_log::{self, LogOptions},
-    drain,
+    drain::{self, DrainLimits},
     error::HttpError,
     health, management, mcp, metrics, openapi, panics, ping, read,
 };
-use crate::service::App;
+use crate::{config, service::App};
 
 /// The whole service as one tower service.
 pub fn router(app: App) -> Router {
@@ -23,6 +23,7 @@ pub fn router(app: App) -> Router {
         slow_after: (slow_request_ms > 0).then(|| Duration::from_millis(slow_request_ms)),
         trusted_proxies: app.config().server.trusted_proxies.clone(),
     };
+    let limits = DrainLimits::from(&app.config().limits);
     let routes = Router::new()
         // Everything under /api/ goes to one handler with its own path parser, which can say what is wrong with a path.
         .route("/api", any(read::read))
@@ -35,20 +36,20 @@ pub fn router(app: App) -> Router {
         .route("/ping/{token}", any(ping::ping))
         .route("/mcp", mcp::route())
         .merge(management::routes())
-        .layer(from_fn_with_state(app.clone(), drain::refused_bodies))
         .with_state(app);
-    layered(routes, log)
+    layered(routes, log, limits)
 }
 
 /// What every route shares: answers for paths and methods that no route takes, and the layers, the last one outermost.
 pub fn around(routes: Router) -> Router {
-    layered(routes, LogOptions::default())
+    layered(routes, LogOptions::default(), DrainLimits::from(&config::Limits::default()))
 }
 
-fn layered(routes: Router, log: LogOptions) -> Router {
+fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {
     routes
         .fallback(async || HttpError::NoSuchPath)
         .method_not_allowed_fallback(async || HttpError::MethodNotAllowed { allowed: None })
         .layer(from_fn(panics::answer))
+        .layer(from_fn_with_state(limits, drain::refused_bodies))
         .layer(from_fn_with_state(Arc::new(log), access_log::record))
 }

@@ -46,7 +46,12 @@ impl EntityWriter {
     }
 
     /// Appends an entity that is canonical already.
-    pub(super) fn write_canonical(&mut self, entity: &[u8], place: Place, out: &mut Vec<u8>) -> Result<(), SourceError> {
+    pub(super) fn write_canonical(
+        &mut self,
+        entity: &[u8],
+        place: Place,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SourceError> {
         let start = out.len();
         out.extend_from_slice(entity);
         self.finish(start, place, out)

@@ -199,7 +199,9 @@ fn open_as(
         },
         SourceFormat::Jsonl => Box::new(jsonl::JsonlDecoder::new(window, writer)),
         SourceFormat::Csv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b',', options.columns_max)?),
-        SourceFormat::Tsv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b'\t', options.columns_max)?),
+        SourceFormat::Tsv => {
+            Box::new(delimited::DelimitedDecoder::try_new(window, writer, b'\t', options.columns_max)?)
+        }
         SourceFormat::Parquet => match file {
             Some(file) if compression == Compression::None => {
                 expansion.came_in_all(file.metadata().map_err(SourceError::Io)?.len());

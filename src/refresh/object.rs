@@ -92,8 +92,7 @@ pub(super) async fn open(
     });
     let patience = Patience { idle: limits.idle_timeout, until };
     let late = |reason| SourceError::Unreachable { reason };
-    let mut input =
-        SourceInput::chunks(Chunks::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
+    let mut input = SourceInput::chunks(Chunks::new(chunks.boxed(), patience, late)).with_total_bytes(total_bytes);
     if let Some(name) = url.key().last() {
         input = input.with_name(name);
     }

@@ -215,7 +215,8 @@ impl Receiver {
         if let Some((rate, window)) = window {
             self.waited += began.elapsed();
             if self.waited >= window {
-                let came = self.brought_bytes + next.as_ref().and_then(|next| next.as_ref().ok()).map_or(0, Bytes::len) as u64;
+                let came =
+                    self.brought_bytes + next.as_ref().and_then(|next| next.as_ref().ok()).map_or(0, Bytes::len) as u64;
                 if came < rate.bytes_per_s.saturating_mul(window.as_secs()) && !matches!(next, None | Some(Err(_))) {
                     return Err(SourceError::TooSlow { bytes_per_s: rate.bytes_per_s, seconds: window.as_secs() });
                 }

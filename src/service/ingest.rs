@@ -158,7 +158,12 @@ impl App {
     ///
     /// # Errors
     /// [`RefreshError::NotFound`].
-    pub(super) async fn check_head(&self, user: UserId, named: Option<DatasetId>, ended: bool) -> Result<(), RefreshError> {
+    pub(super) async fn check_head(
+        &self,
+        user: UserId,
+        named: Option<DatasetId>,
+        ended: bool,
+    ) -> Result<(), RefreshError> {
         match named {
             Some(dataset) => self.catalog().owned_dataset(user, dataset).await.map(drop)?,
             None if ended => {}
@@ -189,4 +194,3 @@ pub(super) fn on_thread<T: Send + 'static>(
     }
     async move { told.await.map_err(|_| RefreshError::Worker) }
 }
-

@@ -175,11 +175,7 @@ pub(super) struct Refreshes {
 
 impl Refreshes {
     pub(super) fn new() -> Refreshes {
-        Refreshes {
-            tasks: TaskTracker::new(),
-            closed: AtomicBool::new(false),
-            stop: CancellationToken::new(),
-        }
+        Refreshes { tasks: TaskTracker::new(), closed: AtomicBool::new(false), stop: CancellationToken::new() }
     }
 
     /// Runs a refresh, whoever waits for it.
@@ -275,7 +271,8 @@ impl App {
         }
         let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
         let charge = SpoolCharge::unbounded();
-        let document = Document { input, format: push.format, records_path: None, fetched_from: None, charge, envelope };
+        let document =
+            Document { input, format: push.format, records_path: None, fetched_from: None, charge, envelope };
         let mut receiving = self.begin_receiving(owner, document, None).await?;
         let mut dataset = push.dataset;
         if dataset.is_none() && push.enveloped {
@@ -482,14 +479,14 @@ impl App {
                 }
             }
         };
-        crash::point("refresh.received");
         let turn = self.ingest().turn(owner).await?;
         let mut decoding = self.decode(document, progress);
         let fields = decoding.fields().await;
         let spooled = decoding.finish().await?;
         let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
         if let Some(other) = named.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
-            let reason = format!("the request is for the dataset {}, and the body names the dataset {other}", lease.dataset.id);
+            let reason =
+                format!("the request is for the dataset {}, and the body names the dataset {other}", lease.dataset.id);
             return Err(SourceError::BadBody { reason }.into());
         }
         self.write_version(lease, spooled, before, validators, Some(turn), progress).await

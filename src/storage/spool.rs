@@ -75,7 +75,12 @@ impl Spool {
     pub fn finish(self) -> Result<Spooled, StorageError> {
         let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
         file.seek(SeekFrom::Start(0))?;
-        Ok(Spooled { charge: self.charge, file, profile: self.profile, content_sha256: hex::encode(self.content.finalize()) })
+        Ok(Spooled {
+            charge: self.charge,
+            file,
+            profile: self.profile,
+            content_sha256: hex::encode(self.content.finalize()),
+        })
     }
 }
 

@@ -36,6 +36,11 @@ impl Owned {
         Owned::configured(|config| config.catalog.url = Some(url), Some(server)).await
     }
 
+    /// On SQLite, with the configuration changed.
+    pub async fn start(change: impl FnOnce(&mut Config)) -> Owned {
+        Owned::configured(change, None).await
+    }
+
     pub async fn configured(change: impl FnOnce(&mut Config), server: Option<Arc<Postgres>>) -> Owned {
         let service = TestService::configured(change).await;
         let (user, token) = add_user(&service, "ada@strata.test", Plan::Pro).await;
@@ -107,7 +112,7 @@ impl Owned {
     async fn receive(&self, entities: &str) -> Pushed {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let chunks = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        self.service.app.receive(chunks, &[]).await.expect("received")
+        self.service.app.receive(self.user.id, chunks, &[]).await.expect("received")
     }
 }
 

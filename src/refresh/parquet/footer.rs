@@ -71,54 +71,55 @@ fn announced(footer: &[u8]) -> Result<Announced, Malformed> {
     let mut found = Announced::default();
     // Children that are still to come, of each group that is open.
     let mut open: Vec<i64> = Vec::new();
-    Walker::new(footer).fields(|file, id, kind| {
-        match id {
-            2 => {
-                for _ in 0..file.list(kind)? {
-                    let mut children = 0;
-                    file.fields(|element, id, _| {
-                        if id == 5 {
-                            children = element.number()?;
+    Walker::new(footer)
+        .fields(|file, id, kind| {
+            match id {
+                2 => {
+                    for _ in 0..file.list(kind)? {
+                        let mut children = 0;
+                        file.fields(|element, id, _| {
+                            if id == 5 {
+                                children = element.number()?;
+                            }
+                            Ok(id == 5)
+                        })?;
+                        if children < 0 {
+                            return Err(Malformed);
                         }
-                        Ok(id == 5)
-                    })?;
-                    if children < 0 {
-                        return Err(Malformed);
-                    }
-                    found.elements += 1;
-                    found.columns += u64::from(children == 0);
-                    if let Some(rest) = open.last_mut() {
-                        *rest -= 1;
-                    }
-                    open.push(children);
-                    found.too_deep |= open.len() > DEPTH_MAX;
-                    if found.too_deep {
-                        // Nothing after it matters.
-                        return Err(Malformed);
-                    }
-                    while open.last() == Some(&0) {
-                        open.pop();
+                        found.elements += 1;
+                        found.columns += u64::from(children == 0);
+                        if let Some(rest) = open.last_mut() {
+                            *rest -= 1;
+                        }
+                        open.push(children);
+                        found.too_deep |= open.len() > DEPTH_MAX;
+                        if found.too_deep {
+                            // Nothing after it matters.
+                            return Err(Malformed);
+                        }
+                        while open.last() == Some(&0) {
+                            open.pop();
+                        }
                     }
                 }
-            }
-            4 => {
-                for _ in 0..file.list(kind)? {
-                    file.fields(|group, id, kind| {
-                        if id != 1 {
-                            return Ok(false);
-                        }
-                        for _ in 0..group.list(kind)? {
-                            group.fields(|_, _, _| Ok(false))?;
-                            found.chunks += 1;
-                        }
-                        Ok(true)
-                    })?;
+                4 => {
+                    for _ in 0..file.list(kind)? {
+                        file.fields(|group, id, kind| {
+                            if id != 1 {
+                                return Ok(false);
+                            }
+                            for _ in 0..group.list(kind)? {
+                                group.fields(|_, _, _| Ok(false))?;
+                                found.chunks += 1;
+                            }
+                            Ok(true)
+                        })?;
+                    }
                 }
+                _ => return Ok(false),
             }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })
-    .or_else(|error| if found.too_deep { Ok(()) } else { Err(error) })?;
+            Ok(true)
+        })
+        .or_else(|error| if found.too_deep { Ok(()) } else { Err(error) })?;
     Ok(found)
 }

@@ -39,7 +39,12 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes, held_bytes: AtomicU64::new(0), replaced_bytes: AtomicU64::new(0), refusal: Mutex::default() }
+        Self {
+            limit_bytes,
+            held_bytes: AtomicU64::new(0),
+            replaced_bytes: AtomicU64::new(0),
+            refusal: Mutex::default(),
+        }
     }
 
     /// A new batch begins, the one before is gone.
@@ -191,9 +196,10 @@ impl Pages {
         let levels_bytes = match header.kind {
             Kind::DataV2 { definition_bytes, repetition_bytes, .. } => {
                 let bytes = u64::from(definition_bytes) + u64::from(repetition_bytes);
-                usize::try_from(bytes).ok().filter(|levels| *levels <= bytes_len(&header)).ok_or_else(|| {
-                    damaged("the levels of a page are longer than the page")
-                })?
+                usize::try_from(bytes)
+                    .ok()
+                    .filter(|levels| *levels <= bytes_len(&header))
+                    .ok_or_else(|| damaged("the levels of a page are longer than the page"))?
             }
             _ => 0,
         };
@@ -281,15 +287,18 @@ impl Pages {
     fn plain(&mut self, header: &Header, bytes: &[u8], start: usize) -> Result<Vec<u8>, SourceError> {
         let has_prefixes = header.encoding == Encoding::DELTA_BYTE_ARRAY;
         let has_lengths = self.column.physical_type == Type::BYTE_ARRAY;
-        let taken = self.account.held_bytes.load(Ordering::Relaxed) + self.account.replaced_bytes.load(Ordering::Relaxed);
+        let taken =
+            self.account.held_bytes.load(Ordering::Relaxed) + self.account.replaced_bytes.load(Ordering::Relaxed);
         let room = usize::try_from(self.account.limit_bytes.saturating_sub(taken)).unwrap_or(usize::MAX);
         let values = header.values as usize;
         let plain = delta::to_plain(&bytes[start..], has_prefixes, has_lengths, values, room);
         let plain = plain.map_err(|error| match error {
             DeltaError::Malformed => damaged("the lengths of a page's texts are not well formed"),
-            DeltaError::TooLong => {
-                over_memory_limit("what its pages become at once", self.account.limit_bytes + 1, self.account.limit_bytes)
-            }
+            DeltaError::TooLong => over_memory_limit(
+                "what its pages become at once",
+                self.account.limit_bytes + 1,
+                self.account.limit_bytes,
+            ),
         })?;
         let bytes = [&bytes[..start], &plain].concat();
         self.replace_page(self.page_bytes.saturating_add(bytes.len() as u64))?;
@@ -415,7 +424,8 @@ fn unpack(compression: Compression, bytes: Vec<u8>, kept: usize, expected: usize
     match compression {
         Compression::SNAPPY => {
             unpacked.resize(expected, 0);
-            let length = snap::raw::Decoder::new().decompress(packed, &mut unpacked[kept..]).map_err(|error| bad(&error))?;
+            let length =
+                snap::raw::Decoder::new().decompress(packed, &mut unpacked[kept..]).map_err(|error| bad(&error))?;
             unpacked.truncate(kept + length);
         }
         Compression::GZIP(_) => {
@@ -428,7 +438,9 @@ fn unpack(compression: Compression, bytes: Vec<u8>, kept: usize, expected: usize
             unpacked.extend_from_slice(&plain);
         }
         other => {
-            let reason = format!("the Parquet file cannot be read: its compression {other} is not supported; valid: none, snappy, gzip, zstd");
+            let reason = format!(
+                "the Parquet file cannot be read: its compression {other} is not supported; valid: none, snappy, gzip, zstd"
+            );
             return Err(SourceError::document(reason));
         }
     }
@@ -496,7 +508,8 @@ fn most_between_zeros(mut bytes: &[u8], width: u32, values: u64, rows: usize) ->
             }
             position += count;
         } else {
-            let Some(length) = count.checked_mul(u64::from(width)).and_then(|length| usize::try_from(length).ok()) else {
+            let Some(length) = count.checked_mul(u64::from(width)).and_then(|length| usize::try_from(length).ok())
+            else {
                 break;
             };
             let packed = &bytes[..length.min(bytes.len())];

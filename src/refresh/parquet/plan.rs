@@ -68,7 +68,12 @@ fn column_bytes(file: &File, column: &Column, rows: u64) -> Result<[u64; SIZES],
         most_packed = most_packed.max(u64::from(header.compressed_bytes));
         match header.kind {
             Kind::Index => {}
-            Kind::Dictionary => dictionary = bytes.saturating_add(u64::from(header.values) * column.value_bytes()),
+            Kind::Dictionary => {
+                if u64::from(header.values) * column.type_bytes as u64 > bytes {
+                    return Err(damaged("a dictionary has more entries than its bytes can hold"));
+                }
+                dictionary = bytes.saturating_add(u64::from(header.values) * column.value_bytes());
+            }
             Kind::Data { .. } | Kind::DataV2 { .. } => {
                 values = values.saturating_add(header.values.into());
                 // How many lists a page of version 1 has is not known; perhaps not even one whole.
@@ -134,7 +139,9 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
             length.saturating_mul(super::pages::VALUE_BYTES.saturating_add(fixed_bytes(item.data_type())))
         }
         DataType::FixedSizeBinary(length) => u64::try_from(*length).unwrap_or(0),
-        DataType::Struct(fields) => fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add),
+        DataType::Struct(fields) => {
+            fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add)
+        }
         _ => 0,
     }
 }

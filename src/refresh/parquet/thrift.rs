@@ -78,11 +78,7 @@ impl<'a> Walker<'a> {
         self.fields_at(0, &mut visit)
     }
 
-    fn fields_at(
-        &mut self,
-        depth: usize,
-        visit: &mut dyn FnMut(&mut Self, i64, Kind) -> Walked<bool>,
-    ) -> Walked<()> {
+    fn fields_at(&mut self, depth: usize, visit: &mut dyn FnMut(&mut Self, i64, Kind) -> Walked<bool>) -> Walked<()> {
         let mut id = 0;
         loop {
             let head = self.byte()?;

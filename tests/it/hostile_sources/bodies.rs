@@ -212,7 +212,10 @@ async fn the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all() {
     let answer = refused(lines.clone(), "application/x-ndjson", &uri).await;
     answer.is_error(413);
     assert!(answer.text().contains("sources.user_spool_bytes (1048576)"), "{}", answer.text());
-    let body = format!("{{\"dataset_id\":{id},\"version\":1,\"entities\":[{}{{}}]}}", "{\"a\":\"0123456789\"},".repeat(60_000));
+    let body = format!(
+        "{{\"dataset_id\":{id},\"version\":1,\"entities\":[{}{{}}]}}",
+        "{\"a\":\"0123456789\"},".repeat(60_000)
+    );
     let answer = refused(body, "application/json", "/dataset/alternate/save").await;
     answer.is_error(413);
     assert!(answer.text().contains("sources.user_spool_bytes"), "{}", answer.text());
@@ -239,7 +242,11 @@ async fn a_body_that_comes_too_slowly_is_refused() {
     let id = owned.dataset("Slow", json!({}), &["[{\"a\":1}]"]).await;
     for (uri, kind, start) in [
         (format!("/dataset/refresh?dataset_id={id}"), "application/x-ndjson", String::new()),
-        ("/dataset/alternate/save".to_owned(), "application/json", format!("{{\"dataset_id\":{id},\"version\":1,\"entities\":[")),
+        (
+            "/dataset/alternate/save".to_owned(),
+            "application/json",
+            format!("{{\"dataset_id\":{id},\"version\":1,\"entities\":["),
+        ),
     ] {
         let (sender, body) = held_body();
         let call = owned.service.call(push(owned.token(), &uri, kind, body));
@@ -271,7 +278,7 @@ fn a_refusal_reaches_a_client_that_sends_its_whole_body_first() {
         connection.set_read_timeout(Some(NOT_HANGING)).expect("a timeout");
         connection.set_write_timeout(Some(NOT_HANGING)).expect("a timeout");
         connection.write_all(head.as_bytes()).expect("the head is taken");
-        connection.write_all(body).expect("all of the body is taken");
+        connection.write_all(body).unwrap_or_else(|error| panic!("{head}: {error}"));
         let mut answer = String::new();
         connection.read_to_string(&mut answer).expect("an answer");
         answer
@@ -280,7 +287,8 @@ fn a_refusal_reaches_a_client_that_sends_its_whole_body_first() {
         let length = body.len();
         format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n")
     };
-    for path in ["/dataset/refresh?dataset_id=1", "/dataset/create", "/dataset/alternate/save", "/mcp", "/no/such/path"] {
+    for path in ["/dataset/refresh?dataset_id=1", "/dataset/create", "/dataset/alternate/save", "/mcp", "/no/such/path"]
+    {
         let status = if path.starts_with("/no") { "404" } else { "401" };
         let answer = call(head(path, "Content-Type: application/json\r\n"), &body);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
