@@ -22,8 +22,7 @@ use super::client::{Fetched, Opened, SourceClient};
 use super::detect;
 use super::error::SourceError;
 use super::input::SourceInput;
-use super::reader::Patience;
-use super::receive::Chunks;
+use super::reader::{Chunks, Patience};
 use crate::model::source::Validators;
 use crate::net::AddressError;
 

@@ -15,8 +15,7 @@ use tokio_util::io::ReaderStream;
 
 use super::error::{SourceError, into_io};
 use super::expansion::Expansion;
-use super::reader::Patience;
-use super::receive::{Chunks, LeastRate};
+use super::reader::{Chunks, LeastRate, Patience};
 
 /// How far the reading of a source has come. Clones share the counter; reading it costs one atomic load.
 #[derive(Debug, Clone, Default)]

@@ -43,7 +43,8 @@ pub use self::envelope::EnvelopeFields;
 pub use self::error::{Place, SourceError};
 pub use self::expansion::ExpansionLimits;
 pub use self::input::{Progress, SourceInput};
-pub use self::receive::{LeastRate, ReceiveError, Received, Receiver};
+pub use self::reader::LeastRate;
+pub use self::receive::{ReceiveError, Received, Receiver};
 
 use self::entity::EntityWriter;
 use self::expansion::Expansion;
@@ -150,7 +151,9 @@ pub fn open_push(
 /// The members `fields` of a pushed JSON body that stand in the beginning of it; those that do not, or stand behind
 /// something that is bad, are not there.
 pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields {
-    let options = DecodeOptions { entity_limit_bytes: head.len(), ..DecodeOptions::default() };
+    // Whoever calls this does not wait for bombs.
+    let expansion = ExpansionLimits { times: 1, free_bytes: 1 << 20 };
+    let options = DecodeOptions { entity_limit_bytes: head.len(), expansion, ..DecodeOptions::default() };
     let input = SourceInput::stream(io::Cursor::new(head.to_vec()));
     let Ok((mut decoder, found)) = open_push(input, &options, fields) else { return EnvelopeFields::new(fields) };
     let mut entities = Vec::new();

@@ -12,8 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::client::{Fetched, Opened, SourceClient};
 use super::error::SourceError;
 use super::input::SourceInput;
-use super::reader::Patience;
-use super::receive::Chunks;
+use super::reader::{Chunks, Patience};
 use crate::config::VERSIONS_FOLDER;
 use crate::model::source::{ObjectUrl, Validators};
 

@@ -13,7 +13,6 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{SourceError, into_io};
-use super::receive::Chunks;
 
 /// How long a stream may take.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +21,37 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// For everything: no chunk is awaited after this moment.
     pub(super) until: Option<Instant>,
+}
+
+/// The least rate at which a body must come.
+#[derive(Debug, Clone, Copy)]
+pub struct LeastRate {
+    /// Bytes per second (`limits.body_min_bytes_per_s`); 0 is none.
+    pub bytes_per_s: u64,
+    /// The time over which it is measured (`limits.body_rate_window_s`).
+    pub window: Duration,
+}
+
+/// Chunks of a document that are still to come.
+pub(super) struct Chunks {
+    /// What polls them for a reader that blocks.
+    pub(super) runtime: Handle,
+    pub(super) stream: BoxStream<'static, Result<Bytes, SourceError>>,
+    pub(super) patience: Patience,
+    pub(super) least_rate: Option<LeastRate>,
+    /// Makes the error for a stream that takes too long.
+    pub(super) late: fn(String) -> SourceError,
+}
+
+impl Chunks {
+    /// To be made within a runtime.
+    pub(super) fn new(
+        stream: BoxStream<'static, Result<Bytes, SourceError>>,
+        patience: Patience,
+        late: fn(String) -> SourceError,
+    ) -> Self {
+        Self { runtime: Handle::current(), stream, patience, least_rate: None, late }
+    }
 }
 
 /// Reads a stream from a thread that may block.

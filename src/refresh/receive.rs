@@ -11,14 +11,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::error::SourceError;
 use super::input::{Body, SourceInput};
-use super::reader::Patience;
+use super::reader::Chunks;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolFull};
 
 /// Bytes of a document that are kept in memory.
@@ -36,37 +34,6 @@ pub enum ReceiveError {
     /// The disk failed.
     #[error("receiving a document: {0}")]
     Io(#[from] io::Error),
-}
-
-/// The least rate at which a body must come.
-#[derive(Debug, Clone, Copy)]
-pub struct LeastRate {
-    /// Bytes per second (`limits.body_min_bytes_per_s`); 0 is none.
-    pub bytes_per_s: u64,
-    /// The time over which it is measured (`limits.body_rate_window_s`).
-    pub window: Duration,
-}
-
-/// Chunks of a document that are still to come.
-pub(super) struct Chunks {
-    /// What polls them for a reader that blocks.
-    pub(super) runtime: Handle,
-    pub(super) stream: BoxStream<'static, Result<Bytes, SourceError>>,
-    pub(super) patience: Patience,
-    pub(super) least_rate: Option<LeastRate>,
-    /// Makes the error for a stream that takes too long.
-    pub(super) late: fn(String) -> SourceError,
-}
-
-impl Chunks {
-    /// To be made within a runtime.
-    pub(super) fn new(
-        stream: BoxStream<'static, Result<Bytes, SourceError>>,
-        patience: Patience,
-        late: fn(String) -> SourceError,
-    ) -> Self {
-        Self { runtime: Handle::current(), stream, patience, least_rate: None, late }
-    }
 }
 
 /// A document that is being received.

@@ -8,12 +8,9 @@
 
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
-use super::App;
 use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit};
-use super::refresh::RefreshError;
 use super::version_file::Document;
+use super::{App, RefreshError};
 use crate::config::Config;
 use crate::model::ids::{DatasetId, UserId};
 use crate::refresh::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
@@ -172,25 +169,4 @@ impl App {
         }
         Ok(())
     }
-}
-
-/// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.
-///
-/// # Errors
-/// [`RefreshError::Worker`] when the work panics, or there can be no further thread.
-pub(super) fn on_thread<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> impl Future<Output = Result<T, RefreshError>> + Send + 'static {
-    let (tell, told) = oneshot::channel();
-    let span = tracing::Span::current();
-    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let _entered = span.enter();
-        // Whoever waited may have left.
-        let _ = tell.send(work());
-    });
-    if let Err(error) = &started {
-        tracing::error!(%error, "a thread for a refresh could not be started");
-    }
-    async move { told.await.map_err(|_| RefreshError::Worker) }
 }

@@ -78,6 +78,7 @@ mod scratch;
 mod sessions;
 mod stream;
 mod sweep;
+mod threads;
 mod under_way;
 mod version_file;
 mod webhooks;

@@ -323,6 +323,9 @@ impl App {
         let turn = self.ingest().turn(owner).await?;
         let mut decoding = self.decode(document, &Arc::default());
         let fields = decoding.fields().await;
+        if let Some(fields) = &fields {
+            fields.integer(DATASET_ID)?;
+        }
         decoding.wait().await?;
         let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
         let dataset = found.map(DatasetId::new).ok_or_else(|| {

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::ingest::on_thread;
+use super::threads::on_thread;
 use super::{App, RefreshError};
 use crate::config::VERSIONS_FOLDER;
 use crate::crash;
