@@ -150,6 +150,14 @@ impl App {
         LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window }
     }
 
+    /// Whether a dataset is the user's.
+    ///
+    /// # Errors
+    /// [`RefreshError::NotFound`].
+    pub async fn check_owned(&self, user: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
+        Ok(self.catalog().owned_dataset(user, dataset).await.map(drop)?)
+    }
+
     /// Whether the beginning of a pushed body names a dataset that is not the user's, or cannot name one of the user's, who
     /// has none: then no more of it need come.
     ///
@@ -162,7 +170,7 @@ impl App {
         ended: bool,
     ) -> Result<(), RefreshError> {
         match named {
-            Some(dataset) => self.catalog().owned_dataset(user, dataset).await.map(drop)?,
+            Some(dataset) => self.check_owned(user, dataset).await?,
             None if ended => {}
             None if self.catalog().datasets_of(user, None, 1).await?.is_empty() => return Err(RefreshError::NotFound),
             None => {}

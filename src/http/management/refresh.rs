@@ -44,6 +44,10 @@ pub(super) async fn refresh(
     let announced = Announced::of(request.headers())?;
     let dataset = query.optional_positive("dataset_id")?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
+    if let Some(dataset) = dataset {
+        // Before anything is read.
+        app.check_owned(user.id, dataset).await?;
+    }
     let seconds = app.config().limits.body_timeout_s;
     let mut taken = Taken::new(request.into_body(), Duration::from_secs(seconds));
 

@@ -252,7 +252,7 @@ async fn a_body_that_comes_too_slowly_is_refused() {
         let call = owned.service.call(push(owned.token(), &uri, kind, body));
         let drip = async {
             let _ = sender.send(Bytes::from(start)).await;
-            while sender.send(Bytes::from_static(b" ")).await.is_ok() {
+            while sender.send(Bytes::from_static(b"x")).await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             std::future::pending::<()>().await
