@@ -12,7 +12,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     create_private_files();
-    run(CommandLine::parse())
+    run(CommandLine::parse)
 }
 
 /// What this process creates, by whatever library, is for its own user alone: directories 0700, files 0600. The catalog

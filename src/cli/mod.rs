@@ -23,6 +23,7 @@ mod user;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -63,9 +64,17 @@ enum Command {
     Backup(backup::Arguments),
 }
 
-/// Runs a parsed command line to its end.
-pub fn run(command_line: CommandLine) -> ExitCode {
-    match execute(command_line) {
+/// Parses a command line and runs it to its end, on a thread of its own: how much stack the first one has is for the
+/// system to say (`ulimit -s`).
+pub fn run(parse: fn() -> CommandLine) -> ExitCode {
+    let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
+    let outcome = match thread.spawn(move || execute(parse())).map(JoinHandle::join) {
+        Ok(Ok(outcome)) => outcome,
+        // It has told why.
+        Ok(Err(_panic)) => return ExitCode::from(101),
+        Err(source) => Err(CliError::Io { what: "the threads cannot be started", source }),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell if standard error is closed.
@@ -136,9 +145,17 @@ fn sources(shared: SharedArguments, listen: Option<String>) -> ConfigSources {
     ConfigSources { file, environment: std::env::vars_os().collect(), flags: flags.collect() }
 }
 
+/// The stack of the thread that runs the command.
+const MAIN_STACK_BYTES: usize = 8 << 20;
+
+/// The stack of every other thread but those of queries. Given here, so that no limit of the system or its environment makes it
+/// smaller; address space for hundreds of threads is little beside it.
+const STACK_BYTES: usize = 2 << 20;
+
 /// Runs a command on a runtime with a worker per core.
 fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|source| CliError::Io { what: "the threads cannot be started", source })?;

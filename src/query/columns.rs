@@ -11,6 +11,7 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 use sha2::{Digest, Sha256};
 
 use super::documents::Pages;
+use super::pace::Pace;
 use super::reshape::{Reshape, ReshapeScratch};
 use crate::document::{self, CanonicalForm};
 use crate::model::path::Path;
@@ -342,23 +343,29 @@ impl<'a> GroupKeys<'a> {
         let mut canonical = CanonicalForm::default();
         let mut form = Vec::new();
         let mut keys = Vec::with_capacity(rows.len());
+        let mut pace = Pace::default();
         for row in rows {
             let entity = spec.reshape.apply(self.pages.document(*row).await?, &mut scratch);
+            pace.worked(entity.len()).await;
             if spec.paths.is_empty() {
                 keys.push(canonical.hash(entity));
                 continue;
             }
-            form.clear();
+            // Value by value: a thousand paths may reach the same large one.
+            let mut key = Sha256::new();
             for path in &spec.paths {
-                form.push(b'[');
+                pace.worked(entity.len()).await;
+                key.update(b"[");
                 document::reach_values(entity, path, |value| {
+                    form.clear();
                     canonical.write(value, &mut form);
                     form.push(b',');
+                    key.update(&form);
                     ControlFlow::Continue(())
                 });
-                form.push(b']');
+                key.update(b"]");
             }
-            keys.push(Sha256::digest(&form).into());
+            keys.push(key.finalize().into());
         }
         Ok(Arc::new(fixed(keys.iter().map(|key: &[u8; 32]| key.as_slice()), rows.len())?))
     }

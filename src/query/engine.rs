@@ -93,6 +93,11 @@ impl Drop for QueryRuntime {
 /// Rows of a batch between operators. A merge of spilled runs holds two batches of each.
 pub(super) const BATCH_ROWS: usize = 2_048;
 
+/// The stack of a thread that works on queries. Entities nest 128 levels, and so deep do the encoders recurse; plans nest as
+/// deep as their operators are many, which no request can raise ([`pipeline`]), and DataFusion's own recursion guard takes
+/// over before the end. Given here, so that no setting of the system or its environment makes it smaller.
+const STACK_BYTES: usize = 4 << 20;
+
 /// What a sort sets aside for the merge of what it has spilled, where there is much memory.
 const MERGE_BYTES: usize = 10 << 20;
 
@@ -133,6 +138,7 @@ impl Engine {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("strata-query")
+            .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()
             .map_err(crate::storage::StorageError::Io)?;

@@ -22,6 +22,7 @@ mod error;
 pub mod explain;
 pub mod functions;
 pub mod kernels;
+mod pace;
 pub mod pipeline;
 pub mod predicate;
 mod reorder;

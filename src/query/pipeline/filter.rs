@@ -9,7 +9,7 @@ use crate::query::predicate::Comparison;
 
 pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
     let filters = &pipeline.request.filters;
-    compare_all(pipeline, Comparison::Equal, filters)
+    Ok(compare_all(pipeline, Comparison::Equal, filters))
 }
 
 /// All entities in which every path compares with its value.
@@ -17,13 +17,13 @@ pub(super) fn compare_all<'a>(
     pipeline: Pipeline<'a>,
     comparison: Comparison,
     conditions: &[PathValue],
-) -> Result<Pipeline<'a>> {
+) -> Pipeline<'a> {
     let denull = pipeline.reshape.denull();
-    conditions.iter().try_fold(pipeline, |pipeline, condition| {
+    conditions.iter().fold(pipeline, |pipeline, condition| {
         if pipeline.reshape.sees(condition.path.keys()) {
-            pipeline.with(|plan| plan.filter(compare(comparison, &condition.path, &condition.value, denull)))
+            pipeline.matching(compare(comparison, &condition.path, &condition.value, denull))
         } else {
-            pipeline.nothing()
+            pipeline.matching_nothing()
         }
     })
 }

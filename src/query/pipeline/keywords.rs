@@ -11,5 +11,5 @@ pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
         return Ok(pipeline);
     }
     let search = keywords(&request.keywords, request.keywords_mode, &pipeline.reshape);
-    pipeline.with(|plan| plan.filter(search))
+    Ok(pipeline.matching(search))
 }

@@ -35,6 +35,10 @@ struct Pipeline<'a> {
     reshape: Reshape,
     /// The column that holds the order of entities, which every step that forgets it restores.
     order: &'static str,
+    /// Conditions that [`select`] puts into the plan, all at once.
+    conditions: Vec<Expr>,
+    /// Whether no entity meets some other condition.
+    nothing: bool,
 }
 
 /// One step of the pipeline.
@@ -45,6 +49,8 @@ const STEPS: &[Step] = &[
     filter::apply,
     filter_contains::apply,
     keywords::apply,
+    // After all conditions, which become one operator, however many they are.
+    select,
     // Before dedup, which keeps the first of each group in the order so far.
     sort::apply,
     dedup::apply,
@@ -70,7 +76,7 @@ pub fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
     let table = table.with_order(order_spec).with_group(dedup::group_spec(request, &reshape));
     let table: Arc<dyn TableProvider> = Arc::new(table);
     let plan = LogicalPlanBuilder::scan(TABLE, provider_as_source(table), None)?;
-    let mut pipeline = Pipeline { plan, request, reshape, order };
+    let mut pipeline = Pipeline { plan, request, reshape, order, conditions: Vec::new(), nothing: false };
     for step in STEPS {
         pipeline = step(pipeline)?;
     }
@@ -79,6 +85,34 @@ pub fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
     }
     let position = pipeline.position();
     pipeline.plan.project([position])?.build()
+}
+
+/// The entities that meet all conditions so far.
+fn select(mut pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
+    if pipeline.nothing {
+        return pipeline.with(|plan| plan.limit(0, Some(0)));
+    }
+    match conjunction(std::mem::take(&mut pipeline.conditions)) {
+        Some(all) => pipeline.with(|plan| plan.filter(all)),
+        None => Ok(pipeline),
+    }
+}
+
+/// All of the conditions as one, nested no deeper than the logarithm of their number: whatever goes through a plan
+/// recurses as deep as its expressions nest, and a request may have a thousand conditions.
+fn conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
+    while conditions.len() > 1 {
+        let mut left = conditions.into_iter();
+        conditions = std::iter::from_fn(|| {
+            let first = left.next()?;
+            Some(match left.next() {
+                Some(second) => first.and(second),
+                None => first,
+            })
+        })
+        .collect();
+    }
+    conditions.pop()
 }
 
 impl Pipeline<'_> {
@@ -92,8 +126,14 @@ impl Pipeline<'_> {
         if self.order == ORDER { position(col(ORDER)).alias(POSITION) } else { col(POSITION) }
     }
 
-    /// Nothing is selected.
-    fn nothing(self) -> Result<Self> {
-        self.with(|plan| plan.limit(0, Some(0)))
+    /// The same with one more condition.
+    fn matching(mut self, condition: Expr) -> Self {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// The same with a condition that no entity meets.
+    fn matching_nothing(self) -> Self {
+        Pipeline { nothing: true, ..self }
     }
 }

@@ -17,6 +17,7 @@ use crate::query::documents::Pages;
 use crate::query::engine::BATCH_ROWS;
 use crate::query::error::through_engine;
 use crate::query::kernels::{self, Elements};
+use crate::query::pace::Pace;
 use crate::query::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::rows::Rows;
 use crate::query::table::{DOCUMENT, GROUP, ORDER, POSITION};
@@ -64,6 +65,8 @@ impl VersionScan {
             if left == 0 {
                 return Ok(selected);
             }
+            // A request may have a thousand predicates, each as much work as a row group is large.
+            tokio::task::consume_budget().await;
             match (access, predicate) {
                 (Access::Leaf(leaf), Predicate::Compare(compare)) => {
                     selected = selected.and(self.by_leaf(row_group, *leaf, compare).await?);
@@ -164,14 +167,22 @@ impl VersionScan {
     async fn verify(&self, row_group: usize, selected: Rows, predicates: &[&Predicate]) -> Result<Rows, StorageError> {
         let most = self.fetch.unwrap_or(usize::MAX);
         let (mut tested, mut matching) = (0, Vec::new());
-        let mut pages = self.pages(row_group, &selected);
+        let (mut pages, mut pace) = (self.pages(row_group, &selected), Pace::default());
         for row in selected.iter() {
             if matching.len() >= most {
                 break;
             }
             tested += 1;
             let document = pages.document(row).await?;
-            if predicates.iter().all(|predicate| predicate.matches(document)) {
+            let mut matches = true;
+            for predicate in predicates {
+                pace.worked(document.len()).await;
+                matches = predicate.matches(document);
+                if !matches {
+                    break;
+                }
+            }
+            if matches {
                 matching.push(row);
             }
         }
