@@ -42,11 +42,11 @@ pub use order::{
     ordered_bits, write_order, write_order_boolean, write_order_double, write_order_number, write_order_string,
 };
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
-pub use pretty::pretty_into;
+pub use pretty::{pretty_into, pretty_within};
 pub use project::Projection;
 pub use reach::{Members, member, members, reach, reach_values, scalars};
 pub use split::ValueScanner;
 pub use text::{Text, escape_into, write_string};
 
 /// Levels to which objects and arrays may nest; the entity is level 1 (decisions, section 1).
-pub const MAX_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = crate::model::limits::ENTITY_DEPTH;

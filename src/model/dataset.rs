@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::ids::{DatasetId, UserId};
 use super::index::IndexSettings;
+use super::limits;
 use super::secret::Secret;
 use super::slug::name_slug;
 use super::source::SourceFormat;
@@ -163,7 +164,7 @@ pub enum InvalidDatasetName {
 
 impl DatasetName {
     /// The longest name there can be; what PostgreSQL can index is the reason for a limit.
-    pub const MAX_CHARACTERS: usize = 200;
+    pub const MAX_CHARACTERS: usize = limits::DATASET_NAME_CHARACTERS;
 
     /// A name that was recorded before, with the slug it was given then.
     pub(crate) fn from_stored(name: String, slug: String) -> DatasetName {

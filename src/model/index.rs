@@ -4,13 +4,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::limits;
 use super::path::Path;
 
 /// Most paths in each list of an index.
-pub const INDEX_PATHS: usize = 64;
+pub const INDEX_PATHS: usize = limits::INDEX_PATHS;
 
 /// The longest path in an index, in its escaped form, in bytes.
-pub const INDEX_PATH_BYTES: usize = 1_024;
+pub const INDEX_PATH_BYTES: usize = limits::INDEX_PATH_BYTES;
 
 /// Paths that get a leaf whatever a version contains, and paths that get none. All others are decided by the profile of
 /// each version.

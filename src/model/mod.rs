@@ -3,6 +3,7 @@
 pub mod dataset;
 pub mod ids;
 pub mod index;
+pub mod limits;
 pub mod path;
 pub mod request;
 pub mod schedule;

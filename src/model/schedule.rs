@@ -17,9 +17,10 @@ use croner::parser::{CronParser, Seconds, Year};
 use sha2::{Digest, Sha256};
 
 use super::ids::DatasetId;
+use super::limits;
 
 /// The longest expression that is taken.
-const EXPRESSION_BYTES_MAX: usize = 200;
+const EXPRESSION_BYTES_MAX: usize = limits::SCHEDULE_BYTES;
 
 /// The moments at which a dataset is due.
 ///

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use url::{Host, Url};
 
 use super::address::{AddressPolicy, RefusedAddress};
+use crate::model::limits;
 
 /// The longest URL that is taken.
-const URL_BYTES_MAX: usize = 8 * 1024;
+const URL_BYTES_MAX: usize = limits::URL_BYTES;
 
 /// A URL to which nothing may be sent. The texts show neither user name, password nor query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,7 @@ use argon2::{Argon2, PasswordHasher};
 use super::App;
 use super::manage::ManageError;
 use crate::catalog::{ApiToken, CatalogError};
+use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
 
@@ -42,12 +43,12 @@ pub enum AccountError {
 }
 
 /// Lengths of passwords. The upper bound keeps hashing cheap to refuse.
-const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=1_024;
-const TOKEN_NAME_BYTES: usize = 200;
-const EMAIL_BYTES: usize = 254;
+const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYTES;
+const TOKEN_NAME_BYTES: usize = limits::TOKEN_NAME_BYTES;
+const EMAIL_BYTES: usize = limits::EMAIL_BYTES;
 
 /// Most API tokens of one user.
-const TOKENS: usize = 100;
+const TOKENS: usize = limits::TOKENS;
 
 impl App {
     /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.

@@ -6,6 +6,7 @@ use crate::catalog::{Attempt, DatasetView};
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
+use crate::model::limits;
 use crate::model::path::Path as FieldPath;
 use crate::model::schedule::Schedule;
 use crate::model::secret::Secret;
@@ -17,8 +18,8 @@ use crate::model::version::VersionNumber;
 const SHOWN_ATTEMPTS: u32 = 10;
 
 /// The longest source and the longest path to the records, in bytes.
-const SOURCE_BYTES: usize = 8 * 1024;
-const RECORDS_PATH_BYTES: usize = 1_024;
+const SOURCE_BYTES: usize = limits::URL_BYTES;
+const RECORDS_PATH_BYTES: usize = limits::RECORDS_PATH_BYTES;
 
 /// A dataset as its owner sees it.
 #[derive(Clone, Debug)]

@@ -16,6 +16,7 @@ use super::rate::{Bucket, Client, Clock, RateLimiter, RateLimits, SystemClock, V
 use super::rate_memory::{MemoryRateLimiter, RateCapacity};
 use super::{AccountError, App};
 use crate::config::Limits;
+use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
 
@@ -23,7 +24,7 @@ use crate::model::user::{User, email_key};
 const TURN: Duration = Duration::from_secs(10);
 
 /// Passwords longer than any user's are wrong without being hashed.
-const PASSWORD_BYTES_MAX: usize = 1_024;
+const PASSWORD_BYTES_MAX: usize = limits::PASSWORD_BYTES;
 
 /// Somebody has logged in.
 #[derive(Clone, Debug)]

@@ -4,11 +4,12 @@ use super::App;
 use super::manage::ManageError;
 use crate::catalog::Webhook;
 use crate::model::ids::DatasetId;
+use crate::model::limits;
 use crate::model::user::User;
 use crate::net::parse_http_url;
 
 /// The longest signing secret, in bytes.
-const SECRET_BYTES: usize = 1_024;
+const SECRET_BYTES: usize = limits::WEBHOOK_SECRET_BYTES;
 
 impl App {
     /// Registers the webhook of a dataset, in place of the one that is there.

@@ -11,12 +11,13 @@ use crate::{
     model::{
         dataset::{DEFAULT_SCHEDULE, DatasetSource},
         ids::DatasetId,
+        limits,
     },
     service::{App, DatasetSettings, OwnedDataset},
 };
 
 /// Most datasets in one answer of a list.
-const LISTED: u32 = 1_000;
+const LISTED: u32 = limits::LISTED_DATASETS as u32;
 
 /// `POST /dataset/create`: `name`, perhaps `private`, `source`, `format`, `records_path`, `publish_query`,
 /// `schedule`, `index`.

@@ -16,11 +16,12 @@ use super::{
 };
 use crate::{
     http::{client, error::HttpError},
+    model::limits,
     service::App,
 };
 
 /// Bytes of a log-in, which anybody may try.
-const LOGIN_BYTES: u64 = 16 << 10;
+const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 
 /// How long browsers keep the cookie: as long as they keep any. When a session ends is up to the service.
 const COOKIE_AGE: Duration = Duration::days(400);

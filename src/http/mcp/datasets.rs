@@ -12,15 +12,15 @@ use super::{
 };
 use crate::{
     http::management::{CallError, Fields, records::time},
-    model::{dataset::Dataset, ids::DatasetId},
+    model::{dataset::Dataset, ids::DatasetId, limits},
 };
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const LISTED: u32 = 50;
-const MOST_LISTED: u32 = 200;
+const MOST_LISTED: u32 = limits::TOOL_LISTED_DATASETS as u32;
 
 /// Most bytes of a page: sources may be long.
-const BYTES: usize = 256 << 10;
+const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
 pub(super) const LIST_DATASETS: Tool = Tool {
     name: "list_datasets",

@@ -10,10 +10,13 @@ use super::{
     schemas,
     tools::{Effect, Tool, ToolError},
 };
-use crate::http::management::{Fields, edits, records::PushAnswer};
+use crate::{
+    http::management::{Fields, edits, records::PushAnswer},
+    model::limits,
+};
 
 /// Most bytes of entities that are pulled.
-const BYTES: usize = 1 << 20;
+const BYTES: usize = limits::TOOL_PULL_BYTES;
 
 const INSTEAD: &str = "POST /agent/pull_for_edit gives a version of any size over HTTP, and POST /agent/push_alt_version \
                        takes it back, with the same API token. To look at a part of it, use read.";

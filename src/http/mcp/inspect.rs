@@ -15,12 +15,13 @@ use super::{
 use crate::{
     encode::ContentCoding,
     http::management::Fields,
+    model::limits,
     query::diff::{ChangeType, DiffPage},
     service::{DiffError, DiffForm, VersionProfile},
 };
 
 /// Most bytes of a result.
-const BYTES: usize = 256 << 10;
+const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
 /// Paths of a profile, and records of a diff, unless asked otherwise.
 const PATHS: u64 = 50;

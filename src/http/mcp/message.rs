@@ -6,10 +6,11 @@ use axum::body::Bytes;
 use crate::{
     document::{self, DocumentError, member},
     http::management::CallError,
+    model::limits,
 };
 
 /// Most bytes of a message besides the entities in it.
-const BYTES: usize = 128 << 10;
+const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
 
 /// What every message must be.
 pub(super) const EXPECTED: &str = "it must be one JSON-RPC 2.0 message";

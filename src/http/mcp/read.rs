@@ -19,7 +19,10 @@ use crate::{
         params::{self, PARAMETERS, Parameter},
         rate,
     },
-    model::request::{Format, ReadRequest},
+    model::{
+        limits,
+        request::{Format, ReadRequest},
+    },
     service::{Admitted, Bucket},
 };
 
@@ -27,7 +30,7 @@ use crate::{
 const ENTITIES: u64 = 20;
 
 /// Most bytes of an answer's entities.
-const BYTES: usize = 256 << 10;
+const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
 const INSTEAD: &str =
     "Ask for less: a smaller limit, only some fields with keep_field, or count=true for their number.";

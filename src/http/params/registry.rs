@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     http::{management::body::integer, text::quoted},
-    model::request::ReadRequest,
+    model::{limits, request::ReadRequest},
 };
 
 /// Every parameter of the read endpoint, in the specification's processing order; what selects or shapes the whole
@@ -51,10 +51,10 @@ pub const PARAMETERS: &[&dyn Parameter] = &[
 
 /// Most bytes of a query string. Below what the HTTP implementation takes (65,534 bytes for the whole target), so that
 /// the refusal has a text.
-pub const QUERY_BYTES_LIMIT: usize = 32 * 1024;
+pub const QUERY_BYTES_LIMIT: usize = limits::QUERY_BYTES;
 
 /// Most items of one request, over all parameters that may repeat: filters, paths in lists, and keywords.
-pub const ITEMS_LIMIT: usize = 1000;
+pub const ITEMS_LIMIT: usize = limits::ITEMS;
 
 /// Why a query string is not a read request. The text names the parameter, the value and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,8 +6,10 @@ use std::fmt::Write;
 use axum::http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::model::limits;
+
 /// Most bytes of the header's value.
-pub const HEADER_BYTES_LIMIT: usize = 1024;
+pub const HEADER_BYTES_LIMIT: usize = limits::UNKNOWN_HEADER_BYTES;
 
 /// Everything but the unreserved characters of RFC 3986, so that neither a comma nor a control character gets through.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

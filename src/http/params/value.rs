@@ -2,6 +2,7 @@
 
 use super::InvalidValue;
 use crate::model::{
+    limits,
     path::{Path, PathError},
     request::PathValue,
 };
@@ -28,7 +29,7 @@ pub(super) fn whole_number(value: &str) -> Result<u64, InvalidValue> {
 }
 
 /// Most keys of a path. Entities nest no deeper (decisions, section 1), and what walks a path may recurse.
-pub const PATH_KEYS_LIMIT: usize = 128;
+pub const PATH_KEYS_LIMIT: usize = limits::PATH_KEYS;
 
 /// A comma-separated list of paths, empty items left out; none left is an empty list.
 pub(super) fn paths(value: &str) -> Result<Vec<Path>, InvalidValue> {

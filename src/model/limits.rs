@@ -1,0 +1,116 @@
+//! The fixed limits: bounds of requests that no option changes, each in one place, for the code that keeps it, the README's
+//! table and the tests, which try every one at its maximum and past it. Limits that an operator may choose are options
+//! ([`crate::config`]).
+//!
+//! To add a limit, add its entry here and its case in `tests/it/limits/fixed.rs`.
+
+/// A fixed limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The name of its constant.
+    pub name: &'static str,
+    /// What is limited.
+    pub about: &'static str,
+    /// The most that is taken.
+    pub most: usize,
+    /// What comes of more.
+    pub beyond: Beyond,
+}
+
+/// What comes of a request that goes beyond a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    /// It is refused with this status.
+    Status(u16),
+    /// The tool's result is an error.
+    ToolError,
+    /// A command refuses it.
+    Command,
+    /// What is too much is left out.
+    LeftOut,
+}
+
+macro_rules! limits {
+    ($(#[doc = $about:literal] $name:ident = $most:expr, $beyond:expr;)+) => {
+        $(#[doc = $about] pub const $name: usize = $most;)+
+
+        /// Every fixed limit, as the README lists them.
+        pub const ALL: &[Limit] = &[$(Limit {
+            name: stringify!($name),
+            about: $about.trim_ascii(),
+            most: $name,
+            beyond: $beyond,
+        }),+];
+    };
+}
+
+limits! {
+    /// Bytes of a query string as it is sent; of the parameters of a tool's read, together
+    QUERY_BYTES = 32 << 10, Beyond::Status(414);
+    /// Filters, listed paths and keywords of a read, together
+    ITEMS = 1_000, Beyond::Status(400);
+    /// Names in a path
+    PATH_KEYS = 128, Beyond::Status(400);
+    /// Bytes of names in `X-Unknown-Parameters`
+    UNKNOWN_HEADER_BYTES = 1_024, Beyond::LeftOut;
+    /// Levels that an entity nests, itself the first
+    ENTITY_DEPTH = 128, Beyond::Status(422);
+    /// Bytes of the names of a table's columns, together
+    COLUMN_NAME_BYTES = 16 << 20, Beyond::Status(400);
+    /// Datasets in a page of `/dataset/list`
+    LISTED_DATASETS = 1_000, Beyond::LeftOut;
+    /// Characters of a dataset's name
+    DATASET_NAME_CHARACTERS = 200, Beyond::Status(400);
+    /// Bytes of the URL of a source or a webhook
+    URL_BYTES = 8 << 10, Beyond::Status(400);
+    /// Bytes of `records_path`
+    RECORDS_PATH_BYTES = 1_024, Beyond::Status(400);
+    /// Bytes of `schedule`
+    SCHEDULE_BYTES = 200, Beyond::Status(400);
+    /// Paths in each list of `index`
+    INDEX_PATHS = 64, Beyond::Status(400);
+    /// Bytes of a path in `index`, with its escapes
+    INDEX_PATH_BYTES = 1_024, Beyond::Status(400);
+    /// Bytes of a webhook's secret
+    WEBHOOK_SECRET_BYTES = 1_024, Beyond::Status(400);
+    /// Bytes of a body of `/session/login`
+    LOGIN_BODY_BYTES = 16 << 10, Beyond::Status(413);
+    /// Bytes of a password
+    PASSWORD_BYTES = 1_024, Beyond::Status(401);
+    /// Bytes of an e-mail address
+    EMAIL_BYTES = 254, Beyond::Command;
+    /// Bytes of the name of an API token
+    TOKEN_NAME_BYTES = 200, Beyond::Status(400);
+    /// API tokens of a user
+    TOKENS = 100, Beyond::Status(409);
+    /// Bytes of a message to `/mcp`, entities that it pushes not counted
+    TOOL_MESSAGE_BYTES = 128 << 10, Beyond::Status(413);
+    /// Levels that an entity nests in a message to `/mcp`
+    TOOL_ENTITY_DEPTH = ENTITY_DEPTH - 4, Beyond::Status(400);
+    /// Datasets in a page of the tool `list_datasets`
+    TOOL_LISTED_DATASETS = 200, Beyond::ToolError;
+    /// Bytes of what a tool gives
+    TOOL_RESULT_BYTES = 256 << 10, Beyond::ToolError;
+    /// Bytes of the entities that the tool `pull_for_edit` gives
+    TOOL_PULL_BYTES = 1 << 20, Beyond::ToolError;
+}
+
+/// Every fixed limit as a row of one Markdown table.
+pub fn markdown_table() -> String {
+    let row = |limit: &Limit| {
+        let most = match limit.most {
+            most if limit.about.starts_with("Bytes") && most % (1 << 20) == 0 => format!("{} MiB", most >> 20),
+            most if limit.about.starts_with("Bytes") && most % (1 << 10) == 0 => format!("{} KiB", most >> 10),
+            most => most.to_string(),
+        };
+        let beyond = match limit.beyond {
+            Beyond::Status(status) => status.to_string(),
+            Beyond::ToolError => "an error of the tool".to_owned(),
+            Beyond::Command => "an error of the command".to_owned(),
+            Beyond::LeftOut => "left out".to_owned(),
+        };
+        format!("| {} | {most} | {beyond} |\n", limit.about)
+    };
+    let head = ["| Limit | At most | Beyond |\n".to_owned(), "|---|---|---|\n".to_owned()];
+    head.into_iter().chain(ALL.iter().map(row)).collect()
+}
