@@ -19,6 +19,7 @@
 mod entities;
 mod shapes;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -267,7 +268,11 @@ fn compare(directory: &Path) -> Report {
                 let readers = readers.clone();
                 engine.spawn(async move {
                     let mut bytes = 0;
-                    records::for_each(&readers, &unit, |record| bytes += record.len() as u64).await.expect("records");
+                    let each = |record: &[u8]| {
+                        bytes += record.len() as u64;
+                        ControlFlow::Continue(())
+                    };
+                    records::for_each(&readers, &unit, each).await.expect("records");
                     bytes
                 })
             })

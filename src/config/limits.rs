@@ -7,6 +7,9 @@ section! {
     Limits in "limits" {
         /// Bytes of one entity, as JSON.
         entity_bytes: u64 = 16 << 20, within 1_024..=1 << 30;
+        /// Bytes of one entity as it is written in an answer, or four times its JSON if that is more. Indented, flattened or
+        /// as XML, an entity may be many times as large as its JSON.
+        encoded_entity_bytes: u64 = 64 << 20, within 1_024..=4 << 30;
         /// Bytes of the body of a management request. Entities that are pushed or saved have bounds of their own.
         body_bytes: u64 = 2 << 20, within 1_024..=1 << 30;
         /// Seconds in which such a body must have come.

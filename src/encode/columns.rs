@@ -12,13 +12,14 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
 use super::shape::{Name, Place, Shape};
+use crate::model::limits;
 
 /// The one column of a table whose entities have no key.
 const FALLBACK: &str = "_source";
 
 /// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so that a small entity
 /// can have names that would not fit into memory.
-const MOST_NAME_BYTES: usize = 64 << 20;
+const MOST_NAME_BYTES: usize = limits::COLUMN_NAME_BYTES;
 
 /// A table would have more columns than it may (`limits.columns`), or names longer than anything sensible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +53,11 @@ impl Columns {
     #[expect(clippy::len_without_is_empty, reason = "there is always a column")]
     pub fn len(&self) -> usize {
         self.0.names.len()
+    }
+
+    /// Bytes of all names together.
+    pub fn name_bytes(&self) -> usize {
+        self.0.bytes
     }
 
     /// The position of the column of this name.

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::Encode;
 use super::columns::Columns;
 use super::pool::Pool;
 use super::row::Row;
+use super::{Encode, EntityTooLarge};
 use crate::document::Text;
 
 /// Rows of cells with a delimiter between them and `\n` at the end.
@@ -107,7 +107,7 @@ impl Encode for Delimited {
         self.end_record(start, out);
     }
 
-    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) {
+    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         let start = out.len();
         self.rows.with(|row| {
             for (number, cell) in row.place(document, &self.columns).by_column.iter().enumerate() {
@@ -120,6 +120,7 @@ impl Encode for Delimited {
             }
         });
         self.end_record(start, out);
+        Ok(())
     }
 
     fn end(&self, _: bool, _: &mut Vec<u8>) {}

@@ -2,26 +2,28 @@
 //!
 //! Entities repeat their keys: a [`Shape`] knows the names, which are spelled out once.
 
-use std::convert::Infallible;
 use std::ops::Range;
 
-use super::Encode;
 use super::columns::Names;
 use super::pool::Pool;
 use super::shape::{Name, Place, Shape};
+use super::{Encode, EntityBound, EntityTooLarge};
 
-/// Bytes of learned names above which they are dropped. One entity may exceed them.
-const MOST_NAME_BYTES: usize = 16 << 20;
+/// Bytes of learned names, and names, above which they are dropped. One entity may exceed them, up to its bound, until it is
+/// written. A body keeps its names while its reader dawdles, once for each thread.
+const MOST_NAME_BYTES: usize = 2 << 20;
+const MOST_NAMES: usize = 1 << 15;
 
 /// Flattens each entity before `E` writes it.
 pub(super) struct Flattened<E> {
     inner: E,
     memory: Pool<Memory>,
+    bound: EntityBound,
 }
 
 impl<E> Flattened<E> {
-    pub fn new(inner: E) -> Flattened<E> {
-        Flattened { inner, memory: Pool::default() }
+    pub fn new(inner: E, bound: EntityBound) -> Flattened<E> {
+        Flattened { inner, memory: Pool::default(), bound }
     }
 }
 
@@ -30,8 +32,13 @@ impl<E: Encode> Encode for Flattened<E> {
         self.inner.begin(empty, out);
     }
 
-    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) {
-        self.memory.with(|memory| self.inner.entity(memory.flatten(document), first, out));
+    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+        self.memory.with(|memory| {
+            let written =
+                memory.flatten(document, self.bound).and_then(|()| self.inner.entity(&memory.flat, first, out));
+            memory.forget_much();
+            written
+        })
     }
 
     fn end(&self, empty: bool, out: &mut Vec<u8>) {
@@ -58,12 +65,23 @@ struct Members {
 }
 
 impl Memory {
-    fn flatten(&mut self, document: &[u8]) -> &[u8] {
-        if self.members.keys.bytes() > MOST_NAME_BYTES {
+    /// Lets go of what one large entity, or many small ones, have left.
+    fn forget_much(&mut self) {
+        let names = &self.members.keys;
+        if names.bytes() > MOST_NAME_BYTES || names.list().len() > MOST_NAMES || self.flat.capacity() > MOST_NAME_BYTES
+        {
             *self = Memory::default();
         }
+    }
+
+    fn flatten(&mut self, document: &[u8], bound: EntityBound) -> Result<(), EntityTooLarge> {
         let Memory { shape, members, flat } = self;
-        let Ok(()) = shape.walk(document, members);
+        let mut placing = Placing { members, name_bytes: 0, document_bytes: document.len(), bound };
+        if let Err(error) = shape.walk(document, &mut placing) {
+            // Places that were left without a name would be taken for those of the next entity.
+            *self = Memory::default();
+            return Err(error);
+        }
         flat.clear();
         flat.push(b'{');
         for (number, name) in members.order.drain(..).enumerate() {
@@ -75,25 +93,36 @@ impl Memory {
             write_value(&document[value], flat);
         }
         flat.push(b'}');
-        flat
+        bound.check(document.len(), flat.len())
     }
 }
 
-impl Place for Members {
-    type Error = Infallible;
+/// The members, and the bytes of the names that one entity has added to them.
+struct Placing<'m> {
+    members: &'m mut Members,
+    name_bytes: usize,
+    document_bytes: usize,
+    bound: EntityBound,
+}
 
-    fn column(&mut self, name: Name<'_>) -> Result<u32, Infallible> {
+impl Place for Placing<'_> {
+    type Error = EntityTooLarge;
+
+    fn column(&mut self, name: Name<'_>) -> Result<u32, EntityTooLarge> {
+        // Before it is spelled out.
+        self.name_bytes += name.escaped_bytes();
+        self.bound.check(self.document_bytes, self.name_bytes)?;
         let key = format!("\"{}\":", String::from_utf8_lossy(&name.spell_escaped()));
-        let number = self.keys.find_or_insert(key);
-        self.values.resize(self.keys.list().len(), 0..0);
+        let number = self.members.keys.find_or_insert(key);
+        self.members.values.resize(self.members.keys.list().len(), 0..0);
         Ok(number)
     }
 
     #[inline]
     fn cell(&mut self, column: u32, start: usize, value: &[u8]) {
-        let cell = &mut self.values[column as usize];
+        let cell = &mut self.members.values[column as usize];
         if cell.start == cell.end {
-            self.order.push(column);
+            self.members.order.push(column);
         }
         *cell = start..start + value.len();
     }

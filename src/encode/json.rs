@@ -1,19 +1,23 @@
 //! `format=json`: one array, indented or compact (decisions, section 4).
 
-use super::Encode;
+use super::{Encode, EntityBound, EntityTooLarge};
 use crate::document;
 
 /// `pretty=true`: two spaces a level, no final line feed.
-pub(super) struct Pretty;
+pub(super) struct Pretty(pub EntityBound);
 
 impl Encode for Pretty {
     fn begin(&self, _: bool, out: &mut Vec<u8>) {
         out.push(b'[');
     }
 
-    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) {
+    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         out.extend_from_slice(if first { b"\n  " } else { b",\n  " });
-        document::pretty_into(document, 1, out);
+        let limit_bytes = self.0.bytes(document.len());
+        match document::pretty_within(document, 1, limit_bytes, out) {
+            true => Ok(()),
+            false => Err(EntityTooLarge { limit_bytes }),
+        }
     }
 
     fn end(&self, empty: bool, out: &mut Vec<u8>) {
@@ -29,11 +33,12 @@ impl Encode for Compact {
         out.push(b'[');
     }
 
-    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) {
+    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         if !first {
             out.push(b',');
         }
         out.extend_from_slice(document);
+        Ok(())
     }
 
     fn end(&self, _: bool, out: &mut Vec<u8>) {

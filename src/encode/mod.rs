@@ -10,6 +10,7 @@
 //! state between entities that changes what it writes, and is told whether an entity is the first.
 //! Entities are canonical documents, not flattened; the columns of a table come from a [`ColumnsBuilder`].
 
+mod bound;
 mod columns;
 mod compress;
 mod count;
@@ -26,11 +27,12 @@ mod tag;
 mod xml;
 mod xml_names;
 
+pub use bound::{EntityBound, EntityTooLarge};
 pub use columns::{Columns, ColumnsBuilder, TooManyColumns};
 pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 pub use count::count;
 pub use error::EncodeError;
-pub use parquet::{BatchBuilder, ParquetStream};
+pub use parquet::{Batch, BatchBuilder, ParquetStream};
 
 use std::sync::Arc;
 
@@ -42,7 +44,10 @@ pub trait Encode: Send + Sync {
     fn begin(&self, empty: bool, out: &mut Vec<u8>);
 
     /// Writes one entity, a canonical document, with what separates it from the one before.
-    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>);
+    ///
+    /// # Errors
+    /// [`EntityTooLarge`]; what was written is of no use then.
+    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge>;
 
     /// Writes what comes after the last entity; `empty` when there is none.
     fn end(&self, empty: bool, out: &mut Vec<u8>);
@@ -50,19 +55,24 @@ pub trait Encode: Send + Sync {
 
 /// The encoder of a request's format; `None` for Parquet, which is not text.
 ///
-/// `columns` are those of the answer, for a table ([`Format::is_table`]); without them it has the column `_source`.
-pub fn text_encoder(request: &ReadRequest, columns: Option<Arc<Columns>>) -> Option<Box<dyn Encode>> {
+/// `columns` are those of the answer, for a table ([`Format::is_table`]); without them it has the column `_source`. No
+/// entity is written in more bytes than `bound` says.
+pub fn text_encoder(
+    request: &ReadRequest,
+    columns: Option<Arc<Columns>>,
+    bound: EntityBound,
+) -> Option<Box<dyn Encode>> {
     Some(match request.format {
-        Format::Json if request.pretty => flattened_if(request.flatten, json::Pretty),
-        Format::Json => flattened_if(request.flatten, json::Compact),
-        Format::Jsonl => flattened_if(request.flatten, jsonl::Jsonl),
-        Format::Xml => flattened_if(request.flatten, xml::Xml::default()),
+        Format::Json if request.pretty => flattened_if(request.flatten, json::Pretty(bound), bound),
+        Format::Json => flattened_if(request.flatten, json::Compact, bound),
+        Format::Jsonl => flattened_if(request.flatten, jsonl::Jsonl, bound),
+        Format::Xml => flattened_if(request.flatten, xml::Xml::new(bound), bound),
         Format::Csv => Box::new(delimited::Delimited::csv(columns.unwrap_or_default())),
         Format::Tsv => Box::new(delimited::Delimited::tsv(columns.unwrap_or_default())),
         Format::Parquet => return None,
     })
 }
 
-fn flattened_if<E: Encode + 'static>(flatten: bool, encoder: E) -> Box<dyn Encode> {
-    if flatten { Box::new(flattened::Flattened::new(encoder)) } else { Box::new(encoder) }
+fn flattened_if<E: Encode + 'static>(flatten: bool, encoder: E, bound: EntityBound) -> Box<dyn Encode> {
+    if flatten { Box::new(flattened::Flattened::new(encoder, bound)) } else { Box::new(encoder) }
 }

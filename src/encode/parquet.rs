@@ -2,213 +2,362 @@
 //!
 //! Two halves, so that parts of an answer are made in parallel and written in order:
 //!
-//! 1. [`BatchBuilder`], one per part, lays the cells of entities out as Arrow columns;
-//! 2. [`ParquetStream`], one per answer, compresses batches into row groups and hands out the bytes of those that are
-//!    complete.
+//! 1. [`BatchBuilder`], one per part, finds the cells of entities; what is not there takes no room.
+//! 2. [`ParquetStream`], one per answer, collects the cells of a row group column by column, and encodes one column after
+//!    the other: so a table of thousands of columns needs the writer, the dictionary and the compressor of one.
+//!
+//! What is held is known, and bounded: see [`ParquetStream::held_bytes`].
 //!
 //! Null and a missing key are null, an empty string stays one. Compression is Zstandard; dictionaries where the writer
 //! finds that they pay. Readers see plain optional UTF-8 columns; no Arrow schema is stored, so that every reader takes
 //! its own type for text.
 
-use std::sync::Arc;
+use std::io::{self, Write};
+use std::mem;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::array::{ArrayRef, AsArray, LargeStringArray, NullBufferBuilder, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, LargeStringArray, NullBufferBuilder};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{SchemaDescPtr, Type};
 
 use super::columns::Columns;
 use super::error::EncodeError;
 use super::row::Row;
 use crate::document::Text;
 
-/// Memory of a row group in the making above which it is written, besides [`COLUMN_BYTES`] for each column.
-const ROW_GROUP_BYTES: usize = 32 << 20;
-
-/// Memory that the writer of a column needs however little it holds, so that a table of many columns is not cut into
-/// row groups of a few rows.
+/// Memory of the cells of a row group, besides [`COLUMN_BYTES`] for each column: enough that a table of many columns is
+/// not cut into row groups of a few rows.
+const ROW_GROUP_BYTES: usize = 18 << 20;
 const COLUMN_BYTES: usize = 8 << 10;
 
-/// Text that goes to the writer at once: it looks at sizes between writes, not within.
-const WRITE_BYTES: usize = 8 << 20;
+/// How often the bytes of a row group may be there at once: as cells and encoded, then encoded and as bytes of the file.
+const COPIES: usize = 2;
 
-/// Bytes of the file that are worth handing out before its end.
-const LEAST_READY_BYTES: usize = 64 << 10;
+/// What the footer holds of a column of a row group, besides its name: its metadata, in memory and as written.
+const CHUNK_METADATA_BYTES: usize = 768;
 
-/// Lays the cells of the entities of one part out in columns.
+/// How often the names of the columns are there: in the schemas, and in the paths of columns.
+const NAME_COPIES: usize = 6;
+
+/// Rows, and bytes of text, that go to the writer of a column at once.
+const WRITE_ROWS: usize = 8_192;
+const WRITE_BYTES: u32 = 4 << 20;
+
+/// Finds the cells of the entities of one part.
 #[derive(Debug)]
 pub struct BatchBuilder {
     columns: Arc<Columns>,
     row: Row,
-    cells: Vec<TextColumn>,
-    rows: usize,
-    size_bytes: usize,
+    batch: Batch,
 }
 
-/// The cells of one column. Nulls at the end may be outstanding.
-#[derive(Debug)]
-struct TextColumn {
+/// The cells of one part, row by row.
+#[derive(Debug, Default)]
+pub struct Batch {
+    rows: usize,
+    cells: Vec<Cell>,
     text: Vec<u8>,
-    /// Where each cell ends. 64 bits, for no part is too long for them.
-    ends: Vec<i64>,
-    valid: NullBufferBuilder,
+}
+
+/// A cell that is not null. Its text begins where that of the cell before ends.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    column: u32,
+    row: u32,
+    end: usize,
+}
+
+impl Batch {
+    /// Rows in it.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes that it holds.
+    pub fn size_bytes(&self) -> usize {
+        self.text.len() + self.cells.len() * size_of::<Cell>()
+    }
 }
 
 impl BatchBuilder {
     /// A builder without rows.
     pub fn new(columns: Arc<Columns>) -> BatchBuilder {
-        let cells = (0..columns.len()).map(|_| TextColumn::new()).collect();
-        BatchBuilder { columns, row: Row::default(), cells, rows: 0, size_bytes: 0 }
+        BatchBuilder { columns, row: Row::default(), batch: Batch::default() }
     }
 
     /// Adds a row: one entity, a canonical document. Costs its cells, not the columns.
     pub fn push(&mut self, document: &[u8]) {
         let placed = self.row.place(document, &self.columns);
+        let Batch { rows, cells, text } = &mut self.batch;
         for &column in placed.filled {
-            let value = &document[placed.by_column[column as usize].clone()];
-            if value != b"null" {
-                self.size_bytes += self.cells[column as usize].push(self.rows, value);
+            match &document[placed.by_column[column as usize].clone()] {
+                b"null" => continue,
+                [b'"', escaped @ .., b'"'] => Text::new(escaped).unescape_into(text),
+                other => text.extend_from_slice(other),
             }
+            cells.push(Cell { column, row: *rows as u32, end: text.len() });
         }
-        self.rows += 1;
+        *rows += 1;
     }
 
-    /// Rows so far.
-    pub fn rows(&self) -> usize {
-        self.rows
+    /// The cells so far.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
     }
 
-    /// Bytes of text so far. A part is done when they are enough; what a builder holds is about as much.
-    pub fn size_bytes(&self) -> usize {
-        self.size_bytes
-    }
-
-    /// The rows, for [`ParquetStream::write`].
-    ///
-    /// # Errors
-    /// [`EncodeError::Arrow`], if a document was not UTF-8.
-    pub fn finish(self) -> Result<RecordBatch, EncodeError> {
-        let arrays = self.cells.into_iter().map(|column| column.finish(self.rows));
-        let arrays = arrays.collect::<Result<Vec<ArrayRef>, EncodeError>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
-        Ok(RecordBatch::try_new_with_options(schema(&self.columns), arrays, &options)?)
+    /// The rows, for [`ParquetStream::push`].
+    pub fn finish(self) -> Batch {
+        self.batch
     }
 }
 
-impl TextColumn {
-    fn new() -> TextColumn {
-        TextColumn { text: Vec::new(), ends: vec![0], valid: NullBufferBuilder::new(0) }
+/// The cells of one column of a row group, those that are null left out.
+#[derive(Debug, Default)]
+struct ColumnCells {
+    rows: Vec<u32>,
+    /// Where each cell ends. A row group is far from 4 GiB, and an entity has at most one.
+    ends: Vec<u32>,
+    text: Vec<u8>,
+}
+
+impl ColumnCells {
+    /// Adds a cell in a row after those before. Returns the bytes by which that grows what is held.
+    fn push(&mut self, row: u32, text: &[u8]) -> usize {
+        let before = self.held_bytes();
+        self.text.extend_from_slice(text);
+        self.rows.push(row);
+        self.ends.push(self.text.len() as u32);
+        self.held_bytes() - before
     }
 
-    /// Sets the cell of row number `row`, which comes after all that were set before. Returns the bytes of its text.
-    fn push(&mut self, row: usize, value: &[u8]) -> usize {
-        self.fill_up(row);
-        let before = self.text.len();
-        match value {
-            [b'"', text @ .., b'"'] => Text::new(text).unescape_into(&mut self.text),
-            other => self.text.extend_from_slice(other),
+    fn held_bytes(&self) -> usize {
+        (self.rows.capacity() + self.ends.capacity()) * size_of::<u32>() + self.text.capacity()
+    }
+
+    /// The cells in pieces of rows and texts that are not too many at once.
+    fn pieces(&self, rows: usize) -> impl Iterator<Item = Result<ArrayRef, EncodeError>> {
+        let (mut row, mut cell) = (0, 0);
+        std::iter::from_fn(move || {
+            if row == rows {
+                return None;
+            }
+            let start = self.start(cell);
+            let end_row = rows.min(row + WRITE_ROWS);
+            let mut end_cell = cell;
+            // One cell at least.
+            while self.rows.get(end_cell).is_some_and(|&row| (row as usize) < end_row)
+                && (end_cell == cell || self.ends[end_cell] - start <= WRITE_BYTES)
+            {
+                end_cell += 1;
+            }
+            // Where texts end the piece, it ends before the row of the next one.
+            let end_row = self.rows.get(end_cell).map_or(end_row, |&row| end_row.min(row as usize));
+            let piece = self.array(row..end_row, cell..end_cell);
+            (row, cell) = (end_row, end_cell);
+            Some(piece)
+        })
+    }
+
+    /// Where the text of a cell begins.
+    fn start(&self, cell: usize) -> u32 {
+        if cell == 0 { 0 } else { self.ends[cell - 1] }
+    }
+
+    /// These rows, in which these cells are.
+    fn array(&self, rows: Range<usize>, cells: Range<usize>) -> Result<ArrayRef, EncodeError> {
+        let start = self.start(cells.start);
+        let mut offsets: Vec<i64> = Vec::with_capacity(rows.len() + 1);
+        offsets.push(0);
+        let mut valid = NullBufferBuilder::new(rows.len());
+        let mut end = 0;
+        for cell in cells {
+            let row = self.rows[cell] as usize - rows.start;
+            let nulls = row + 1 - offsets.len();
+            valid.append_n_nulls(nulls);
+            offsets.resize(row + 1, end);
+            end = i64::from(self.ends[cell] - start);
+            offsets.push(end);
+            valid.append_non_null();
         }
-        self.ends.push(self.text.len() as i64);
-        self.valid.append_non_null();
-        self.text.len() - before
-    }
-
-    /// Nulls for the rows before number `row` that have no cell.
-    fn fill_up(&mut self, row: usize) {
-        let rows = self.ends.len() - 1;
-        if row > rows {
-            self.ends.resize(row + 1, self.text.len() as i64);
-            self.valid.append_n_nulls(row - rows);
-        }
-    }
-
-    fn finish(mut self, rows: usize) -> Result<ArrayRef, EncodeError> {
-        self.fill_up(rows);
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.ends));
-        Ok(Arc::new(LargeStringArray::try_new(offsets, Buffer::from_vec(self.text), self.valid.finish())?))
+        valid.append_n_nulls(rows.len() + 1 - offsets.len());
+        offsets.resize(rows.len() + 1, end);
+        let text = Buffer::from(&self.text[start as usize..start as usize + end as usize]);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        Ok(Arc::new(LargeStringArray::try_new(offsets, text, valid.finish())?))
     }
 }
 
-fn schema(columns: &Columns) -> SchemaRef {
-    let field = |name: &String| Field::new(name, DataType::LargeUtf8, true);
-    Arc::new(Schema::new(columns.names().iter().map(field).collect::<Vec<Field>>()))
+/// Where the file's bytes go.
+#[derive(Clone, Debug, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Sink {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Bytes {
+        mem::take(&mut *self.bytes()).into()
+    }
 }
 
-/// Writes the batches of one answer as a Parquet file, from front to back.
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes the batches of one answer as a Parquet file, from front to back, a row group at a time:
 ///
-/// Holds one row group, some 32 MiB at most and up to 25 KiB for each column, and a few hundred bytes for each column of each
-/// row group written, for the file's footer.
+/// 1. [`push`](ParquetStream::push) batches until the row group [`is_full`](ParquetStream::is_full), or there are no more;
+/// 2. [`encode_column`](ParquetStream::encode_column) until all columns are done;
+/// 3. [`take`](ParquetStream::take) the bytes.
 pub struct ParquetStream {
-    writer: ArrowWriter<Vec<u8>>,
+    writer: SerializedFileWriter<Sink>,
+    sink: Sink,
+    schema: SchemaDescPtr,
+    properties: WriterPropertiesPtr,
+    /// The row group in the making.
+    cells: Vec<ColumnCells>,
+    rows: usize,
+    cell_bytes: usize,
     row_group_bytes: usize,
+    /// Its columns that are encoded.
+    encoded: Vec<ArrowColumnChunk>,
 }
 
 impl ParquetStream {
-    /// A file without rows. Without any batch it is still a valid file with the columns.
+    /// Bytes of the cells of a row group of so many columns, with which a file reads well.
+    pub fn row_group_bytes(columns: usize) -> usize {
+        ROW_GROUP_BYTES + columns * COLUMN_BYTES
+    }
+
+    /// A file without rows, whose row groups hold about so many bytes of cells. Without any batch it is still a valid file
+    /// with the columns.
     ///
     /// # Errors
     /// [`EncodeError::Parquet`].
-    pub fn try_new(columns: &Columns) -> Result<ParquetStream, EncodeError> {
+    pub fn try_new(columns: &Columns, row_group_bytes: usize) -> Result<ParquetStream, EncodeError> {
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .build();
-        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(Vec::new(), schema(columns), options)?;
-        Ok(ParquetStream { writer, row_group_bytes: ROW_GROUP_BYTES + columns.len() * COLUMN_BYTES })
+        let properties = Arc::new(properties);
+        let schema = Arc::new(ArrowSchemaConverter::new().convert(&arrow_schema(columns.names()))?);
+        let sink = Sink::default();
+        let writer = SerializedFileWriter::new(sink.clone(), schema.root_schema_ptr(), properties.clone())?;
+        let cells = (0..columns.len()).map(|_| ColumnCells::default()).collect();
+        let encoded = Vec::new();
+        Ok(ParquetStream { writer, sink, schema, properties, cells, rows: 0, cell_bytes: 0, row_group_bytes, encoded })
     }
 
-    /// Adds the rows of a batch of the same columns. Returns the bytes of the file that have become ready; mostly none.
+    /// Bytes that a file of these columns takes while a row group of so many bytes is made: twice those, and its names. What
+    /// the footer will hold comes on top ([`footer_bytes`](ParquetStream::footer_bytes)).
+    pub fn held_bytes(columns: &Columns, row_group_bytes: usize) -> usize {
+        COPIES * row_group_bytes + NAME_COPIES * columns.name_bytes()
+    }
+
+    /// Bytes that each row group adds to what is held until the end, for the footer.
+    pub fn footer_bytes(columns: &Columns) -> usize {
+        columns.len() * CHUNK_METADATA_BYTES + columns.name_bytes()
+    }
+
+    /// Adds the rows of a batch of the same columns to the row group.
+    pub fn push(&mut self, batch: &Batch) {
+        let mut start = 0;
+        for cell in &batch.cells {
+            let row = self.rows as u32 + cell.row;
+            self.cell_bytes += self.cells[cell.column as usize].push(row, &batch.text[start..cell.end]);
+            start = cell.end;
+        }
+        self.rows += batch.rows;
+    }
+
+    /// Whether the row group should be written.
+    pub fn is_full(&self) -> bool {
+        /// Rows are numbered with 32 bits, and every null costs a little.
+        const MOST_ROWS: usize = 1 << 20;
+        self.cell_bytes >= self.row_group_bytes || self.rows >= MOST_ROWS
+    }
+
+    /// Encodes the next column of the row group and lets go of its cells. Whether that was the last one: the row group is
+    /// written then, and another may begin. Nothing is written where there are no rows.
     ///
     /// # Errors
-    /// [`EncodeError::Parquet`]; the file is of no use then.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<Bytes, EncodeError> {
-        self.write_rows(batch)?;
-        // The file's first bytes alone would be an answer's first chunk, as if there were something to read.
-        if self.writer.inner().len() < LEAST_READY_BYTES { Ok(Bytes::new()) } else { self.ready() }
+    /// [`EncodeError`]; the file is of no use then.
+    pub fn encode_column(&mut self) -> Result<bool, EncodeError> {
+        if self.rows == 0 {
+            return Ok(true);
+        }
+        let cells = mem::take(&mut self.cells[self.encoded.len()]);
+        let chunk = self.encode(&cells)?;
+        self.encoded.push(chunk);
+        if self.encoded.len() < self.cells.len() {
+            return Ok(false);
+        }
+        let bytes: u64 = self.encoded.iter().map(|chunk| chunk.close().bytes_written).sum();
+        self.sink.bytes().reserve(usize::try_from(bytes).unwrap_or_default());
+        let mut row_group = self.writer.next_row_group()?;
+        for chunk in self.encoded.drain(..) {
+            chunk.append_to_row_group(&mut row_group)?;
+        }
+        row_group.close()?;
+        (self.rows, self.cell_bytes) = (0, 0);
+        Ok(true)
     }
 
-    /// The rest of the file.
+    /// Encodes a column with a writer of its own, which is gone afterwards.
+    fn encode(&self, cells: &ColumnCells) -> Result<ArrowColumnChunk, EncodeError> {
+        let column = self.schema.column(self.encoded.len());
+        let schema = arrow_schema(&[column.name().to_owned()]);
+        let root = Type::group_type_builder(self.schema.name()).with_fields(vec![column.self_type_ptr()]).build()?;
+        let alone = SerializedFileWriter::new(io::sink(), Arc::new(root), self.properties.clone())?;
+        let writers = ArrowRowGroupWriterFactory::new(&alone, schema.clone()).create_column_writers(0)?;
+        let none = || ParquetError::General("a column has no writer".to_owned());
+        let mut writer = writers.into_iter().next().ok_or_else(none)?;
+        for piece in cells.pieces(self.rows) {
+            for leaf in compute_leaves(schema.field(0), &piece?)? {
+                writer.write(&leaf)?;
+            }
+        }
+        Ok(writer.close()?)
+    }
+
+    /// The bytes of the file that have been written since the last time.
+    ///
+    /// # Errors
+    /// [`EncodeError::Parquet`].
+    pub fn take(&mut self) -> Result<Bytes, EncodeError> {
+        self.writer.flush().map_err(ParquetError::from)?;
+        Ok(self.sink.take())
+    }
+
+    /// The rest of the file. What was pushed must have been encoded.
     ///
     /// # Errors
     /// [`EncodeError::Parquet`].
     pub fn finish(mut self) -> Result<Bytes, EncodeError> {
         self.writer.finish()?;
-        self.ready()
-    }
-
-    fn write_rows(&mut self, batch: &RecordBatch) -> Result<(), EncodeError> {
-        let rows = batch.num_rows();
-        if rows > 1 && text_bytes(batch) > WRITE_BYTES {
-            self.write_rows(&batch.slice(0, rows / 2))?;
-            return self.write_rows(&batch.slice(rows / 2, rows - rows / 2));
-        }
-        self.writer.write(batch)?;
-        if self.writer.memory_size() > self.row_group_bytes {
-            self.writer.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Takes what the writer has written.
-    fn ready(&mut self) -> Result<Bytes, EncodeError> {
-        self.writer.sync().map_err(parquet::errors::ParquetError::from)?;
-        // Taking bytes that were counted when written leaves the writer's positions right.
-        Ok(Bytes::from(std::mem::take(self.writer.inner_mut())))
+        self.take()
     }
 }
 
-fn text_bytes(batch: &RecordBatch) -> usize {
-    let bytes = |column: &ArrayRef| match column.as_string_opt::<i64>() {
-        Some(text) => {
-            text.value_offsets().last().zip(text.value_offsets().first()).map_or(0, |(end, start)| end - start)
-        }
-        None => 0,
-    };
-    batch.columns().iter().map(bytes).sum::<i64>() as usize
+fn arrow_schema(names: &[String]) -> SchemaRef {
+    let field = |name: &String| Field::new(name, DataType::LargeUtf8, true);
+    Arc::new(Schema::new(names.iter().map(field).collect::<Vec<Field>>()))
 }

@@ -17,9 +17,10 @@ use hashbrown::HashTable;
 use crate::document::{Cursor, Kind, MAX_DEPTH, Text};
 
 /// Places and key bytes above which the tree is dropped and learned anew, so that entities that never repeat a key do
-/// not fill the memory. One entity may exceed them.
-const MOST_PLACES: usize = 1 << 17;
-const MOST_KEY_BYTES: usize = 16 << 20;
+/// not fill the memory. One entity may exceed them, for as long as it is walked. A body keeps its trees while its reader
+/// dawdles, one for each thread.
+const MOST_PLACES: usize = 1 << 15;
+const MOST_KEY_BYTES: usize = 1 << 20;
 
 /// Places that are compared before a key is looked up.
 const GUESSES: usize = 4;
@@ -91,14 +92,15 @@ impl Default for Shape {
 impl Shape {
     /// Calls `place` with every cell of the flattened entity, in order. A name that two sources give comes twice.
     pub fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
+        let mut cursor = Cursor::new(document);
+        let walked = match cursor.peek() {
+            Some(Kind::Object) => self.members(&mut cursor, ROOT, 1, place),
+            _ => Ok(()),
+        };
         if self.nodes.len() > MOST_PLACES || self.keys.len() > MOST_KEY_BYTES {
             *self = Shape::default();
         }
-        let mut cursor = Cursor::new(document);
-        match cursor.peek() {
-            Some(Kind::Object) => self.members(&mut cursor, ROOT, 1, place),
-            _ => Ok(()),
-        }
+        walked
     }
 
     /// Takes the members of the object that comes next, at level `depth`.

@@ -8,17 +8,25 @@
 //! The XML is written by hand: a fragment per entity, from canonical text, needs escaping and tags and nothing else of
 //! an XML library.
 
-use super::Encode;
 use super::pool::Pool;
 use super::tag::{ArrayTagsMemory, write_tag};
+use super::{Encode, EntityBound, EntityTooLarge};
 use crate::document::{Cursor, Kind, MAX_DEPTH, Scalar, Text};
 
 /// The tag of elements that no field names: those of an array directly inside an array.
 const ITEM: &[u8] = b"item";
 
 /// One element an entity.
-#[derive(Default)]
-pub(super) struct Xml(Pool<Memory>);
+pub(super) struct Xml {
+    memory: Pool<Memory>,
+    bound: EntityBound,
+}
+
+impl Xml {
+    pub fn new(bound: EntityBound) -> Xml {
+        Xml { memory: Pool::default(), bound }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Memory {
@@ -33,11 +41,15 @@ impl Encode for Xml {
         out.extend_from_slice(if empty { b"<dataset/>" } else { b"<dataset>" });
     }
 
-    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) {
-        self.0.with(|memory| {
-            let mut writer = Writer { cursor: Cursor::new(document), memory, out };
+    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+        let start = out.len();
+        let limit_bytes = self.bound.bytes(document.len());
+        self.memory.with(|memory| {
+            let most = start.saturating_add(limit_bytes);
+            let mut writer = Writer { cursor: Cursor::new(document), memory, out, most };
             writer.element(b"entity", 1);
         });
+        if out.len() - start <= limit_bytes { Ok(()) } else { Err(EntityTooLarge { limit_bytes }) }
     }
 
     fn end(&self, empty: bool, out: &mut Vec<u8>) {
@@ -51,6 +63,8 @@ struct Writer<'w, 'd> {
     cursor: Cursor<'d>,
     memory: &'w mut Memory,
     out: &'w mut Vec<u8>,
+    /// Length of the output at which there is no use in going on.
+    most: usize,
 }
 
 impl<'d> Writer<'_, 'd> {
@@ -85,13 +99,15 @@ impl<'d> Writer<'_, 'd> {
         match self.cursor.peek() {
             Some(Kind::Object) if depth <= MAX_DEPTH => {
                 self.cursor.enter();
-                while let Some(name) = self.cursor.next_key() {
+                while self.out.len() <= self.most
+                    && let Some(name) = self.cursor.next_key()
+                {
                     self.field(name, depth + 1);
                 }
             }
             Some(Kind::Array) if depth <= MAX_DEPTH => {
                 self.cursor.enter();
-                while self.cursor.next_element() {
+                while self.out.len() <= self.most && self.cursor.next_element() {
                     self.element(element, depth + 1);
                 }
             }

@@ -362,6 +362,13 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
                  not a table: json, jsonl or xml."
             ),
         ),
+        ReadError::EntityTooLarge { limit_bytes } => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "An entity of the answer would take more than {limit_bytes} bytes in this form. Choose fewer fields with \
+                 keep_field, or a form that repeats nothing: format=jsonl, or pretty=false, without flatten."
+            ),
+        ),
         ReadError::Timeout { seconds } => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("The query was stopped after {seconds} s. A narrower query may finish in time."),
@@ -548,7 +555,8 @@ pub(super) fn log_read_error(error: &ReadError) {
         | ReadError::Frozen
         | ReadError::VersionNotFound(_)
         | ReadError::AltNotFound(_)
-        | ReadError::TooManyColumns { .. } => {}
+        | ReadError::TooManyColumns { .. }
+        | ReadError::EntityTooLarge { .. } => {}
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
         | ReadError::Busy { .. }

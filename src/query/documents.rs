@@ -1,7 +1,7 @@
 //! Documents fetched last: of the selected entities alone, page by page.
 
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use super::reorder::Reordered;
 use super::selection::{Positions, Selection};
@@ -80,7 +80,8 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents.
+/// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of all
+/// documents tells. Where they are larger, or grow when they are written, only the first of them are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Which of the selection's places, from 0.
@@ -151,11 +152,15 @@ impl SelectedDocuments {
         units(&self.reader, self.selection.len())
     }
 
-    /// Calls `each` with every document of a unit, in order.
+    /// Calls `each` with the documents of a unit, in order, until it breaks. Returns the place after the last one.
     ///
     /// # Errors
     /// When a page cannot be read.
-    pub async fn for_each(&self, unit: &Unit, each: impl FnMut(&[u8]) + Send) -> Result<(), StorageError> {
+    pub async fn for_each(
+        &self,
+        unit: &Unit,
+        each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, StorageError> {
         match &self.reordered {
             Some(reordered) => reordered.for_each(unit.places.clone(), each).await,
             None => for_each(&self.reader, self.selection.positions(), unit, each).await,
@@ -169,7 +174,8 @@ fn scattered(reader: &VersionReader, positions: &[u64]) -> bool {
     positions.len() > 2 * pages && !reader.caches_documents() && !positions.is_sorted()
 }
 
-/// Calls `each` with every document of a unit, in the order of the selection.
+/// Calls `each` with the documents of a unit, in the order of the selection, until it breaks. Returns the place after the
+/// last one.
 ///
 /// # Errors
 /// When a page cannot be read.
@@ -177,8 +183,8 @@ pub async fn for_each(
     reader: &VersionReader,
     positions: &Positions,
     unit: &Unit,
-    mut each: impl FnMut(&[u8]) + Send,
-) -> Result<(), StorageError> {
+    mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+) -> Result<u64, StorageError> {
     let mut pages: Option<(usize, Pages<'_>)> = None;
     let row_groups = reader.row_groups();
     for place in unit.places.clone() {
@@ -201,9 +207,11 @@ pub async fn for_each(
             };
             pages = Some((row_group, fresh));
         }
-        if let Some((_, pages)) = &mut pages {
-            each(pages.document(row).await?);
+        if let Some((_, pages)) = &mut pages
+            && each(pages.document(row).await?).is_break()
+        {
+            return Ok(place + 1);
         }
     }
-    Ok(())
+    Ok(unit.places.end)
 }

@@ -30,6 +30,7 @@ pub mod reshape;
 pub mod rows;
 pub mod scan;
 pub mod selection;
+pub mod spilled;
 pub mod table;
 pub mod window;
 

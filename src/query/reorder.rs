@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -121,11 +121,15 @@ impl Reordered {
         self.buckets.iter().flatten().map(|run| run.bytes).sum()
     }
 
-    /// Calls `each` with the documents of these places, in order.
+    /// Calls `each` with the documents of these places, in order, until it breaks. Returns the place after the last one.
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn for_each(&self, places: Range<u64>, mut each: impl FnMut(&[u8])) -> Result<(), StorageError> {
+    pub async fn for_each(
+        &self,
+        places: Range<u64>,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<u64, StorageError> {
         let mut place = places.start;
         while place < places.end {
             tokio::task::consume_budget().await;
@@ -134,11 +138,13 @@ impl Reordered {
             let bucket = self.bucket(number as usize)?;
             let end = places.end.min(first + self.places_per_bucket);
             for document in &bucket.documents[(place - first) as usize..(end - first) as usize] {
-                each(&bucket.bytes[document.clone()]);
+                place += 1;
+                if each(&bucket.bytes[document.clone()]).is_break() {
+                    return Ok(place);
+                }
             }
-            place = end;
         }
-        Ok(())
+        Ok(place)
     }
 
     /// A bucket, read when it is none of the last ones. Who else wants one waits: most likely it is this one.

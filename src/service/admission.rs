@@ -13,8 +13,8 @@
 //!    and given back as the connection has sent it. It is only ever tried, never waited for: an answer that gets
 //!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped hold
 //!    a small unit each and the budget together.
-//! 4. **Parquet.** A Parquet body holds a row group; its memory is accounted to the pool of queries, of which all Parquet
-//!    bodies together take at most half.
+//! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries, of
+//!    which all Parquet bodies together take at most half. What is made waits for its reader on disk ([`super::parquet`]).
 //!
 //! The queues before 1, 2 and 4 hold `query.heavy_queue` requests each and let one wait for `query.heavy_wait_s`; past
 //! either a request is refused, which is 503.
@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::read::ReadError;
@@ -129,6 +130,15 @@ impl Admission {
         gate.enter(u32::try_from(permits).unwrap_or(u32::MAX)).await
     }
 
+    /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers, but for
+    /// the row groups that others make.
+    pub async fn parquet_again(&self, size_bytes: u64) -> Option<Turn> {
+        let places = &self.shared.parquet.places;
+        let permits = usize::try_from(size_bytes.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX).min(places.capacity);
+        // Never closed; without a turn the work would go on all the same.
+        places.semaphore.clone().acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX)).await.ok()
+    }
+
     /// A turn to encode a unit of a streamed body. Waits for other units, which need nobody to go on.
     pub async fn unit(&self) -> Option<Turn> {
         // Never closed; without a turn the work would go on all the same.
@@ -149,15 +159,15 @@ impl Admission {
 
     /// A whole body, which keeps its room only if it is not small: small ones are shared and kept.
     pub fn whole_body(&self, bytes: Vec<u8>, room: Option<Turn>) -> Bytes {
-        if bytes.len() as u64 <= WHOLE_BYTES || room.is_none() { bytes.into() } else { self.held(bytes, room) }
+        if bytes.len() as u64 <= WHOLE_BYTES || room.is_none() { bytes.into() } else { self.held(bytes, room, None) }
     }
 
-    /// The bytes as a part of a body: they count as buffered, and keep `room`, until the connection has let go of
-    /// them. Whoever keeps them for longer than the answer lasts should copy them.
-    pub fn held(&self, bytes: Vec<u8>, room: Option<Turn>) -> Bytes {
+    /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has let
+    /// go of them. Whoever keeps them for longer than the answer lasts should copy them.
+    pub fn held(&self, bytes: Vec<u8>, room: Option<Turn>, memory: Option<MemoryReservation>) -> Bytes {
         let total = self.shared.buffered_bytes.clone();
         total.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Bytes::from_owner(Held { bytes, total, _room: room })
+        Bytes::from_owner(Held { bytes, total, _room: room, _memory: memory })
     }
 
     /// How loaded the service is. The parts are read one after the other.
@@ -179,6 +189,7 @@ struct Held {
     bytes: Vec<u8>,
     total: Arc<AtomicU64>,
     _room: Option<Turn>,
+    _memory: Option<MemoryReservation>,
 }
 
 impl AsRef<[u8]> for Held {
@@ -319,7 +330,7 @@ mod tests {
         let admission = admission(|query| query.stream_bytes = 1 << 20);
         let room = admission.ahead(1 << 20).expect("all of it");
         assert!(admission.ahead(1).is_none());
-        let mut bytes = admission.held(vec![7; 1_000], Some(room));
+        let mut bytes = admission.held(vec![7; 1_000], Some(room), None);
         let first = bytes.split_to(10);
         drop(bytes);
         assert_eq!((admission.load().buffered_bytes, admission.load().ahead_bytes), (1_000, 1 << 20));

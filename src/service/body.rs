@@ -7,6 +7,8 @@
 //!
 //! A table needs its columns first: one pass over the same units finds them.
 
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,9 +18,10 @@ use tokio::sync::mpsc;
 use super::App;
 use super::admission::Turn;
 use super::explain::Observer;
-use super::read::{AnswerBody, ReadError};
+use super::parquet;
+use super::read::{AnswerBody, ReadError, Taker};
 use super::stream::Paced;
-use crate::encode::{self, BatchBuilder, Columns, ColumnsBuilder, Encode, EncodeError, ParquetStream};
+use crate::encode::{self, Columns, ColumnsBuilder, Encode, EntityBound};
 use crate::metrics::metrics;
 use crate::model::request::ReadRequest;
 use crate::query::documents::{self, SelectedDocuments, Unit};
@@ -36,7 +39,7 @@ pub(super) async fn body(
     reader: VersionReader,
     selection: Selection,
     request: &ReadRequest,
-    turn: Option<Turn>,
+    (turn, taker): (Option<Turn>, Taker),
     mut observer: Option<&mut Observer>,
 ) -> Result<AnswerBody, ReadError> {
     let engine = app.engine();
@@ -52,9 +55,10 @@ pub(super) async fn body(
     }
     // What is left waits for its reader, and must not keep other queries waiting.
     drop(turn);
-    match encode::text_encoder(request, Some(columns.clone())) {
+    let bound = EntityBound::new(app.config().limits.encoded_entity_bytes);
+    match encode::text_encoder(request, Some(columns.clone()), bound) {
         Some(encoder) => text(app, source, encoder.into()).await,
-        None => parquet(app, source, columns).await,
+        None => parquet::body(app, source, columns, taker).await,
     }
 }
 
@@ -72,7 +76,7 @@ async fn within_time<T>(engine: &Engine, work: impl Future<Output = Result<T, Re
 }
 
 /// Where an answer's entities come from.
-struct Source {
+pub(super) struct Source {
     documents: SelectedDocuments,
     reshape: Reshape,
 }
@@ -84,15 +88,28 @@ impl Source {
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
     }
 
-    /// Calls `each` with every entity of a unit, reshaped.
-    async fn for_each(&self, unit: &Unit, mut each: impl FnMut(&[u8]) + Send) -> Result<(), ReadError> {
+    /// The units to fetch the entities in.
+    pub fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
+        self.documents.units()
+    }
+
+    /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.
+    pub async fn for_each(
+        &self,
+        unit: &Unit,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, ReadError> {
         let mut scratch = ReshapeScratch::default();
         let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
         Ok(self.documents.for_each(unit, reshaped).await?)
     }
 
     /// As [`Source::for_each`], with a unit of all the version's entities.
-    async fn for_each_of_all(&self, unit: &Unit, mut each: impl FnMut(&[u8]) + Send) -> Result<(), ReadError> {
+    async fn for_each_of_all(
+        &self,
+        unit: &Unit,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, ReadError> {
         let reader = self.documents.reader();
         let all = Positions::Range(0..reader.entity_count());
         let mut scratch = ReshapeScratch::default();
@@ -101,19 +118,31 @@ impl Source {
     }
 }
 
-/// Runs work for every unit on the engine's threads, a few at once, and gives what it gives in order.
-fn in_order<T: Send + 'static, W: Future<Output = Result<T, ReadError>> + Send + 'static>(
+/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work that says that
+/// it ended before its unit, by the place where it did, is run again for the rest of it, before what comes after.
+pub(super) fn in_order<T: Send + 'static, W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static>(
     engine: &Engine,
+    most: usize,
     units: impl Iterator<Item = Unit> + Send + 'static,
     work: impl Fn(Unit) -> W + Send + 'static,
 ) -> BoxStream<'static, Result<T, ReadError>> {
-    let engine = engine.clone();
-    let threads = engine.threads();
-    stream::iter(units)
-        .map(move |unit| engine.spawn(work(unit)))
-        .buffered(threads)
-        .map(|done| done.map_err(|error| ReadError::from(QueryError::from(error))).and_then(|done| done))
-        .boxed()
+    let (threads, engine) = (engine.threads().min(most), engine.clone());
+    let begin = move |unit: Unit| (unit.places.end, engine.spawn(work(unit)));
+    let state = (units, VecDeque::with_capacity(threads), begin);
+    let given = stream::try_unfold(state, move |(mut units, mut working, begin)| async move {
+        while working.len() < threads
+            && let Some(unit) = units.next()
+        {
+            working.push_back(begin(unit));
+        }
+        let Some((end, task)) = working.pop_front() else { return Ok::<_, ReadError>(None) };
+        let (given, next) = task.await.map_err(QueryError::from)??;
+        if next < end {
+            working.push_front(begin(Unit { places: next..end }));
+        }
+        Ok(Some((given, (units, working, begin))))
+    });
+    given.boxed()
 }
 
 /// The columns of a table: those of the selected entities, or, where none is selected, of all.
@@ -122,22 +151,21 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
     let reader = source.documents.reader();
     let units = documents::units(reader, if all { reader.entity_count() } else { source.documents.len() });
     let source = source.clone();
-    let mut parts = in_order(engine, units, move |unit| {
+    let mut parts = in_order(engine, usize::MAX, units, move |unit| {
         let source = source.clone();
         async move {
             let mut found = ColumnsBuilder::new(limit);
             let mut result = Ok(());
             let add = |entity: &[u8]| {
-                if result.is_ok() {
-                    result = found.add(entity);
-                }
+                result = found.add(entity);
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
-            match all {
+            let next = match all {
                 true => source.for_each_of_all(&unit, add).await?,
                 false => source.for_each(&unit, add).await?,
-            }
+            };
             result?;
-            Ok(found)
+            Ok((found, next))
         }
     });
     let mut all = ColumnsBuilder::new(limit);
@@ -147,31 +175,40 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
     Ok(all.finish())
 }
 
+/// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
+const WHOLE_BODY_BYTES: usize = 4 << 20;
+
 /// An answer in a text format.
 async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Result<AnswerBody, ReadError> {
     let (engine, admission) = (app.engine(), app.admission());
-    let mut units = source.documents.units();
+    let (selected, mean_bytes) = (source.documents.len(), source.mean_bytes());
+    let mut units = source.units();
     let first = units.next();
-    if let (None, Some(room)) = (units.next(), admission.whole(source.mean_bytes() * source.documents.len())) {
-        metrics().sent_rows.increment(source.documents.len());
+    if let (None, Some(room)) = (units.next(), admission.whole(mean_bytes * selected)) {
+        let (source, encoder) = (source.clone(), encoder.clone());
         let work = async move {
             let mut body = Vec::new();
             let empty = first.is_none();
             encoder.begin(empty, &mut body);
-            if let Some(unit) = first {
-                encode(&source, &*encoder, &unit, &mut body).await?;
+            if let Some(unit) = first
+                && encode(&source, &*encoder, &unit, WHOLE_BODY_BYTES, &mut body).await? < unit.places.end
+            {
+                return Ok(None);
             }
             encoder.end(empty, &mut body);
-            Ok::<_, ReadError>(body)
+            Ok::<_, ReadError>(Some(body))
         };
         let body = engine.spawn(work).await.map_err(QueryError::from)??;
-        return Ok(AnswerBody::Whole(admission.whole_body(body, room)));
+        // Where a few documents became much more, they are streamed after all.
+        if let Some(body) = body {
+            metrics().sent_rows.increment(selected);
+            return Ok(AnswerBody::Whole(admission.whole_body(body, room)));
+        }
     }
     let mut end = Vec::new();
     encoder.end(false, &mut end);
     let place = admission.stream().await?;
-    let (selected, mean_bytes) = (source.documents.len(), source.mean_bytes());
-    let encode = move |unit: Unit| {
+    let encode = move |unit: Unit, most_bytes: u64| {
         let (source, encoder) = (source.clone(), encoder.clone());
         async move {
             let mut bytes = Vec::new();
@@ -179,8 +216,9 @@ async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Resul
             if unit.places.start == 0 {
                 encoder.begin(false, &mut bytes);
             }
-            encode(&source, &*encoder, &unit, &mut bytes).await?;
-            Ok(bytes)
+            let most = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+            let next = encode(&source, &*encoder, &unit, most, &mut bytes).await?;
+            Ok((bytes, next))
         }
     };
     let (engine, admission) = (engine.clone(), admission.clone());
@@ -189,68 +227,34 @@ async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Resul
     Ok(AnswerBody::Stream(parts.chain(end).boxed()))
 }
 
-async fn encode(source: &Source, encoder: &dyn Encode, unit: &Unit, out: &mut Vec<u8>) -> Result<(), ReadError> {
-    let mut first = unit.places.start == 0;
+/// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.
+async fn encode(
+    source: &Source,
+    encoder: &dyn Encode,
+    unit: &Unit,
+    most_bytes: usize,
+    out: &mut Vec<u8>,
+) -> Result<u64, ReadError> {
+    let (start, mut first) = (out.len(), unit.places.start == 0);
+    let mut result = Ok(());
     let each = |entity: &[u8]| {
-        encoder.entity(entity, first, out);
+        result = encoder.entity(entity, first, out);
         first = false;
+        let goes_on = result.is_ok() && out.len() - start < most_bytes;
+        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    source.for_each(unit, each).await
-}
-
-/// Chunks of a Parquet body that may wait for the reader.
-const PARQUET_CHUNKS: usize = 2;
-
-/// What a Parquet body takes from the memory of queries: a row group in the making and the chunks that wait, and for each
-/// column what its writer holds.
-const PARQUET_BYTES: usize = 48 << 20;
-const PARQUET_COLUMN_BYTES: usize = 20 << 10;
-
-/// An answer in Parquet: batches are built several at once, and written by one task in order.
-async fn parquet(app: &App, source: Arc<Source>, columns: Arc<Columns>) -> Result<AnswerBody, ReadError> {
-    let engine = app.engine();
-    let size_bytes = PARQUET_BYTES + columns.len() * PARQUET_COLUMN_BYTES;
-    let turns = (app.admission().stream().await?, app.admission().parquet(size_bytes as u64).await?);
-    let held = (turns, engine.reserve("parquet body", size_bytes)?);
-    let failed = |error: EncodeError| ReadError::Unreadable(Arc::new(error));
-    let mut writer = ParquetStream::try_new(&columns).map_err(failed)?;
-    let units = source.documents.units();
-    let mut batches = in_order(engine, units, move |unit| {
-        let (source, columns) = (source.clone(), columns.clone());
-        async move {
-            let mut batch = BatchBuilder::new(columns);
-            source.for_each(&unit, |entity| batch.push(entity)).await?;
-            batch.finish().map_err(failed)
-        }
-    });
-    let body = sent_by_task(engine, PARQUET_CHUNKS, async move |chunks| {
-        while let Some(batch) = batches.try_next().await? {
-            metrics().sent_rows.increment(batch.num_rows() as u64);
-            let bytes = writer.write(&batch).map_err(failed)?;
-            // The reader is gone: so is the reason to write.
-            if !bytes.is_empty() && chunks.send(bytes).await.is_err() {
-                return Ok(());
-            }
-        }
-        let bytes = writer.finish().map_err(failed)?;
-        // As above.
-        let _ = chunks.send(bytes).await;
-        Ok(())
-    });
-    // Its turns and its memory are held until nothing waits for the reader any more.
-    let body = body.inspect(move |_| {
-        let _ = &held;
-    });
-    Ok(AnswerBody::Stream(body.boxed()))
+    let next = source.for_each(unit, each).await?;
+    result?;
+    Ok(next)
 }
 
 /// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it fails
 /// or panics. The task lives no longer than the stream.
-pub(super) fn sent_by_task<W: Future<Output = Result<(), ReadError>> + Send + 'static>(
+pub(super) fn sent_by_task<T: Send + 'static, W: Future<Output = Result<(), ReadError>> + Send + 'static>(
     engine: &Engine,
     room: usize,
-    work: impl FnOnce(mpsc::Sender<Bytes>) -> W,
-) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    work: impl FnOnce(mpsc::Sender<T>) -> W,
+) -> BoxStream<'static, Result<T, ReadError>> {
     let (chunks, received) = mpsc::channel(room);
     let working = engine.spawn(work(chunks));
     let body = stream::unfold((received, Some(working)), |(mut received, working)| async move {

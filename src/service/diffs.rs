@@ -8,8 +8,9 @@
 //! `cache.diff_bytes`, and as much again for what had to go from the cache while answers are still sent of it. Where
 //! there is no room in that, it stays accounted to queries until its last answer is sent, and is not kept.
 
-use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Deref};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -203,7 +204,7 @@ impl VersionDiff {
             let changes: Vec<Change> = self.diff.changes(page).collect();
             let (readers, mut body) = (self.readers.clone(), begin);
             let work = async move {
-                write(&readers, &changes, form, true, &mut body).await?;
+                write(&readers, &changes, form, true, usize::MAX, &mut body).await?;
                 body.extend_from_slice(end);
                 Ok::<_, ReadError>(body)
             };
@@ -215,15 +216,25 @@ impl VersionDiff {
         let mut cursor = diff.cursor(page);
         // With the first records, so that a version that cannot be read at all is still an error.
         let mut begin = Some(begin);
-        let encode = move |unit: Unit| {
+        // What units that ended early have left, by its first place.
+        let left: Arc<Mutex<HashMap<u64, Vec<Change>>>> = Arc::default();
+        let encode = move |unit: Unit, most_bytes: u64| {
             let most = usize::try_from(unit.places.end - unit.places.start).unwrap_or(usize::MAX);
-            let changes: Vec<Change> = std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect();
-            let (readers, begin) = (readers.clone(), begin.take());
+            let again = left.lock().unwrap_or_else(PoisonError::into_inner).remove(&unit.places.start);
+            let changes: Vec<Change> =
+                again.unwrap_or_else(|| std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect());
+            let (readers, left, begin) = (readers.clone(), left.clone(), begin.take());
             async move {
                 let first = begin.is_some();
                 let mut bytes = begin.unwrap_or_default();
-                write(&readers, &changes, form, first, &mut bytes).await?;
-                Ok(bytes)
+                let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+                let written = write(&readers, &changes, form, first, most_bytes, &mut bytes).await?;
+                let next = unit.places.start + written as u64;
+                if written < changes.len() {
+                    let rest = changes[written..].to_vec();
+                    left.lock().unwrap_or_else(PoisonError::into_inner).insert(next, rest);
+                }
+                Ok((bytes, next))
             }
         };
         let (engine, admission) = (engine.clone(), admission.clone());
@@ -251,15 +262,21 @@ fn mean_bytes(reader: &VersionReader) -> u64 {
     layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
 }
 
-/// Appends the records of some changes; `first` says that no record stands before them.
+/// Appends the records of some changes, until they are all, or more than so many bytes; `first` says that no record stands
+/// before them. Returns how many there are.
 async fn write(
     readers: &[VersionReader; 2],
     changes: &[Change],
     form: DiffForm,
     mut first: bool,
+    most_bytes: usize,
     out: &mut Vec<u8>,
-) -> Result<(), ReadError> {
-    let each = |record: &[u8]| form.write_record(record, std::mem::replace(&mut first, false), out);
+) -> Result<usize, ReadError> {
+    let start = out.len();
+    let each = |record: &[u8]| {
+        form.write_record(record, std::mem::replace(&mut first, false), out);
+        if out.len() - start < most_bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
     Ok(records::for_each(readers, changes, each).await?)
 }
 

@@ -27,6 +27,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 
+use super::read::Taker;
 use super::scratch::Scratch;
 use super::{Identity, ReadError};
 use crate::query::Engine;
@@ -120,8 +121,8 @@ pub(super) enum ExportState {
     TooLarge,
 }
 
-/// Makes an export, from the beginning: the same bytes each time.
-pub(super) type Make = Arc<dyn Fn() -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
+/// Makes an export, from the beginning, for who takes it: the same bytes each time.
+pub(super) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
 
 /// An export as it is made.
 pub(super) struct Content {
@@ -321,7 +322,7 @@ impl Making {
     /// Writes the file, and returns the number of entities. Each chunk is shown when the next one is there: so the last
     /// comes together with the end, and of an export of one chunk everybody knows the length.
     async fn write(&mut self, make: Make) -> Result<u64, Stopped> {
-        let Content { total, mut chunks } = make().await?;
+        let Content { total, mut chunks } = make(Taker::Service).await?;
         let head = Head { total, partial: self.partial.clone(), whole: self.whole.clone() };
         let mut file = tokio::fs::File::create_new(&self.partial).await?;
         while let Some(chunk) = chunks.try_next().await? {
@@ -532,7 +533,7 @@ impl Reading {
 
 /// A range of an export's bytes, made for one reader alone.
 fn remade(make: Make, start: u64, end: u64) -> impl stream::Stream<Item = Result<Bytes, ReadError>> + Send {
-    let content = async move { Ok::<_, ReadError>(make().await?.chunks) };
+    let content = async move { Ok::<_, ReadError>(make(Taker::Client).await?.chunks) };
     let mut at = 0;
     stream::once(content).try_flatten().try_filter_map(move |chunk| {
         let length = chunk.len() as u64;
@@ -644,7 +645,7 @@ mod tests {
         let chunks: Vec<Bytes> = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk)).collect();
         let made = Arc::new(AtomicUsize::new(0));
         let counted = made.clone();
-        let make: Make = Arc::new(move || {
+        let make: Make = Arc::new(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
             let chunks = stream::iter(chunks.clone()).map(Ok).boxed();
             Box::pin(async move { Ok(Content { total: 7, chunks }) })
@@ -656,7 +657,7 @@ mod tests {
     fn sent() -> (Make, mpsc::Sender<Result<Bytes, ReadError>>) {
         let (sender, receiver) = mpsc::channel(1);
         let receiver = Arc::new(Mutex::new(Some(receiver)));
-        let make: Make = Arc::new(move || {
+        let make: Make = Arc::new(move |_| {
             let receiver = receiver.lock().expect("not poisoned").take().expect("made once");
             let chunks =
                 stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
@@ -723,8 +724,8 @@ mod tests {
     #[tokio::test]
     async fn a_making_that_fails_or_panics_leaves_nothing_behind_and_is_tried_again() {
         let setup = setup(1_000, HOUR);
-        let failing: Make = Arc::new(|| Box::pin(async { Err(ReadError::OutOfMemory) }));
-        let panicking: Make = Arc::new(|| Box::pin(async { panic!("on purpose") }));
+        let failing: Make = Arc::new(|_| Box::pin(async { Err(ReadError::OutOfMemory) }));
+        let panicking: Make = Arc::new(|_| Box::pin(async { panic!("on purpose") }));
         for make in [&failing, &panicking] {
             let all = futures::future::join_all((0..5).map(|_| setup.get(1, make))).await;
             assert!(all.iter().all(Result::is_err));
@@ -842,7 +843,8 @@ mod tests {
         let (once, sender) = sent();
         let (again, _) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
         let first = AtomicUsize::new(0);
-        let make: Make = Arc::new(move || if first.fetch_add(1, Ordering::SeqCst) == 0 { once() } else { again() });
+        let make: Make =
+            Arc::new(move |taker| if first.fetch_add(1, Ordering::SeqCst) == 0 { once(taker) } else { again(taker) });
         let send = async {
             for chunk in [&b"0123"[..], b"456"] {
                 sender.send(Ok(Bytes::from_static(chunk))).await.expect("sent");

@@ -65,6 +65,7 @@ mod logins;
 mod lookups;
 mod manage;
 mod outgoing;
+mod parquet;
 mod private_files;
 mod profile;
 mod rate;

@@ -13,7 +13,7 @@ use super::explain::Observer;
 use super::exports::Export;
 use super::{App, body};
 use crate::catalog::{CatalogError, Resolved, Unavailability};
-use crate::encode::{self, ContentCoding, TooManyColumns};
+use crate::encode::{self, ContentCoding, EntityTooLarge, TooManyColumns};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
@@ -66,6 +66,15 @@ pub enum AnswerBody {
     Stream(BoxStream<'static, Result<Bytes, ReadError>>),
     /// A Parquet export in the cache, of which parts can be had.
     Export(Export),
+}
+
+/// Who takes the bytes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taker {
+    /// A client, at whatever pace.
+    Client,
+    /// The service itself, at once.
+    Service,
 }
 
 /// Why there is no answer, or no rest of one. Everyone who waited for the same answer gets the same error.
@@ -121,6 +130,12 @@ pub enum ReadError {
         /// The cause.
         source: Arc<CatalogError>,
     },
+    /// An entity of the answer would take more bytes than `limits.encoded_entity_bytes`.
+    #[error("an entity would take more than {limit_bytes} bytes")]
+    EntityTooLarge {
+        /// The limit.
+        limit_bytes: usize,
+    },
     /// The version cannot be read.
     #[error("the version cannot be read")]
     Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
@@ -150,6 +165,12 @@ impl From<StorageError> for ReadError {
 impl From<TooManyColumns> for ReadError {
     fn from(error: TooManyColumns) -> ReadError {
         ReadError::TooManyColumns { limit: error.limit }
+    }
+}
+
+impl From<EntityTooLarge> for ReadError {
+    fn from(error: EntityTooLarge) -> ReadError {
+        ReadError::EntityTooLarge { limit_bytes: error.limit_bytes }
     }
 }
 
@@ -277,6 +298,7 @@ impl App {
         &self,
         admitted: &Admitted,
         request: Arc<ReadRequest>,
+        taker: Taker,
         mut observer: Option<&mut Observer>,
     ) -> Result<Answer, ReadError> {
         let path = ObjectPath::from(admitted.file.path.as_str());
@@ -311,7 +333,7 @@ impl App {
                     None => reader,
                     Some(observer) => reader.observed(observer.answering.clone()),
                 };
-                let body = body::body(self, reader, selection, &request, turn, observer).await?;
+                let body = body::body(self, reader, selection, &request, (turn, taker), observer).await?;
                 let content_type = request.format.content_type();
                 Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
             }

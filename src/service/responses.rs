@@ -18,6 +18,7 @@ use moka::future::Cache;
 
 use super::body::sent_by_task;
 use super::exports::{Content, Make};
+use super::read::Taker;
 use super::under_way::{UnderWay, Work};
 use super::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
 use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
@@ -192,12 +193,12 @@ impl App {
         if request.format == Format::Parquet && !request.count {
             return match identity {
                 Some(identity) => self.export(identity, admitted, request).await,
-                None => self.make_answer(admitted, request, None).await,
+                None => self.make_answer(admitted, request, Taker::Client, None).await,
             };
         }
         let make = || {
             let (app, admitted, request) = (self.clone(), admitted.clone(), request.clone());
-            async move { coded(app.engine(), app.make_answer(&admitted, request, None).await?, coding).await }
+            async move { coded(app.engine(), app.make_answer(&admitted, request, Taker::Client, None).await?, coding).await }
         };
         match identity {
             Some(identity) => self.responses().get(identity, coding, make).await,
@@ -213,10 +214,10 @@ impl App {
         request: Arc<ReadRequest>,
     ) -> Result<Answer, ReadError> {
         let (app, owned, wanted) = (self.clone(), admitted.clone(), request.clone());
-        let make: Make = Arc::new(move || {
+        let make: Make = Arc::new(move |taker| {
             let (app, admitted, request) = (app.clone(), owned.clone(), wanted.clone());
             Box::pin(async move {
-                let Answer { total, body, .. } = app.make_answer(&admitted, request, None).await?;
+                let Answer { total, body, .. } = app.make_answer(&admitted, request, taker, None).await?;
                 let chunks = match body {
                     AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
                     AnswerBody::Stream(chunks) => chunks,
@@ -232,7 +233,7 @@ impl App {
                 coding: ContentCoding::Identity,
                 body: AnswerBody::Export(export),
             }),
-            None => self.make_answer(admitted, request, None).await,
+            None => self.make_answer(admitted, request, Taker::Client, None).await,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! - The first unit is small, so that a body begins early. While the reader waits for bytes, units grow and more of them
 //!   are encoded at once, as far as there is room for bytes ahead of readers ([`Admission::ahead`]).
 //! - Without room a unit is small, and made only when the one before is taken.
+//! - A unit ends early when its bytes are as many as it has room for; what is left of it is a unit again.
 //! - A reader that left a unit lying for a while starts anew.
 //!
 //! Dropping the stream stops the work and gives everything back.
@@ -27,6 +28,9 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
 const EXPANSION: u64 = 2;
 
+/// Bytes of a part beyond what there was room for that are worth accounting.
+const LARGE_BYTES: usize = 1 << 20;
+
 /// Most entities of a unit, however small.
 const MOST_ENTITIES: u64 = 8_192;
 
@@ -46,16 +50,22 @@ pub(super) struct Paced<F> {
     pub selected: u64,
     /// Bytes of a document on average.
     pub mean_bytes: u64,
-    /// Encodes a unit. Called for all of them in order.
+    /// Encodes the first entities of a unit, until they have at least so many bytes or are all; gives the place after the
+    /// last one, too. Called for all units in order, and again for what is left of one.
     pub encode: F,
 }
 
 /// A unit in the making.
 struct Making {
-    rows: u64,
+    places: Range<u64>,
+    /// Bytes at which it ends.
+    most_bytes: u64,
     room: Option<Turn>,
-    task: AbortOnDropHandle<Result<(Vec<u8>, Instant), ReadError>>,
+    task: AbortOnDropHandle<Result<(Encoded, Instant), ReadError>>,
 }
+
+/// The bytes of the first entities of a unit, and the place after the last one.
+pub(super) type Encoded = (Vec<u8>, u64);
 
 struct State<F> {
     paced: Paced<F>,
@@ -71,8 +81,8 @@ struct State<F> {
 
 impl<F, W> Paced<F>
 where
-    F: FnMut(Unit) -> W + Send + 'static,
-    W: Future<Output = Result<Vec<u8>, ReadError>> + Send + 'static,
+    F: FnMut(Unit, u64) -> W + Send + 'static,
+    W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
 {
     /// The body's parts, in order, up to its first error.
     pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
@@ -90,51 +100,80 @@ where
 
 impl<F, W> State<F>
 where
-    F: FnMut(Unit) -> W + Send + 'static,
-    W: Future<Output = Result<Vec<u8>, ReadError>> + Send + 'static,
+    F: FnMut(Unit, u64) -> W + Send + 'static,
+    W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
 {
     /// The next unit, which is counted as held until it is sent.
     async fn step(&mut self) -> Result<Option<Bytes>, ReadError> {
         self.begin();
-        let Some(Making { rows, room, task }) = self.making.pop_front() else { return Ok(None) };
+        let Some(Making { places, most_bytes, room, task }) = self.making.pop_front() else { return Ok(None) };
         let ready = task.is_finished();
-        let (bytes, made) = task.await.map_err(QueryError::from)??;
-        if !ready {
+        let ((bytes, next), made) = task.await.map_err(QueryError::from)??;
+        let rows = next - places.start;
+        if next < places.end {
+            // Its entities are larger than the mean, or have grown: the rest comes before what is made meanwhile.
+            self.make(next..places.end, true);
+        } else if !ready {
             self.grow();
         } else if made.elapsed() > LEFT_LYING {
             (self.unit_bytes, self.window) = (SMALL_BYTES, 1);
         }
         self.entity_bytes = self.paced.mean_bytes.max(bytes.len() as u64 / rows.max(1)).max(1);
         metrics().sent_rows.increment(rows);
-        Ok(Some(self.paced.admission.held(bytes, room)))
+        // One entity may be much larger than what there was room for. It may wait long for its reader, with many others.
+        let beyond = (bytes.len() as u64).saturating_sub(most_bytes);
+        let memory = match usize::try_from(beyond) {
+            Ok(beyond) if beyond > LARGE_BYTES => Some(self.paced.engine.reserve("part of an answer", beyond)?),
+            _ => None,
+        };
+        Ok(Some(self.paced.admission.held(bytes, room, memory)))
     }
 
     /// Begins as many units as may be made now.
     fn begin(&mut self) {
         while self.making.len() < self.window && self.next < self.paced.selected {
-            let mut places = self.places(self.unit_bytes);
-            let room = self.paced.admission.ahead((places.end - places.start) * self.entity_bytes * EXPANSION);
-            if room.is_none() {
-                if !self.making.is_empty() {
-                    return;
-                }
-                places = self.places(SMALL_BYTES);
+            let all = self.next..self.paced.selected;
+            match self.make(all, false) {
+                Some(end) => self.next = end,
+                None => return,
             }
-            self.next = places.end;
-            let rows = places.end - places.start;
-            let (work, admission) = ((self.paced.encode)(Unit { places }), self.paced.admission.clone());
-            let task = self.paced.engine.spawn(async move {
-                let _turn = admission.unit().await;
-                Ok((work.await?, Instant::now()))
-            });
-            self.making.push_back(Making { rows, room, task });
         }
     }
 
-    /// The next entities that are about so many bytes; at least one.
-    fn places(&self, size_bytes: u64) -> Range<u64> {
+    /// Begins the first unit of these places; of some that come `first`, all of them, in a unit of its own. Returns the
+    /// place after it; `None` when there is no room and something is being made already.
+    fn make(&mut self, places: Range<u64>, first: bool) -> Option<u64> {
+        let end = |size_bytes| if first { places.end } else { self.end(&places, size_bytes) };
+        let bytes = |end: u64| (end - places.start).saturating_mul(self.entity_bytes * EXPANSION);
+        let mut until = end(self.unit_bytes);
+        let mut most_bytes = bytes(until).clamp(SMALL_BYTES, UNIT_BYTES * EXPANSION);
+        let room = self.paced.admission.ahead(most_bytes);
+        if room.is_none() {
+            if !self.making.is_empty() && !first {
+                return None;
+            }
+            until = end(SMALL_BYTES);
+            most_bytes = SMALL_BYTES * EXPANSION;
+        }
+        let unit = Unit { places: places.start..until };
+        let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
+        let task = self.paced.engine.spawn(async move {
+            let _turn = admission.unit().await;
+            Ok((work.await?, Instant::now()))
+        });
+        let making = Making { places: unit.places, most_bytes, room, task };
+        if first {
+            self.making.push_front(making)
+        } else {
+            self.making.push_back(making)
+        }
+        Some(until)
+    }
+
+    /// The place after the first entities that are about so many bytes; at least one.
+    fn end(&self, places: &Range<u64>, size_bytes: u64) -> u64 {
         let entities = (size_bytes / self.entity_bytes).clamp(1, MOST_ENTITIES);
-        self.next..self.paced.selected.min(self.next + entities)
+        places.end.min(places.start + entities)
     }
 
     /// The reader waits: larger units, then more at once.

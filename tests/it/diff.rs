@@ -1,6 +1,7 @@
 //! The diff of two versions against the naive twin: the same records for any two versions, however they are cut into row
 //! groups, whichever paths have a leaf, with any bounds on candidates; pages of them; and the bounds that diffs keep.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use object_store::path::Path as ObjectPath;
@@ -528,7 +529,10 @@ impl Lab {
         let changes: Vec<Change> = diff.changes(page).collect();
         assert_eq!(changes.len() as u64, diff.page_count(page));
         let mut records = Vec::new();
-        let each = |record: &[u8]| records.push(String::from_utf8(record.to_vec()).expect("UTF-8"));
+        let each = |record: &[u8]| {
+            records.push(String::from_utf8(record.to_vec()).expect("UTF-8"));
+            ControlFlow::Continue(())
+        };
         self.bench.runtime.block_on(records::for_each(readers, &changes, each)).expect("records");
         records
     }

@@ -10,7 +10,9 @@ use parquet::basic::LogicalType;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use strata::document;
-use strata::encode::{self, BatchBuilder, Columns, ColumnsBuilder, ParquetStream, TooManyColumns};
+use strata::encode::{
+    self, Batch, BatchBuilder, Columns, ColumnsBuilder, EntityBound, EntityTooLarge, ParquetStream, TooManyColumns,
+};
 use strata::model::request::{Format, ReadRequest};
 
 use crate::twin::value::set;
@@ -41,11 +43,12 @@ fn body(format: Format, flatten: bool, documents: &[String]) -> String {
 
 fn body_with(format: Format, flatten: bool, documents: &[String], columns: Columns) -> String {
     let request = ReadRequest { format, flatten, pretty: false, ..ReadRequest::default() };
-    let encoder = encode::text_encoder(&request, Some(Arc::new(columns))).expect("a text format");
+    let bound = EntityBound::new(1 << 20);
+    let encoder = encode::text_encoder(&request, Some(Arc::new(columns)), bound).expect("a text format");
     let mut out = Vec::new();
     encoder.begin(documents.is_empty(), &mut out);
     for (number, document) in documents.iter().enumerate() {
-        encoder.entity(document.as_bytes(), number == 0, &mut out);
+        encoder.entity(document.as_bytes(), number == 0, &mut out).expect("not too large");
     }
     encoder.end(documents.is_empty(), &mut out);
     String::from_utf8(out).expect("UTF-8")
@@ -77,10 +80,10 @@ fn flatten_applies_to_json_and_jsonl() {
 #[test]
 fn pretty_json_is_flattened_too() {
     let request = ReadRequest { flatten: true, ..ReadRequest::default() };
-    let encoder = encode::text_encoder(&request, None).expect("a text format");
+    let encoder = encode::text_encoder(&request, None, EntityBound::new(1 << 20)).expect("a text format");
     let mut out = Vec::new();
     encoder.begin(false, &mut out);
-    encoder.entity(br#"{"a":{"b":[]}}"#, true, &mut out);
+    encoder.entity(br#"{"a":{"b":[]}}"#, true, &mut out).expect("not too large");
     encoder.end(false, &mut out);
     assert_eq!(String::from_utf8(out).expect("UTF-8"), "[\n  {\n    \"a.b\": \"[]\"\n  }\n]");
 }
@@ -88,7 +91,67 @@ fn pretty_json_is_flattened_too() {
 #[test]
 fn parquet_is_no_text_format() {
     let request = ReadRequest { format: Format::Parquet, ..ReadRequest::default() };
-    assert!(encode::text_encoder(&request, None).is_none());
+    assert!(encode::text_encoder(&request, None, EntityBound::new(1 << 20)).is_none());
+}
+
+// --- what entities may become ---
+
+/// The bytes that an entity takes in a form, or that it takes more than a MiB and four times its JSON.
+fn size_in(request: &ReadRequest, entity: &str) -> Result<usize, EntityTooLarge> {
+    let encoder = encode::text_encoder(request, None, EntityBound::new(1 << 20)).expect("a text format");
+    let mut out = Vec::new();
+    let written = encoder.entity(entity.as_bytes(), true, &mut out);
+    // Nothing is built that would not fit into memory: the bound, one tag or name more, and spare room.
+    assert!(out.len() <= (1 << 20) + 6 * entity.len() + (64 << 10), "{} bytes", out.len());
+    written.map(|()| out.len())
+}
+
+#[test]
+fn an_entity_that_would_grow_beyond_its_bound_is_refused_before_it_has() {
+    let plain = ReadRequest { pretty: false, ..ReadRequest::default() };
+    let pretty = ReadRequest::default();
+    let flat = ReadRequest { flatten: true, ..plain.clone() };
+    let lines = ReadRequest { format: Format::Jsonl, ..plain.clone() };
+    let xml = ReadRequest { format: Format::Xml, ..plain.clone() };
+    let refused = |entity: &str| Err(EntityTooLarge { limit_bytes: (1 << 20).max(4 * entity.len()) });
+
+    // Each of 20,000 values is indented by 254 blanks.
+    let deep = format!("{}[{}]{}", "{\"a\":".repeat(126), vec!["0"; 20_000].join(","), "}".repeat(126));
+    assert_eq!(size_in(&pretty, &deep), refused(&deep));
+    assert_eq!(size_in(&plain, &deep), Ok(deep.len()));
+    assert_eq!(size_in(&lines, &deep), Ok(deep.len() + 1));
+
+    // Each of 5,000 elements has a tag of 10,000 letters, and another one to close it.
+    let tagged = format!("{{\"{}\":[{}]}}", "t".repeat(10_000), vec!["0"; 5_000].join(","));
+    assert_eq!(size_in(&xml, &tagged), refused(&tagged));
+    assert_eq!(size_in(&flat, &tagged).map(|size| size < 2 * tagged.len()), Ok(true));
+
+    // Each of 5,000 names is that of 10,000 letters and one more.
+    let members: Vec<String> = (0..5_000).map(|number| format!("\"{number}\":0")).collect();
+    let named = format!("{{\"{}\":{{{}}}}}", "n".repeat(10_000), members.join(","));
+    assert_eq!(size_in(&flat, &named), refused(&named));
+    assert_eq!(size_in(&ReadRequest { flatten: true, ..xml.clone() }, &named), refused(&named));
+    assert_eq!(size_in(&xml, &named).map(|size| size < 4 * named.len()), Ok(true));
+
+    // Large is not grown: four times its JSON always fits.
+    let large = format!("{{\"a\":[{}]}}", vec!["\"text\""; 300_000].join(","));
+    assert!(size_in(&pretty, &large).is_ok_and(|size| size > 2 << 20));
+}
+
+/// What was learned of an entity that was refused is not taken for that of the next one.
+#[test]
+fn after_an_entity_that_was_refused_others_are_written_as_ever() {
+    let request = ReadRequest { flatten: true, pretty: false, ..ReadRequest::default() };
+    let encoder = encode::text_encoder(&request, None, EntityBound::new(1 << 10)).expect("a text format");
+    let members: Vec<String> = (0..500).map(|number| format!("\"{number}\":0")).collect();
+    let named = format!("{{\"{}\":{{{}}}}}", "n".repeat(200), members.join(","));
+    encoder.entity(named.as_bytes(), true, &mut Vec::new()).expect_err("too large");
+    for entity in [r#"{"n":{"0":1,"b":2}}"#.to_owned(), format!("{{\"{}\":{{\"0\":1}}}}", "n".repeat(200))] {
+        let mut out = Vec::new();
+        encoder.entity(entity.as_bytes(), true, &mut out).expect("not too large");
+        let expected = Value::parse_entity(&entity).map(|entity| rules::flatten(&entity).write()).expect("an entity");
+        assert_eq!(String::from_utf8(out), Ok(expected));
+    }
 }
 
 // --- columns ---
@@ -292,19 +355,36 @@ fn xml_can_be_flat() {
 
 // --- parquet ---
 
-/// The file of an answer whose parts hold so many entities.
-fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize) -> Bytes {
-    let mut stream = ParquetStream::try_new(columns).expect("columns that Parquet can hold");
+/// The most that a row group may hold.
+const ROW_GROUP_BYTES: usize = 64 << 20;
+
+/// The file of an answer whose parts hold so many entities, and whose row groups so many bytes of cells.
+fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_group_bytes: usize) -> Bytes {
+    let mut stream = ParquetStream::try_new(columns, row_group_bytes).expect("columns that Parquet can hold");
     let columns = Arc::new(columns.clone());
     let mut file = Vec::new();
     for part in documents.chunks(part_rows) {
         let mut builder = BatchBuilder::new(columns.clone());
         part.iter().for_each(|document| builder.push(document.as_bytes()));
-        assert_eq!(builder.rows(), part.len());
-        file.extend_from_slice(&stream.write(&builder.finish().expect("a batch")).expect("written"));
+        assert_eq!(builder.batch().rows(), part.len());
+        file.extend_from_slice(&written_batch(&mut stream, &builder.finish()));
     }
+    written_row_group(&mut stream);
     file.extend_from_slice(&stream.finish().expect("a file"));
     file.into()
+}
+
+/// What a batch makes ready.
+fn written_batch(stream: &mut ParquetStream, batch: &Batch) -> Bytes {
+    stream.push(batch);
+    if stream.is_full() {
+        written_row_group(stream);
+    }
+    stream.take().expect("bytes")
+}
+
+fn written_row_group(stream: &mut ParquetStream) {
+    while !stream.encode_column().expect("encoded") {}
 }
 
 /// The names of a file's columns and its cells, row by row.
@@ -338,7 +418,7 @@ fn parquet_cells_are_text_or_null() {
         r#"{"o.p":"first","o":{"p":"last"}}"#,
     ]);
     let columns = columns_of(&documents);
-    let (names, rows) = read_back(parquet_file(&documents, &columns, 2));
+    let (names, rows) = read_back(parquet_file(&documents, &columns, 2, ROW_GROUP_BYTES));
     assert_eq!(names, ["s", "n", "b", "z", "e", "a", "o.p"]);
     let text = |text: &str| Some(text.to_owned());
     let first = [text("x\n"), text("1.50"), text("true"), None, text(""), text("[1,\"y\"]"), text("false")];
@@ -349,14 +429,14 @@ fn parquet_cells_are_text_or_null() {
 #[test]
 fn a_later_null_of_one_name_wins() {
     let documents = documents(&[r#"{"o.p":"first","o":{"p":null}}"#]);
-    assert_eq!(read_back(parquet_file(&documents, &columns_of(&documents), 1)).1, [[None]]);
+    assert_eq!(read_back(parquet_file(&documents, &columns_of(&documents), 1, ROW_GROUP_BYTES)).1, [[None]]);
     assert_eq!(body(Format::Csv, false, &documents), "o.p\n\"\"\n");
 }
 
 #[test]
 fn parquet_without_entities_has_the_columns() {
     let columns = Columns::from(vec!["a".to_owned(), String::new()]);
-    let (names, rows) = read_back(parquet_file(&[], &columns, 1));
+    let (names, rows) = read_back(parquet_file(&[], &columns, 1, ROW_GROUP_BYTES));
     assert_eq!((names, rows), (vec!["a".to_owned(), String::new()], Vec::new()));
 }
 
@@ -369,19 +449,39 @@ fn parquet_bytes_come_as_row_groups_fill() {
         format!("{:08x}", state >> 32)
     };
     let columns = Columns::from(vec!["a".to_owned(), "b".to_owned()]);
-    let mut stream = ParquetStream::try_new(&columns).expect("a file");
+    let mut stream = ParquetStream::try_new(&columns, ROW_GROUP_BYTES).expect("a file");
     let columns = Arc::new(columns);
     let mut early = 0;
     for _ in 0..4 {
         let mut builder = BatchBuilder::new(columns.clone());
-        while builder.size_bytes() < 20 << 20 {
+        while builder.batch().size_bytes() < 20 << 20 {
             let text: String = (0..1024).map(|_| noise()).collect();
             builder.push(format!("{{\"a\":\"{text}\"}}").as_bytes());
         }
-        early += stream.write(&builder.finish().expect("a batch")).expect("written").len();
+        early += written_batch(&mut stream, &builder.finish()).len();
     }
+    written_row_group(&mut stream);
     let last = stream.finish().expect("a file").len();
-    assert!(early > 30 << 20 && last > 0, "{early} bytes before the end, then {last}");
+    assert!(early > 15 << 20 && last > 0, "{early} bytes before the end, then {last}");
+}
+
+/// What a row group holds is bounded, whatever its columns and rows; cells that are not there take no room.
+#[test]
+fn parquet_row_groups_are_cut_by_what_they_hold() {
+    let documents: Vec<String> = (0..3_000).map(|row| format!("{{\"c{}\":\"{row}\"}}", row % 300)).collect();
+    let columns = columns_of(&documents);
+    assert_eq!(columns.len(), 300);
+    let row_groups = |most_bytes| {
+        let file = parquet_file(&documents, &columns, 50, most_bytes);
+        let (names, rows) = read_back(file.clone());
+        assert_eq!((names.as_slice(), rows.len()), (columns.names(), 3_000));
+        assert_eq!(rows[2_999][299].as_deref(), Some("2999"));
+        assert_eq!(rows.iter().flatten().flatten().count(), 3_000);
+        ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file").metadata().num_row_groups()
+    };
+    assert_eq!(row_groups(ROW_GROUP_BYTES), 1);
+    // 900,000 cells of which 3,000 are there.
+    assert!((2..30).contains(&row_groups(24 << 10)), "{}", row_groups(24 << 10));
 }
 
 #[test]
@@ -394,7 +494,7 @@ fn parquet_of_many_columns_is_not_cut_to_pieces() {
         .collect();
     let columns = columns_of(&documents);
     assert_eq!(columns.len(), 2050);
-    let file = parquet_file(&documents, &columns, 1);
+    let file = parquet_file(&documents, &columns, 1, ROW_GROUP_BYTES);
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file");
     assert_eq!(builder.metadata().num_row_groups(), 1);
 }
@@ -541,10 +641,14 @@ proptest! {
     }
 
     #[test]
-    fn parquet_reads_back_cell_by_cell(entities in entities(), part_rows in 1_usize..5) {
+    fn parquet_reads_back_cell_by_cell(
+        entities in entities(),
+        part_rows in 1_usize..5,
+        row_group_bytes in prop::sample::select(&[1, 400, 3_000, ROW_GROUP_BYTES]),
+    ) {
         let documents = written(&entities);
         let columns = formats::columns(&entities);
-        let (names, rows) = read_back(parquet_file(&documents, &columns_of(&documents), part_rows));
+        let (names, rows) = read_back(parquet_file(&documents, &columns_of(&documents), part_rows, row_group_bytes));
         prop_assert_eq!(rows, formats::cells(&entities, &columns));
         prop_assert_eq!(names, columns);
     }

@@ -449,7 +449,7 @@ impl Lab {
     }
 
     /// A request without `sample` gives what the twin gives, and so does its count.
-    fn check(&self, version: u64, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
+    pub fn check(&self, version: u64, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
         let query = query(request);
         let (total, expected) = pipeline::answer(entities, request, 1, version);
         let answer = self.get(version, &query);

@@ -1,6 +1,7 @@
 //! The query engine against the naive twin: the same entities for any request, however the version is cut into row
 //! groups, whichever paths have a leaf, with any number of threads; and the bounds that queries keep.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -294,7 +295,10 @@ fn documents_are_those_at_the_selected_positions() {
                 };
                 let mut found = Vec::new();
                 for unit in documents::units(&reader, selection.len()) {
-                    let each = |document: &[u8]| found.push(String::from_utf8_lossy(document).into_owned());
+                    let each = |document: &[u8]| {
+                        found.push(String::from_utf8_lossy(document).into_owned());
+                        ControlFlow::Continue(())
+                    };
                     let work = documents::for_each(&reader, selection.positions(), &unit, each);
                     lab.bench.runtime.block_on(work).expect("read");
                 }

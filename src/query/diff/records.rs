@@ -5,6 +5,7 @@
 //! array. A pair whose `_source`s are spelled differently has that of v1.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -15,25 +16,41 @@ use crate::document::{self, CanonicalForm, Kind, Text};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
-/// Calls `each` with the record of every change, in their order. The documents of all of them are in memory at once.
+/// Bytes of documents of one version that are in memory at once; one document may have more.
+const DOCUMENT_BYTES: usize = 8 << 20;
+
+/// Calls `each` with the records of changes, in their order, until it breaks. Returns how many it was called with.
 ///
 /// # Errors
 /// When a version cannot be read.
 pub async fn for_each(
     readers: &[VersionReader; 2],
     changes: &[Change],
-    mut each: impl FnMut(&[u8]) + Send,
-) -> Result<(), StorageError> {
-    let v1 = Documents::read(&readers[0], changes.iter().map(|change| change.v1())).await?;
-    let v2 = Documents::read(&readers[1], changes.iter().map(|change| change.v2())).await?;
+    mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+) -> Result<usize, StorageError> {
     let mut writer = RecordWriter::default();
     let mut record = Vec::new();
-    for (place, change) in changes.iter().enumerate() {
-        record.clear();
-        writer.write(*change, v1.get(place), v2.get(place), &mut record);
-        each(&record);
+    let (mut done, mut group) = (0, changes.len());
+    while done < changes.len() {
+        let now = &changes[done..changes.len().min(done + group)];
+        let most = if now.len() == 1 { usize::MAX } else { DOCUMENT_BYTES };
+        let v1 = Documents::read(&readers[0], now.iter().map(|change| change.v1()), most).await?;
+        let v2 = Documents::read(&readers[1], now.iter().map(|change| change.v2()), most).await?;
+        let (Some(v1), Some(v2)) = (v1, v2) else {
+            group = now.len() / 2;
+            continue;
+        };
+        for (place, change) in now.iter().enumerate() {
+            record.clear();
+            writer.write(*change, v1.get(place), v2.get(place), &mut record);
+            done += 1;
+            if each(&record).is_break() {
+                return Ok(done);
+            }
+        }
+        group = now.len() * 2;
     }
-    Ok(())
+    Ok(done)
 }
 
 /// Documents of one version, by their places among changes.
@@ -43,11 +60,12 @@ struct Documents {
 }
 
 impl Documents {
-    /// Reads those that are wanted, each page once.
+    /// Reads those that are wanted, each page once; `None` where they have more than `most` bytes.
     async fn read(
         reader: &VersionReader,
         positions: impl Iterator<Item = Option<u64>>,
-    ) -> Result<Documents, StorageError> {
+        most: usize,
+    ) -> Result<Option<Documents>, StorageError> {
         let mut order = Vec::new();
         let mut spans = Vec::new();
         for (place, position) in positions.enumerate() {
@@ -74,10 +92,13 @@ impl Documents {
                 let from = bytes.len();
                 bytes.extend_from_slice(pages.document((position - group.first) as usize).await?);
                 spans[*place] = Some((from, bytes.len()));
+                if bytes.len() > most {
+                    return Ok(None);
+                }
             }
             start += within;
         }
-        Ok(Documents { bytes, spans })
+        Ok(Some(Documents { bytes, spans }))
     }
 
     fn get(&self, place: usize) -> Option<&[u8]> {

@@ -19,6 +19,7 @@ use futures::TryStreamExt;
 
 use super::exports::ExportState;
 use super::manage::ManageError;
+use super::read::Taker;
 use super::{Admitted, AnswerBody, App, Identity, ReadError};
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
@@ -162,7 +163,7 @@ impl App {
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();
-        let answer = self.make_answer(&admitted, request.clone(), Some(&mut observer)).await?;
+        let answer = self.make_answer(&admitted, request.clone(), Taker::Service, Some(&mut observer)).await?;
         let (total, content_type) = (answer.total, answer.content_type);
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;
