@@ -358,9 +358,40 @@ pub struct Server {
     pub base_url: String,
 }
 
+/// What the system lets a process have.
+#[derive(Clone, Copy, Debug)]
+pub struct Confinement {
+    /// Of address space (`ulimit -v`), in KiB.
+    pub address_space_kib: u64,
+    /// Of stack for the first thread, and for those that take the system's default (`ulimit -s`), in KiB.
+    pub stack_kib: u64,
+}
+
 impl Server {
     pub fn start(machine: &Machine, more: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = machine.command(&[&["serve", "--listen", "127.0.0.1:0"][..], more].concat());
+        let command = machine.command(&[&["serve", "--listen", "127.0.0.1:0"][..], more].concat());
+        Server::of(machine, command, environment)
+    }
+
+    /// A server that the system gives little; of the binary that `STRATA_TEST_BINARY` names, if it does.
+    pub fn confined(machine: &Machine, environment: &[(&str, &str)], confinement: Confinement) -> Self {
+        let Confinement { address_space_kib, stack_kib } = confinement;
+        let serve = machine.command(&["serve", "--listen", "127.0.0.1:0"]);
+        let binary = std::env::var_os("STRATA_TEST_BINARY").unwrap_or_else(|| serve.get_program().to_owned());
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("ulimit -v {address_space_kib} && ulimit -s {stack_kib} && exec \"$0\" \"$@\""));
+        command.arg(binary).args(serve.get_args()).stdin(Stdio::null());
+        command.current_dir(serve.get_current_dir().expect("the machine's directory"));
+        for (name, value) in serve.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Server::of(machine, command, environment)
+    }
+
+    fn of(machine: &Machine, mut command: Command, environment: &[(&str, &str)]) -> Self {
         // A file takes any number of log lines while nobody reads; a pipe would fill up.
         let log = machine.path("log");
         let errors = std::fs::File::create(&log).expect("the log");
@@ -388,6 +419,11 @@ impl Server {
 
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log")
+    }
+
+    /// Its process.
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until it has ended by itself, and tells the signal that ended it.
