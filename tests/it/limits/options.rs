@@ -31,7 +31,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("limits.body_timeout_s", "limits/options::a_body_that_does_not_come_is_given_up"),
     ("limits.public_per_minute", "read_limits::a_client_gets_what_the_limit_allows_and_then_429_until_its_window_ends"),
     ("limits.private_per_minute", "read_limits::the_private_bucket_is_for_private_datasets_with_an_authorization"),
-    ("limits.logins_per_minute", "management::log_ins_are_limited_for_a_client_and_for_an_account"),
+    ("limits.logins_per_minute", "management::log_ins_are_limited_for_a_client_and_an_account_together"),
+    ("limits.account_logins_per_hour", "management::many_clients_together_guess_slowly_and_keep_no_owner_out"),
     ("plans.free_active_datasets", "management::plans_limit_active_datasets"),
     ("plans.pro_active_datasets", "management::plans_limit_active_datasets"),
 ];
