@@ -262,6 +262,14 @@ impl Catalog {
 
     /// What the service relies on and no rule of the database ensures.
     async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
+        let sql = "SELECT hold_id FROM file_holds WHERE hold_id = $1";
+        match self.engine.fetch_optional::<(i64,)>(sql, &[Value::Integer(0)]).await {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                tell("file_holds 0: it is missing, so that sweeps and backups do not wait for each other".to_owned())
+            }
+            Err(error) => tell(told(error.into())?),
+        }
         let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
                           COALESCE(MAX(v.version_number), 0)
                    FROM datasets d LEFT JOIN versions v ON v.dataset_id = d.dataset_id
