@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::engine::Engine;
 use super::link::Link;
 use super::{CatalogError, CatalogOptions};
+use crate::storage::durable;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("sql/sqlite");
 
@@ -49,8 +50,7 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
         relative => Path::new(".").join(relative),
     };
     if let Some(directory) = file.parent() {
-        tokio::fs::create_dir_all(directory)
-            .await
+        durable::create_directory(directory)
             .map_err(|source| CatalogError::Directory { path: path.to_owned(), source })?;
     }
 

@@ -23,6 +23,7 @@ use crate::{
         RefreshError,
     },
     storage::budget::SpoolFull,
+    storage::shortage::Shortage,
 };
 
 /// Why a request gets no other answer.
@@ -160,8 +161,27 @@ impl From<std::convert::Infallible> for HttpError {
 }
 
 impl HttpError {
+    /// What is used up or gone at the moment, if that is why there is no answer.
+    fn shortage(&self) -> Option<Shortage> {
+        match self {
+            HttpError::Read(error @ ReadError::Unreadable(_))
+            | HttpError::Diff(DiffError::Read(error @ ReadError::Unreadable(_))) => Shortage::of(error),
+            HttpError::Refresh(error @ (RefreshError::Storage(_) | RefreshError::Source(SourceError::Io(_)))) => {
+                Shortage::of(error)
+            }
+            HttpError::Entities(error @ SourceError::Io(_)) => Shortage::of(error),
+            HttpError::Manage(ManageError::Storage(error)) => Shortage::of(error),
+            _ => None,
+        }
+    }
+
     /// The status and the text that the caller sees.
     fn public(&self) -> (StatusCode, String) {
+        if let Some(shortage) = self.shortage() {
+            let text =
+                format!("The service cannot do this now: {shortage}. Try again in {} s.", shortage.retry_after_s());
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
+        }
         match self {
             HttpError::NoSuchPath => (
                 StatusCode::NOT_FOUND,
@@ -252,7 +272,7 @@ impl HttpError {
             HttpError::Read(error) => log_read_error(error),
             HttpError::Diff(DiffError::Read(error)) => log_read_error(error),
             HttpError::Diff(DiffError::VersionNotFound { .. }) => {}
-            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))
+            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_)))
             | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
                 tracing::error!(cause = %Causes(error), "a management call failed");
             }
@@ -298,6 +318,9 @@ impl IntoResponse for HttpError {
         let headers = response.headers_mut();
         if let Some(reason) = self.unavailability() {
             headers.insert(RETRY_AFTER, HeaderValue::from(reason.retry_after_s()));
+        }
+        if let Some(shortage) = self.shortage() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(shortage.retry_after_s()));
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         // The text may quote the request: no browser may take it for anything but text.
@@ -536,7 +559,7 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
              edit what is there now, and push with the new etag.",
         ),
         ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => return catalog_unavailable(*reason),
-        ManageError::Catalog(_) | ManageError::Failed(_) => {
+        ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
         }
     };
@@ -600,6 +623,7 @@ impl fmt::Display for Causes<'_> {
 mod tests {
     use super::*;
     use crate::model::version::VersionNumber;
+    use crate::storage::StorageError;
 
     #[track_caller]
     fn check(error: ReadError, status: u16, text: &str) -> Response {
@@ -626,6 +650,18 @@ mod tests {
         check(ReadError::TooManyColumns { limit: 10_000 }, 400, text);
         let text = "The query was stopped after 30 s. A narrower query may finish in time.";
         check(ReadError::Timeout { seconds: 30 }, 503, text);
+    }
+
+    #[test]
+    fn what_is_used_up_or_gone_is_named() {
+        let full = StorageError::Io(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        let text = "The service cannot do this now: a disk is full. Try again in 30 s.";
+        let response = check(ReadError::from(full), 503, text);
+        assert_eq!(response.headers().get(RETRY_AFTER), Some(&HeaderValue::from_static("30")));
+        let failed = StorageError::Io(std::io::Error::from_raw_os_error(5));
+        let text = "The dataset cannot be read from storage. The failure was logged.";
+        let response = check(ReadError::from(failed), 500, text);
+        assert_eq!(response.headers().get(RETRY_AFTER), None);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub enum SourceError {
     },
     /// Reading a local file or writing the temporary copy failed on this machine.
     #[error("reading the source failed: {0}")]
-    Io(io::Error),
+    Io(#[source] io::Error),
 }
 
 /// A place in a source as people count: items and lines from 1.

@@ -49,6 +49,7 @@ impl From<RefreshError> for AlternateError {
             RefreshError::Refused(refused) => AlternateError::Refused(refused),
             RefreshError::Stopping => AlternateError::Stopping,
             RefreshError::Catalog(error) => AlternateError::Manage(error.into()),
+            RefreshError::Storage(error) => AlternateError::Manage(ManageError::Storage(error)),
             other => AlternateError::Manage(ManageError::Failed(format!("saving an alternate: {other:?}"))),
         }
     }

@@ -20,15 +20,15 @@ use super::rate_memory::{MemoryRateLimiter, RateCapacity};
 use super::readiness::Readiness;
 use super::refresh::Refreshes;
 use super::responses::Responses;
-use super::scratch::Scratch;
+use super::scratch::{EXPORTS_FOLDER, Scratch, TEMPORARY_FOLDER};
 use crate::catalog::{Catalog, CatalogError, CatalogOptions};
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::net::Outgoing;
 use crate::query::{Engine, EngineOptions, QueryError};
-use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::store::{self, S3Options, Store};
+use crate::storage::{StorageError, durable};
 
 /// The service. Clones share everything.
 #[derive(Clone)]
@@ -112,6 +112,7 @@ impl App {
             access_key_id: config.store.access_key_id.clone(),
             secret_access_key: config.store.secret_access_key.as_ref().map(|secret| secret.expose().to_owned()),
             allow_http: config.store.allow_http,
+            retry_within: Some(Duration::from_secs(config.store.retry_s)),
         };
         App::open_on(config, rate_limiter, || store::open(&config.store_url(), &s3)).await
     }
@@ -129,10 +130,13 @@ impl App {
         if directory.join(INCOMPLETE).exists() {
             return Err(OpenError::Incomplete(directory.clone()));
         }
+        // Before anything is in it: what is acknowledged must be found again.
+        durable::create_directory(directory)
+            .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
         for OpenToOthers { path, mode } in open_to_others(config) {
             tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users of this machine can reach what is kept here, keys too; chmod go= closes it");
         }
-        let scratch = Scratch::create(&directory.join("tmp"))
+        let scratch = Scratch::create(&directory.join(TEMPORARY_FOLDER))
             .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
         let options = CatalogOptions::from(&config.catalog);
         let catalog = Catalog::open_with(&config.catalog_url(), &options).await?;
@@ -151,7 +155,7 @@ impl App {
         let cache = PartCache::new(config.cache.memory_bytes);
         let responses = Responses::new(config.cache.response_bytes);
         let diffs = Diffs::new(config.cache.diff_bytes);
-        let exports = directory.join("exports");
+        let exports = directory.join(EXPORTS_FOLDER);
         let exports = Exports::open(&exports, config.cache.export_bytes)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
         let admission = Admission::new(&config.query, engine.threads());

@@ -21,8 +21,8 @@ use crate::catalog::{Catalog, CatalogError};
 use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
-use crate::storage::StorageError;
 use crate::storage::store::{self, S3Options, Store};
+use crate::storage::{StorageError, durable};
 
 /// The file that marks a data directory which is a backup that was not finished.
 pub(super) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
@@ -217,7 +217,10 @@ async fn unusable(copy: &Catalog, file: &VersionFile, source: FileFailure) -> Re
 /// Makes the directory, or takes an empty one, and marks it.
 async fn begin(directory: &Path, mark: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: directory.to_owned(), source };
-    tokio::fs::create_dir_all(directory).await.map_err(failed)?;
+    // Its own entry, too: a backup that was made must be found.
+    let new = directory.to_owned();
+    let made = tokio::task::spawn_blocking(move || durable::create_directory(&new)).await;
+    made.map_err(io::Error::other).flatten().map_err(failed)?;
     let mut entries = tokio::fs::read_dir(directory).await.map_err(failed)?;
     if entries.next_entry().await.map_err(failed)?.is_some() {
         return Err(BackupError::NotEmpty(directory.to_owned()));

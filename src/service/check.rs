@@ -60,8 +60,8 @@ pub enum Finding {
     },
     /// A version names a file of which there is no record.
     Dangling(FileReference),
-    /// A file of the store that the catalog does not know. Nothing is wrong: the next sweep takes it when it is old
-    /// enough.
+    /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the next
+    /// sweep takes it when it is old enough.
     Unnamed {
         /// The file.
         path: String,
@@ -190,6 +190,10 @@ impl App {
                 checked.unnamed += 1;
                 tell(&Finding::Unnamed { path: object.location.to_string(), size_bytes: object.size });
             }
+        }
+        for file in self.store().unfinished(VERSIONS_FOLDER).await? {
+            checked.unnamed += 1;
+            tell(&Finding::Unnamed { path: file.path, size_bytes: file.size_bytes });
         }
         Ok(checked)
     }

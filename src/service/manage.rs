@@ -2,6 +2,7 @@
 
 use super::App;
 use crate::catalog::CatalogError;
+use crate::storage::StorageError;
 
 /// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,9 @@ pub enum ManageError {
     /// The catalog failed. After a failed commit the change may have been made.
     #[error("the catalog")]
     Catalog(#[source] CatalogError),
+    /// A file cannot be written.
+    #[error("storage")]
+    Storage(#[source] StorageError),
     /// Something else inside the service failed.
     #[error("{0}")]
     Failed(String),

@@ -39,6 +39,7 @@ use crate::storage::StorageError;
 use crate::storage::budget::{SpoolCharge, SpoolFull};
 use crate::storage::reader::VersionReader;
 use crate::storage::spool::Spooled;
+use crate::storage::shortage::Shortage;
 
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);
@@ -133,6 +134,10 @@ impl From<CatalogError> for RefreshError {
 impl RefreshError {
     /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
     fn for_the_owner(&self) -> String {
+        if let Some(shortage) = Shortage::of(self) {
+            tracing::error!(cause = with_causes(self), "a refresh failed");
+            return format!("the service could not make the version: {shortage}");
+        }
         match self {
             RefreshError::Catalog(error) if error.unavailability().is_some() => {
                 tracing::warn!(cause = with_causes(self), "a refresh failed");

@@ -2,11 +2,12 @@
 //! in memory.
 //!
 //! Each process has one of its own and holds a lock on a file in it for as long as it lives, so that what a killed
-//! process left behind is told from what another one uses, and removed by the next that starts.
+//! process left behind is told from what another one uses, and removed by the next that starts, or by a sweep.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -15,6 +16,15 @@ const PREFIX: &str = "process-";
 
 /// The name of the lock in a directory.
 const LOCK: &str = "lock";
+
+/// A process has locked its directory within this time, or was killed before it could.
+const LOCKED_WITHIN: Duration = Duration::from_secs(3_600);
+
+/// The folder of spools and spilled sorts in the data directory.
+pub const TEMPORARY_FOLDER: &str = "tmp";
+
+/// The folder of Parquet exports in the data directory.
+pub const EXPORTS_FOLDER: &str = "exports";
 
 /// A directory that is removed with all that is in it.
 pub struct Scratch {
@@ -29,7 +39,11 @@ impl Scratch {
     /// When the disk refuses.
     pub fn create(parent: &Path) -> io::Result<Scratch> {
         fs::create_dir_all(parent)?;
-        remove_abandoned(parent);
+        for Abandoned { name, failure, .. } in remove_abandoned(parent) {
+            if let Some(error) = failure {
+                tracing::warn!(error, name, "temporary files of an ended process stay behind");
+            }
+        }
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         // Locked before it has the name by which others look for it.
         let (unlocked, lock) = (directory.path().join("unlocked"), directory.path().join(LOCK));
@@ -45,22 +59,68 @@ impl Scratch {
     }
 }
 
-/// Removes directories whose lock nobody holds. One that cannot be removed is left for the next start.
-fn remove_abandoned(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for directory in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+/// What an ended process left and is gone now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abandoned {
+    /// The directory's name.
+    pub name: String,
+    /// The bytes of its files.
+    pub size_bytes: u64,
+    /// Why it is still there; `None` when it was removed.
+    pub failure: Option<String>,
+}
+
+/// Removes directories whose lock nobody holds, and tells of them; `parent` need not exist. One that cannot be removed is
+/// left for the next time.
+pub fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    let mut found = Vec::new();
+    for directory in entries.flatten() {
+        let name = directory.file_name().to_string_lossy().into_owned();
         let path = directory.path();
-        // One without a lock is being made.
-        let Ok(lock) = File::open(path.join(LOCK)) else { continue };
-        let removed = match lock.try_lock() {
-            Ok(()) => fs::remove_dir_all(&path),
-            Err(TryLockError::WouldBlock) => Ok(()),
-            Err(TryLockError::Error(error)) => Err(error),
-        };
-        if let Err(error) = removed {
-            tracing::warn!(%error, path = %path.display(), "temporary files of an ended process stay behind");
+        if !name.starts_with(PREFIX) || !is_abandoned(&path) {
+            continue;
         }
+        let size_bytes = size_of(&path);
+        let failure = match fs::remove_dir_all(&path) {
+            Ok(()) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(error.to_string()),
+        };
+        found.push(Abandoned { name, size_bytes, failure });
     }
+    found
+}
+
+/// Whether the process whose directory it is has ended.
+fn is_abandoned(directory: &Path) -> bool {
+    match File::open(directory.join(LOCK)) {
+        Ok(lock) => match lock.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(%error, path = %directory.display(), "temporary files of an ended process may stay behind");
+                false
+            }
+        },
+        // One without a lock is being made, or was when its process was killed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let modified = fs::metadata(directory).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LOCKED_WITHIN))
+        }
+        Err(_) => false,
+    }
+}
+
+/// The bytes of the files below a directory, as far as they can be seen.
+fn size_of(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size_of(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
 }
 
 #[cfg(test)]
@@ -75,16 +135,24 @@ mod tests {
         fs::create_dir(&abandoned).expect("made");
         fs::write(abandoned.join("spilled"), "x").expect("written");
         fs::write(abandoned.join("lock"), "").expect("written");
+        // Killed before it could lock, long ago; and one that is being made.
+        let (old, young) = (parent.path().join("process-old"), parent.path().join("process-young"));
+        for directory in [&old, &young] {
+            fs::create_dir(directory).expect("made");
+            fs::write(directory.join("unlocked"), "").expect("written");
+        }
+        let long_ago = std::time::SystemTime::now() - 2 * LOCKED_WITHIN;
+        File::open(&old).expect("opened").set_modified(long_ago).expect("set");
         let other = parent.path().join("something-else");
         fs::create_dir(&other).expect("made");
 
         let next = Scratch::create(parent.path()).expect("made");
         assert!(live.path().exists() && next.path().exists() && other.exists());
-        assert!(!abandoned.exists());
+        assert!(!abandoned.exists() && !old.exists() && young.exists());
 
         let gone = live.path().to_owned();
         drop(live);
         assert!(!gone.exists());
-        assert_eq!(fs::read_dir(parent.path()).expect("readable").count(), 2);
+        assert_eq!(fs::read_dir(parent.path()).expect("readable").count(), 3);
     }
 }

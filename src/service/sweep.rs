@@ -4,6 +4,8 @@
 //!    still none does; then the files. A crash in between leaves an unnamed file, of which the second part takes care.
 //! 2. Files of the store that are neither recorded nor reserved, which crashes and failures leave behind, are removed
 //!    when they are old enough by the store's clock.
+//! 3. So are files that a killed writer has begun, which no listing of the store has, where the store is a directory.
+//! 4. Temporary files and exports of processes on this data directory that have ended are removed.
 //!
 //! What protects whom: a writer's reservation protects its file. A read has none, in whatever process; it is protected
 //! by the age, which is more than the longest read takes ([`crate::config::Config::longest_read`]): a read that still
@@ -14,11 +16,13 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectMeta, ObjectStoreExt};
 
 use super::App;
+use super::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
 use crate::catalog::CatalogError;
 use crate::config::VERSIONS_FOLDER;
 use crate::metrics::metrics;
@@ -30,7 +34,7 @@ const PAGE: u32 = 100;
 /// What a sweep did to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFile {
-    /// Its path in the store.
+    /// Its path in the store; of an abandoned directory, in the data directory.
     pub path: String,
     /// Its size.
     pub size_bytes: u64,
@@ -47,6 +51,10 @@ pub enum SweepReason {
     Unreferenced,
     /// The catalog does not know it.
     Unnamed,
+    /// Its writer was killed.
+    Unfinished,
+    /// The process whose temporary directory it is has ended.
+    Abandoned,
 }
 
 impl SweepReason {
@@ -55,6 +63,8 @@ impl SweepReason {
         match self {
             SweepReason::Unreferenced => "unreferenced",
             SweepReason::Unnamed => "unnamed",
+            SweepReason::Unfinished => "unfinished",
+            SweepReason::Abandoned => "abandoned",
         }
     }
 }
@@ -100,6 +110,8 @@ impl App {
         let mut swept = Swept::default();
         self.sweep_unreferenced(older_than, &mut swept, tell).await?;
         self.sweep_unnamed(older_than, &mut swept, tell).await?;
+        self.sweep_unfinished(older_than, &mut swept, tell).await?;
+        self.sweep_abandoned(&mut swept, tell).await;
         Ok(swept)
     }
 
@@ -135,7 +147,7 @@ impl App {
         let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
         while let Some(page) = pages.next().await {
             let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
-            old.retain(|object| is_older(object, self.catalog().now(), older_than));
+            old.retain(|object| is_older(object.last_modified, self.catalog().now(), older_than));
             let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
             let named = self.catalog().files_named(&paths).await?;
             let unnamed = old.iter().filter(|object| !named.contains(object.location.as_ref()));
@@ -148,6 +160,42 @@ impl App {
             }
         }
         Ok(())
+    }
+
+    async fn sweep_unfinished(
+        &self,
+        older_than: Duration,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<(), SweepError> {
+        let mut old = self.store().unfinished(VERSIONS_FOLDER).await?;
+        old.retain(|file| is_older(file.modified.into(), self.catalog().now(), older_than));
+        for page in old.chunks(PAGE as usize) {
+            // A writer that is at work has reserved its file, however long ago its last byte was.
+            let objects: Vec<&str> = page.iter().map(|file| file.object.as_str()).collect();
+            let named = self.catalog().files_named(&objects).await?;
+            for file in page.iter().filter(|file| !named.contains(&file.object)) {
+                if self.catalog().files_held().await? {
+                    swept.held = true;
+                    return Ok(());
+                }
+                let failure = self.store().remove_unfinished(file).await.err().map(|error| error.to_string());
+                let (path, size_bytes, reason) = (file.path.clone(), file.size_bytes, SweepReason::Unfinished);
+                swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep_abandoned(&self, swept: &mut Swept, tell: &mut (dyn FnMut(&SweptFile) + Send)) {
+        for folder in [TEMPORARY_FOLDER, EXPORTS_FOLDER] {
+            let parent = self.config().data.directory.join(folder);
+            let removed = tokio::task::spawn_blocking(move || remove_abandoned(&parent)).await.unwrap_or_default();
+            for Abandoned { name, size_bytes, failure } in removed {
+                let (path, reason) = (format!("{folder}/{name}"), SweepReason::Abandoned);
+                swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
+            }
+        }
     }
 
     async fn remove(
@@ -164,19 +212,7 @@ impl App {
             Err(object_store::Error::NotFound { .. }) => None,
             Err(error) => Some(error.to_string()),
         };
-        let outcome = match failure {
-            None => {
-                swept.removed += 1;
-                swept.removed_bytes += size_bytes;
-                "removed"
-            }
-            Some(_) => {
-                swept.failed += 1;
-                "failed"
-            }
-        };
-        metrics().swept_files.of([outcome.into()]).increment(1);
-        tell(&SweptFile { path: path.to_owned(), size_bytes, reason, failure });
+        swept.count(SweptFile { path: path.to_owned(), size_bytes, reason, failure }, tell);
     }
 
     /// Sweeps every `sweep.interval_s`, for ever, and logs what it did. The first sweep comes after a random part of
@@ -206,7 +242,26 @@ impl App {
     }
 }
 
-fn is_older(object: &ObjectMeta, now: chrono::DateTime<chrono::Utc>, older_than: Duration) -> bool {
+impl Swept {
+    /// Counts a file that was to go, and tells of it.
+    fn count(&mut self, file: SweptFile, tell: &mut (dyn FnMut(&SweptFile) + Send)) {
+        let outcome = match file.failure {
+            None => {
+                self.removed += 1;
+                self.removed_bytes += file.size_bytes;
+                "removed"
+            }
+            Some(_) => {
+                self.failed += 1;
+                "failed"
+            }
+        };
+        metrics().swept_files.of([outcome.into()]).increment(1);
+        tell(&file);
+    }
+}
+
+fn is_older(modified: DateTime<Utc>, now: DateTime<Utc>, older_than: Duration) -> bool {
     // One from the future, by another clock, is not.
-    now.signed_duration_since(object.last_modified).to_std().is_ok_and(|age| age > older_than)
+    now.signed_duration_since(modified).to_std().is_ok_and(|age| age > older_than)
 }

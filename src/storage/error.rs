@@ -36,5 +36,5 @@ pub enum StorageError {
     Worker,
     /// Another reader of the same part failed; the cache shares its error.
     #[error("{0}")]
-    Shared(std::sync::Arc<StorageError>),
+    Shared(#[source] std::sync::Arc<StorageError>),
 }

@@ -4,6 +4,9 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`store`] | opening the object store that `store.url` names |
+//! | [`durable`] | directories and files whose names outlive a power failure |
+//! | [`unfinished`] | what writers leave in a directory when they are killed |
+//! | [`shortage`] | whether an error passes when something is back |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
 //! | [`profile`] | what a version contains, gathered in one pass; decides which paths get a leaf |
@@ -20,15 +23,18 @@
 pub mod budget;
 pub mod cache;
 pub mod counts;
+pub mod durable;
 mod error;
 pub mod layout;
 pub mod parts;
 pub mod profile;
 pub mod reader;
+pub mod shortage;
 pub mod shred;
 pub mod spool;
 pub mod store;
 pub mod tree;
+pub mod unfinished;
 pub mod verify;
 pub mod writer;
 

@@ -2,15 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt, RetryConfig};
 use url::Url;
 
-use super::StorageError;
+use super::unfinished::{self, UnfinishedFile};
+use super::{StorageError, durable};
 
 /// The object that [`Store::probe`] writes.
 const PROBE: &str = "readiness-probe";
@@ -28,6 +30,8 @@ pub struct S3Options {
     pub secret_access_key: Option<String>,
     /// Whether plain `http` endpoints are allowed.
     pub allow_http: bool,
+    /// For how long a call that fails is tried again; the builder's own time if `None`.
+    pub retry_within: Option<Duration>,
 }
 
 /// An opened object store.
@@ -49,23 +53,41 @@ impl Store {
         self.directory.as_ref().map(|directory| directory.join(path.as_ref()))
     }
 
-    /// Makes a written object outlive a power failure. Object stores promise that by themselves; a directory
-    /// needs its file and its entry synchronised.
+    /// Makes a written object outlive a power failure. Object stores promise that by themselves; in a directory the file
+    /// is synchronised, its entry, and that of each folder on the way, which may be new.
     ///
     /// # Errors
     /// When the disk fails.
     pub async fn persist(&self, path: &object_store::path::Path) -> Result<(), StorageError> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let file = directory.join(path.as_ref());
-        let synchronise = move || -> std::io::Result<()> {
-            std::fs::File::open(&file)?.sync_all()?;
-            match file.parent() {
-                Some(parent) => std::fs::File::open(parent)?.sync_all(),
-                None => Ok(()),
-            }
-        };
+        let (file, root) = (directory.join(path.as_ref()), directory.clone());
+        let synchronise = move || durable::synchronise_file(&file, &root);
         tokio::task::spawn_blocking(synchronise).await.map_err(|_| StorageError::Worker)??;
         Ok(())
+    }
+
+    /// What writers that were killed have left below a folder, and those at work are writing: no object, so that no listing
+    /// has it. Only directories have such files here. Parts of uploads that an S3 store keeps are its own to remove, by
+    /// a lifecycle rule (README).
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub async fn unfinished(&self, folder: &'static str) -> Result<Vec<UnfinishedFile>, StorageError> {
+        let Some(directory) = self.directory.clone() else { return Ok(Vec::new()) };
+        let list = move || unfinished::list(&directory, folder);
+        Ok(tokio::task::spawn_blocking(list).await.map_err(|_| StorageError::Worker)??)
+    }
+
+    /// Removes one of them; one that is gone already is passed over.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub async fn remove_unfinished(&self, file: &UnfinishedFile) -> Result<(), StorageError> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        match tokio::fs::remove_file(directory.join(&file.path)).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the store can be written: writes a small object, makes it outlive a power failure, and removes it. Its
@@ -131,6 +153,9 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
             if let Some(secret) = &s3.secret_access_key {
                 builder = builder.with_secret_access_key(secret);
             }
+            if let Some(retry_timeout) = s3.retry_within {
+                builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });
+            }
             let store = builder.build().map_err(|error| wrong(error.to_string()))?;
             let prefix = prefix.trim_matches('/');
             if prefix.is_empty() { Ok(objects(store)) } else { Ok(objects(PrefixStore::new(store, prefix.to_owned()))) }
@@ -146,7 +171,7 @@ fn objects(store: impl ObjectStore) -> Store {
 }
 
 fn directory(path: PathBuf) -> Result<Store, StorageError> {
-    std::fs::create_dir_all(&path)?;
+    durable::create_directory(&path)?;
     let store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
     Ok(Store { objects: Arc::new(store), directory: Some(path) })
 }

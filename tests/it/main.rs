@@ -27,6 +27,8 @@ mod hostile_sources;
 mod http;
 mod layers;
 mod limits;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod leftovers;
 mod loopback_server;
 mod management;
 mod many_conditions;
@@ -38,6 +40,8 @@ mod params;
 mod pipeline;
 mod postgres;
 mod private_files;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod power_loss;
 mod profile;
 mod query;
 mod ranges;

@@ -734,6 +734,7 @@ fn s3(runtime: &Runtime, prefix: &str) -> (TempDir, Store) {
         access_key_id: Some("key".to_owned()),
         secret_access_key: Some("secret".to_owned()),
         allow_http: true,
+        retry_within: None,
     };
     (directory, store::open(&format!("s3://bucket{prefix}"), &options).expect("a store"))
 }

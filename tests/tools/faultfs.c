@@ -17,6 +17,7 @@
  *                                       match are counted whether or not they fail
  *   drop KINDS GLOB FIRST TIMES ERRNO   the same for fsync and fdatasync; the file loses what was not synced, as Linux
  *                                       gives up pages that it could not write
+ *   kill KINDS GLOB FIRST               SIGKILL ends the process before it does the FIRST-th call
  *   quota DIRECTORY BYTES               the files below may grow by BYTES in all from now on, then ENOSPC; what is
  *                                       removed or cut off is given back
  *   count KINDS GLOB                    writes the number of matching calls to the log when the rules change, or the
@@ -35,6 +36,7 @@
 #include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -92,7 +94,7 @@ static void *real(const char *name) {
 /* ---- rules ---- */
 
 struct rule {
-    enum { FAIL, DROP, QUOTA, COUNT } type;
+    enum { FAIL, DROP, KILL, QUOTA, COUNT } type;
     unsigned kinds;
     char glob[PATH_MAX];
     unsigned long first, times, seen;
@@ -167,6 +169,10 @@ static void read_rules(void) {
             rule->kinds = kinds_of(kinds);
             rule->error = error_of(error);
             valid = rule->error > 0 && rule->first > 0;
+        } else if (!strcmp(type, "kill") && sscanf(line, "%*s %255s %4095s %lu", kinds, rule->glob, &rule->first) == 3) {
+            rule->type = KILL;
+            rule->kinds = kinds_of(kinds);
+            valid = rule->first > 0;
         } else if (!strcmp(type, "quota") && sscanf(line, "%*s %4095s %lld", rule->glob, &rule->left) == 2) {
             rule->type = QUOTA;
             valid = true;
@@ -379,6 +385,10 @@ static int fault(enum kind kind, const char *path, bool *drops) {
         if (rule->type == QUOTA || !(rule->kinds & 1u << kind) || fnmatch(rule->glob, path, 0)) continue;
         rule->seen++;
         if (rule->type == COUNT || error || rule->seen < rule->first) continue;
+        if (rule->type == KILL) {
+            dprintf(log_fd, "%d %s 0 %s\n", i, kind_names[kind], path);
+            kill(getpid(), SIGKILL);
+        }
         if (rule->times && rule->seen >= rule->first + rule->times) continue;
         error = rule->error;
         if (drops) *drops = rule->type == DROP;

@@ -1,0 +1,81 @@
+//! What writers leave in a directory when they are killed.
+//!
+//! `object_store` writes `NAME#1` (or `#2`, …) beside `NAME` and renames it when all of it is there. Its listings leave
+//! such names out, so a file whose writer was killed would stay for ever.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// A file that is no object yet, and may never become one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnfinishedFile {
+    /// Its path below the directory, such as `versions/1f.parquet#1`.
+    pub path: String,
+    /// The path of the object that it was to become.
+    pub object: String,
+    /// Its size now.
+    pub size_bytes: u64,
+    /// When it was last written.
+    pub modified: SystemTime,
+}
+
+/// Lists those directly in a folder of a directory; none where there is no such folder.
+///
+/// # Errors
+/// When the folder cannot be listed.
+pub fn list(directory: &Path, folder: &str) -> io::Result<Vec<UnfinishedFile>> {
+    let entries = match fs::read_dir(directory.join(folder)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        let Some(object) = object_of(&name) else { continue };
+        let metadata = match entry.metadata() {
+            // Finished meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            metadata => metadata?,
+        };
+        if metadata.is_file() {
+            files.push(UnfinishedFile {
+                object: format!("{folder}/{object}"),
+                path: format!("{folder}/{name}"),
+                size_bytes: metadata.len(),
+                modified: metadata.modified()?,
+            });
+        }
+    }
+    Ok(files)
+}
+
+/// The name that a staged file is to get; `None` for other files.
+fn object_of(name: &str) -> Option<&str> {
+    let (object, number) = name.rsplit_once('#')?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !object.is_empty()).then_some(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staged_names_are_told_from_others() {
+        for (name, object) in [
+            ("1f.parquet#1", Some("1f.parquet")),
+            ("a#b#12", Some("a#b")),
+            ("1f.parquet", None),
+            ("1f.parquet#", None),
+            ("1f.parquet#1a", None),
+            ("#1", None),
+        ] {
+            assert_eq!(object_of(name), object, "{name}");
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(list(directory.path(), "versions").expect("listed"), []);
+    }
+}
