@@ -19,6 +19,8 @@ mod diffs;
 mod document;
 mod encode;
 mod examples;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod exhaustion;
 mod explain;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faultfs;
@@ -39,9 +41,9 @@ mod openapi;
 mod params;
 mod pipeline;
 mod postgres;
-mod private_files;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod power_loss;
+mod private_files;
 mod profile;
 mod query;
 mod ranges;
@@ -51,6 +53,8 @@ mod readiness;
 mod refresh;
 mod refresh_sources;
 mod refreshes;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod s3_server;
 mod server;
 mod stops;
 mod storage;

@@ -828,11 +828,13 @@ int mkdirat(int directory, const char *path, mode_t mode) {
     const char *name = below(directory, path, buffer);
     if (!name) return CALL(mkdirat, directory, path, mode);
     lock();
+    struct stat status;
+    bool exists = !CALL(lstat, absolute(name, whole), &status);
     int error = fault(MKDIRS, name, NULL);
-    if (!error && allowed(name, 0) < 0) error = ENOSPC;
+    /* A full disk still says of a directory that it is there. */
+    if (!error && !exists && allowed(name, 0) < 0) error = ENOSPC;
     if (error) FAIL_WITH(error, -1);
     int done = CALL(mkdirat, directory, path, mode);
-    struct stat status;
     if (!done && !CALL(lstat, absolute(name, whole), &status))
         record(MKDIR, 0, status.st_ino, 0, name, NULL, NULL, 0, 0);
     END(done);

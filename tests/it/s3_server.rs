@@ -1,0 +1,77 @@
+//! An S3 server on loopback that can be stopped and started again, at the same address and with the same objects.
+
+use std::net::SocketAddr;
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// The server, with one bucket, `bucket`; needs a runtime.
+pub struct S3Server {
+    address: SocketAddr,
+    directory: TempDir,
+    running: Option<(oneshot::Sender<()>, tokio::task::JoinHandle<()>)>,
+}
+
+impl S3Server {
+    /// Starts one with an empty bucket.
+    pub async fn start() -> S3Server {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir(directory.path().join("bucket")).expect("a bucket");
+        let mut server = S3Server { address: ([127, 0, 0, 1], 0).into(), directory, running: None };
+        server.resume().await;
+        server
+    }
+
+    /// The environment of a strata that keeps its files there.
+    pub fn environment(&self) -> [(&'static str, String); 6] {
+        [
+            ("STRATA_STORE__URL", "s3://bucket/strata".to_owned()),
+            ("STRATA_STORE__ENDPOINT", format!("http://{}", self.address)),
+            ("STRATA_STORE__REGION", "us-east-1".to_owned()),
+            ("STRATA_STORE__ACCESS_KEY_ID", "key".to_owned()),
+            ("STRATA_STORE__SECRET_ACCESS_KEY", "secret".to_owned()),
+            ("STRATA_STORE__ALLOW_HTTP", "true".to_owned()),
+        ]
+    }
+
+    /// Listens again.
+    pub async fn resume(&mut self) {
+        let files = s3s_fs::FileSystem::new(self.directory.path()).expect("a file system");
+        let mut service = s3s::service::S3ServiceBuilder::new(files);
+        service.set_auth(s3s::auth::SimpleAuth::from_single("key", "secret"));
+        let service = service.build();
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        // The port has connections of before, which wait for their end.
+        socket.set_reuseaddr(true).expect("set");
+        socket.bind(self.address).expect("the port");
+        let listener = socket.listen(64).expect("listening");
+        self.address = listener.local_addr().expect("its address");
+        let (stop, mut stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    _ = &mut stopped => return,
+                };
+                let Ok((connection, _)) = accepted else { return };
+                let service = service.clone();
+                connections.spawn(async move {
+                    let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                    let _ = server.serve_connection(TokioIo::new(connection), service).await;
+                });
+            }
+        });
+        self.running = Some((stop, task));
+    }
+
+    /// Ends the listening and all connections.
+    pub async fn stop(&mut self) {
+        if let Some((stop, task)) = self.running.take() {
+            let _ = stop.send(());
+            task.await.expect("it ends");
+        }
+    }
+}
