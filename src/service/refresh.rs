@@ -38,8 +38,8 @@ use crate::refresh::{Opened, ReceiveError, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::{SpoolCharge, SpoolFull};
 use crate::storage::reader::VersionReader;
-use crate::storage::spool::Spooled;
 use crate::storage::shortage::Shortage;
+use crate::storage::spool::Spooled;
 
 /// How long an attempt holds its dataset without a sign of life.
 const LEASE: Duration = Duration::from_secs(60);

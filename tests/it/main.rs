@@ -28,9 +28,9 @@ mod faults;
 mod hostile_sources;
 mod http;
 mod layers;
-mod limits;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod leftovers;
+mod limits;
 mod loopback_server;
 mod management;
 mod many_conditions;
