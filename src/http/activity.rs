@@ -96,6 +96,8 @@ struct State {
     drained: bool,
     /// Since when another one has its place.
     released: Option<Instant>,
+    /// There is no time to wait for its end.
+    hurried: bool,
     /// When the HTTP/2 client was told to go away.
     told: Option<Instant>,
     /// Wakes the reading side.
@@ -138,7 +140,9 @@ impl State {
         let stalled = waiting.filter(|_| taking).map(|since| (since + patience.write_stall, Due::Cut(Cut::Stalled)));
 
         let released = self.released.filter(|_| waiting.is_some());
-        let released = released.map(|since| (since + RELEASE_PAUSE, Due::Cut(Cut::Released)));
+        // One that has made no request has nothing to lose.
+        let pause = if self.hurried || (self.begun == 0 && !self.http2) { Duration::ZERO } else { RELEASE_PAUSE };
+        let released = released.map(|since| (since + pause, Due::Cut(Cut::Released)));
 
         let away = match (self.http2, self.told) {
             (false, _) => None,
@@ -188,6 +192,7 @@ impl Activity {
             draining: None,
             drained: false,
             released: None,
+            hurried: false,
             told: None,
             reader: None,
             armed: None,
@@ -272,6 +277,17 @@ impl Activity {
             state.released.get_or_insert_with(Instant::now);
             state.wake_reader();
         });
+    }
+
+    /// Cuts a released connection as soon as it is the client's turn, without a pause.
+    pub fn hurry(&self) {
+        self.change(|state| state.hurried = true);
+    }
+
+    /// Whether it is to be cut without a pause.
+    #[cfg(test)]
+    pub fn is_hurried(&self) -> bool {
+        self.lock().hurried
     }
 
     /// The service stops: each answer from now on is the last one of its connection.

@@ -5,15 +5,16 @@
 //!   refused. Trusted proxies, which speak for many, have no such limit.
 //! - Where there are as many as there may be in all, one is released on which it has been the client's turn for a while:
 //!   one of the client that has most of them, so that nobody who has few pays for somebody who has many. Where there is
-//!   none, the new one waits.
+//!   none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can wait; of
+//!   the client that has most, further ones are refused.
 //! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
-//!   pause ([`Activity::release`]). So there may be a few more than the limit.
+//!   pause ([`Activity::release`]), or earlier when many are released. So there may be a few more than the limit.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, VecDeque},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -27,6 +28,12 @@ use crate::{config::TrustedProxies, metrics::metrics, service::Client};
 
 /// How long it must have been the client's turn before its connection is released: a request may be on its way.
 const WAITING_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// The same, for a client that has far more connections than the one that comes.
+const WAITING_OF_MANY: Duration = Duration::from_millis(100);
+
+/// How often all connections are looked through at most.
+const CHOICE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often one that waits looks for a connection to release.
 const RETRY: Duration = Duration::from_millis(50);
@@ -66,9 +73,13 @@ struct Registry {
     open: usize,
     /// Connections that have lost theirs and are not yet gone.
     leaving: usize,
+    /// Those that leave, the oldest first; some may be gone.
+    released: VecDeque<Weak<Activity>>,
     /// Those to be released next, chosen at that time.
     chosen: VecDeque<(Client, u64)>,
     chosen_at: Option<Instant>,
+    /// Connections of the client that had most then.
+    most: usize,
 }
 
 /// The connections of one client that have a place.
@@ -88,15 +99,17 @@ impl Held {
     }
 }
 
-/// A client has as many connections as it may.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooMany;
-
-enum Admission {
+/// What becomes of a connection.
+pub(super) enum Admission {
+    /// It has a place.
     Admitted(Place),
+    /// Its client has as many as it may, and none of them can be released.
     TooMany,
     /// There is no room yet.
-    Full,
+    Full {
+        /// No client has more connections than this one's.
+        most: bool,
+    },
 }
 
 impl Connections {
@@ -106,19 +119,14 @@ impl Connections {
         Connections { shared: Arc::new(shared) }
     }
 
-    /// A place for a connection of this peer, as soon as there is one.
-    ///
-    /// # Errors
-    /// [`TooMany`] when the peer has as many as it may, and none of them can be released.
-    pub async fn admit(&self, peer: IpAddr) -> Result<Place, TooMany> {
+    /// A place for a connection of this peer, as soon as there is one; `None` when its client has as many as it may.
+    pub async fn wait(&self, peer: IpAddr) -> Option<Place> {
         loop {
-            match self.try_admit(peer, Instant::now()) {
-                Admission::Admitted(place) => return Ok(place),
-                Admission::TooMany => return Err(TooMany),
-                Admission::Full => {
-                    // Whether one has ended or not, looking again finds out.
-                    let _ = timeout(RETRY, self.shared.ended.notified()).await;
-                }
+            match self.admit(peer, Instant::now()) {
+                Admission::Admitted(place) => return Some(place),
+                Admission::TooMany => return None,
+                // Whether one has ended or not, looking again finds out.
+                Admission::Full { .. } => self.ended(RETRY).await,
             }
         }
     }
@@ -126,7 +134,7 @@ impl Connections {
     /// Releases a connection on which it is the client's turn, whatever the bounds; whether there was one.
     pub fn release_one(&self) -> bool {
         let mut registry = self.shared.lock();
-        let candidate = registry.candidate(Instant::now());
+        let candidate = registry.candidate(Instant::now(), WAITING_AT_LEAST);
         candidate.is_some_and(|(client, id)| registry.release(client, id))
     }
 
@@ -135,26 +143,28 @@ impl Connections {
         let _ = timeout(at_most, self.shared.ended.notified()).await;
     }
 
-    fn try_admit(&self, peer: IpAddr, now: Instant) -> Admission {
+    /// What becomes of a connection of this peer now.
+    pub fn admit(&self, peer: IpAddr, now: Instant) -> Admission {
         let Bounds { all, per_client, exempt } = &self.shared.bounds;
         let (client, exempt) = (Client::from(peer), exempt.contain(peer));
         let mut registry = self.shared.lock();
-        if *per_client > 0 && !exempt {
-            let held = registry.clients.get(&client);
-            if let Some(held) = held.filter(|held| held.connections.len() >= *per_client) {
-                let Some((_, id)) = held.waiting(now - WAITING_AT_LEAST).first().copied() else {
-                    return Admission::TooMany;
-                };
-                registry.release(client, id);
-            }
+        let held = registry.clients.get(&client);
+        let count = held.map_or(0, |held| held.connections.len());
+        if *per_client > 0 && !exempt && count >= *per_client {
+            let waiting = held.map(|held| held.waiting(now - WAITING_AT_LEAST)).unwrap_or_default();
+            let Some((_, id)) = waiting.first().copied() else { return Admission::TooMany };
+            registry.release(client, id);
         }
         if registry.open + registry.leaving >= all + (all / 8).clamp(1, 512) {
-            return Admission::Full;
+            registry.hurry_one();
+            return Admission::Full { most: false };
         }
         if registry.open >= *all {
-            match registry.candidate(now) {
+            let few = exempt || 2 * count + 8 < registry.most;
+            let at_least = if few { WAITING_OF_MANY } else { WAITING_AT_LEAST };
+            match registry.candidate(now, at_least) {
                 Some((client, id)) => registry.release(client, id),
-                None => return Admission::Full,
+                None => return Admission::Full { most: !exempt && count > 0 && count >= registry.most },
             };
         }
         let id = registry.next;
@@ -175,33 +185,39 @@ impl Shared {
 }
 
 impl Registry {
-    /// The connection to be released next, if there is one.
-    fn candidate(&mut self, now: Instant) -> Option<(Client, u64)> {
-        let until = now - WAITING_AT_LEAST;
-        if self.chosen_at.is_none_or(|at| at + WAITING_AT_LEAST < now) {
-            self.choose(now, until);
+    /// The connection to be released next, on which it has been the client's turn for so long.
+    fn candidate(&mut self, now: Instant, at_least: Duration) -> Option<(Client, u64)> {
+        let age = |at: Option<Instant>| at.map(|at| now.saturating_duration_since(at));
+        if age(self.chosen_at).is_none_or(|age| age > WAITING_AT_LEAST) {
+            self.choose(now);
         }
-        for _ in 0..2 {
-            while let Some((client, id)) = self.chosen.pop_front() {
-                let activity = self.clients.get(&client).and_then(|held| held.connections.get(&id));
-                if activity.and_then(|activity| activity.waiting_since()).is_some_and(|since| since <= until) {
-                    return Some((client, id));
-                }
-            }
-            if self.chosen_at == Some(now) {
-                break;
-            }
-            self.choose(now, until);
+        let found = self.chosen_candidate(now - at_least);
+        if found.is_some() || age(self.chosen_at).is_some_and(|age| age < CHOICE_PAUSE) {
+            return found;
         }
-        None
+        self.choose(now);
+        self.chosen_candidate(now - at_least)
+    }
+
+    /// The first of those chosen on which it has been the client's turn since then. Others stay chosen.
+    fn chosen_candidate(&mut self, until: Instant) -> Option<(Client, u64)> {
+        let clients = &self.clients;
+        let since = |(client, id): &(Client, u64)| clients.get(client)?.connections.get(id)?.waiting_since();
+        self.chosen.retain(|chosen| since(chosen).is_some());
+        let found = self.chosen.iter().position(|chosen| since(chosen).is_some_and(|since| since <= until))?;
+        self.chosen.remove(found)
     }
 
     /// Chooses those to be released next, as if one after the other were taken from the client that then has most.
-    fn choose(&mut self, now: Instant, until: Instant) {
+    fn choose(&mut self, now: Instant) {
         let mut waiting = Vec::new();
+        self.most = 0;
         for (client, held) in &self.clients {
             let count = held.connections.len();
-            for (place, (since, id)) in held.waiting(until).into_iter().enumerate() {
+            if !held.exempt {
+                self.most = self.most.max(count);
+            }
+            for (place, (since, id)) in held.waiting(now - WAITING_OF_MANY).into_iter().enumerate() {
                 let left = if held.exempt { 1 } else { count - place };
                 waiting.push((Reverse(left), since, id, *client));
             }
@@ -216,9 +232,19 @@ impl Registry {
     fn release(&mut self, client: Client, id: u64) -> bool {
         let Some(activity) = self.remove(client, id) else { return false };
         self.leaving += 1;
+        self.released.push_back(Arc::downgrade(&activity));
         activity.release();
         metrics().released_connections.increment(1);
         true
+    }
+
+    /// Cuts the one that has been leaving for longest.
+    fn hurry_one(&mut self) {
+        while let Some(oldest) = self.released.pop_front() {
+            if let Some(activity) = oldest.upgrade() {
+                return activity.hurry();
+            }
+        }
     }
 
     fn remove(&mut self, client: Client, id: u64) -> Option<Arc<Activity>> {
@@ -252,6 +278,10 @@ impl Drop for Place {
         let mut registry = self.shared.lock();
         if registry.remove(self.client, self.id).is_none() {
             registry.leaving -= 1;
+            // So that there are never more entries than connections that leave, but for a few.
+            if registry.released.len() > 2 * registry.leaving + 16 {
+                registry.released.retain(|released| released.strong_count() > 1);
+            }
         }
         drop(registry);
         self.shared.ended.notify_one();
@@ -274,7 +304,7 @@ mod tests {
     /// What becomes of a connection of the peer, at a time when all others have been there for long or have just come.
     fn admission(connections: &Connections, peer: &str, later: bool) -> Admission {
         let now = Instant::now() + if later { WAITING_AT_LEAST * 2 } else { Duration::ZERO };
-        connections.try_admit(peer.parse().expect(peer), now)
+        connections.admit(peer.parse().expect(peer), now)
     }
 
     #[track_caller]
@@ -282,7 +312,7 @@ mod tests {
         match admission(connections, peer, later) {
             Admission::Admitted(place) => place,
             Admission::TooMany => panic!("{peer} has too many"),
-            Admission::Full => panic!("no room for {peer}"),
+            Admission::Full { .. } => panic!("no room for {peer}"),
         }
     }
 
@@ -319,12 +349,12 @@ mod tests {
         let peers =
             ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"];
         let mut places: Vec<_> = peers.iter().map(|peer| admitted(&connections, peer, false)).collect();
-        assert!(matches!(admission(&connections, "192.0.2.3", false), Admission::Full));
+        assert!(matches!(admission(&connections, "192.0.2.3", false), Admission::Full { .. }));
         let busy = places[2].activity.begin();
         let newcomer = admitted(&connections, "192.0.2.3", true);
         assert_eq!(released(&places), [1].into());
         // Those that lost their place still leave.
-        assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full));
+        assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full { .. }));
         places[1] = newcomer;
         let _newcomer = admitted(&connections, "192.0.2.3", true);
         assert_eq!(released(&places), [3].into());
@@ -332,11 +362,25 @@ mod tests {
     }
 
     #[test]
+    fn who_has_most_waits_and_others_do_not() {
+        let connections = connections(16, 0);
+        let _held: Vec<_> = (0..16).map(|_| admitted(&connections, "192.0.2.2", false)).collect();
+        std::thread::sleep(WAITING_OF_MANY);
+        assert!(matches!(admission(&connections, "192.0.2.2", false), Admission::Full { most: true }));
+        let _newcomer = admitted(&connections, "192.0.2.1", false);
+        // Those that leave are hurried where many do.
+        let leaving = _held.iter().find(|place| place.activity.is_leaving()).expect("one is released");
+        let _second = admitted(&connections, "192.0.2.1", false);
+        assert!(matches!(admission(&connections, "192.0.2.1", false), Admission::Full { most: false }));
+        assert!(leaving.activity.is_hurried());
+    }
+
+    #[test]
     fn nobody_is_released_while_the_service_works_for_all() {
         let connections = connections(2, 0);
         let places = [admitted(&connections, "192.0.2.1", false), admitted(&connections, "192.0.2.2", false)];
         let requests = places.each_ref().map(|place| place.activity.begin());
-        assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full));
+        assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full { .. }));
         // An answer that is not taken is the client's turn, and so is a body that does not come.
         requests[1].answers();
         let newcomer = admitted(&connections, "192.0.2.3", true);

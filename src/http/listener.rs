@@ -16,6 +16,9 @@ use tokio::{
     time::timeout,
 };
 
+/// Connections that the system may hold until they are accepted, unless it allows fewer.
+const BACKLOG: i32 = 65_535;
+
 /// Connections that were refused and may still read why.
 const REFUSED_AT_ONCE: usize = 64;
 
@@ -47,6 +50,10 @@ pub(super) struct Listener {
 impl Listener {
     /// Accepts from this listener.
     pub fn new(listener: TcpListener) -> Listener {
+        // Newcomers beside a crowd: the system takes as many as it is configured to (`net.core.somaxconn`).
+        if let Err(error) = socket2::SockRef::from(&listener).listen(BACKLOG) {
+            tracing::debug!(%error, "the queue of new connections stays as it was");
+        }
         let refused = Arc::new(Semaphore::new(REFUSED_AT_ONCE));
         Listener { listener, reserve: reserve(), failures: 0, refused }
     }

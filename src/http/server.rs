@@ -1,7 +1,7 @@
 //! Connections: accepts them, speaks HTTP/1.1 and HTTP/2 (without TLS) on each, bounds what a peer may take, and ends
 //! gracefully.
 //!
-//! 1. Accept. With as many connections as are allowed, one makes room on which it is the client's turn
+//! 1. Accept, whatever there is. With as many connections as are allowed, one makes room on which it is the client's turn
 //!    (`super::connections`), so that neither idle nor stalled ones keep anybody out. Without descriptors, one is released
 //!    and newcomers are told (`super::listener`); what is served goes on.
 //! 2. Serve each in a task of its own, under the limits of the HTTP implementation, of `timed_stream` and of `activity`. A
@@ -36,8 +36,8 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    net::TcpListener,
-    sync::watch,
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, oneshot, watch},
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
@@ -46,7 +46,7 @@ use tower::Service;
 use super::{
     access_log::REQUEST_ID,
     activity::{Activity, Cut, Due, Patience},
-    connections::{Bounds, Connections, Place},
+    connections::{Admission, Bounds, Connections, Place},
     error::Causes,
     listener::{Accepted, Listener, connections_for_descriptors},
     router::router,
@@ -124,6 +124,13 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(500);
 const BACKLOG: Duration = Duration::from_secs(2);
 
+/// Connections that may wait for a place after they have been accepted.
+const WAITING: usize = 64;
+
+/// What a client is told that has most of the connections where there is no room.
+const FULL: &str = "The service has as many connections as it takes (server.connections), and no client has more of them than \
+                    you. Close some of them, or use those that are open.";
+
 /// How long a connection that was released for its descriptor may take to give it back.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
@@ -179,7 +186,7 @@ async fn serve_noting(
     shutdown: impl Future,
     note_exhausted: impl Fn(bool),
 ) -> Result<(), ServeError> {
-    let server = Server::new(router, limits);
+    let server = Arc::new(Server::new(router, limits));
     let mut listener = Listener::new(listener);
     let mut stop = Stop::new(server.limits.drain);
     let mut tasks = JoinSet::new();
@@ -217,33 +224,42 @@ async fn serve_noting(
             tracing::info!("connections are accepted again");
             note_exhausted(false);
         }
-        let place = loop {
+        // Nobody waits behind one that has to wait, as long as it can do so elsewhere.
+        let waiting = match server.connections.admit(peer.ip(), Instant::now()) {
+            Admission::Admitted(place) => {
+                tasks.spawn(server.clone().serve(stream, peer, place, stop.drain.clone()));
+                continue;
+            }
+            Admission::TooMany => {
+                server.refuse(&listener, stream, &server.too_many);
+                continue;
+            }
+            Admission::Full { most } => match server.waiting.clone().try_acquire_owned() {
+                Err(_) if most => {
+                    server.refuse(&listener, stream, FULL);
+                    continue;
+                }
+                waiting => waiting.ok(),
+            },
+        };
+        let in_loop = waiting.is_none();
+        let (server, drain) = (server.clone(), stop.drain.clone());
+        let (freed, is_freed) = oneshot::channel::<()>();
+        tasks.spawn(async move {
+            let place = server.connections.wait(peer.ip()).await;
+            drop((waiting, freed));
+            if let Some(place) = place {
+                server.serve(stream, peer, place, drain).await;
+            }
+        });
+        if in_loop {
             tokio::select! {
                 biased;
                 _ = &mut shutdown, if stop.begun.is_none() => {
                     listener.begin_no_more();
                     stop.begin();
                 }
-                () = over(stop.begun.as_ref().map(|begun| begun.drained_by)) => break None,
-                place = server.connections.admit(peer.ip()) => break Some(place),
-            }
-        };
-        match place {
-            None => break Ok(()),
-            Some(Err(_)) => {
-                metrics().refused_connections.of(["client".into()]).increment(1);
-                listener.refuse(stream, &server.too_many);
-            }
-            Some(Ok(place)) => {
-                metrics().accepted_connections.increment(1);
-                let activity = place.activity().clone();
-                let limits = &server.limits;
-                let stream = TimedStream::new(stream, limits.header_read_timeout, limits.write_stall, activity.clone());
-                let service =
-                    ConnectionService { router: server.router.clone(), peer, answer: limits.answer, activity };
-                let service = TowerToHyperService::new(service);
-                let connection = server.protocol.serve_connection(TokioIo::new(stream), service).into_owned();
-                tasks.spawn(watched(connection, peer, place, stop.drain.clone()));
+                _ = is_freed => {}
             }
         }
     };
@@ -315,6 +331,8 @@ struct Server {
     limits: ServerLimits,
     protocol: Builder<TokioExecutor>,
     connections: Connections,
+    /// Connections that have been accepted and wait for a place.
+    waiting: Arc<Semaphore>,
     /// What a client is told that has as many connections as it may.
     too_many: String,
 }
@@ -338,7 +356,23 @@ impl Server {
             limits.connections_per_client
         );
         let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience));
-        Server { router, limits, protocol, connections, too_many }
+        let waiting = Arc::new(Semaphore::new(WAITING));
+        Server { router, limits, protocol, connections, waiting, too_many }
+    }
+
+    /// Serves a connection that has a place, to its end.
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place, drain: watch::Receiver<()>) {
+        metrics().accepted_connections.increment(1);
+        let (limits, activity) = (&self.limits, place.activity().clone());
+        let stream = TimedStream::new(stream, limits.header_read_timeout, limits.write_stall, activity.clone());
+        let service = ConnectionService { router: self.router.clone(), peer, answer: limits.answer, activity };
+        let connection = self.protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        watched(connection.into_owned(), peer, place, drain).await;
+    }
+
+    fn refuse(&self, listener: &Listener, stream: TcpStream, text: &str) {
+        metrics().refused_connections.of(["client".into()]).increment(1);
+        listener.refuse(stream, text);
     }
 
     /// Waits for a descriptor: of a connection that is released, or of one that ends. Where there is none to release, tells

@@ -434,13 +434,15 @@ async fn a_service_without_its_store_is_not_ready() {
 // ---- the binary ----
 
 /// A running `strata serve`, killed when dropped.
-struct Binary {
+pub struct Binary {
     child: Child,
-    address: String,
+    /// Where it listens.
+    pub address: String,
 }
 
 impl Binary {
-    fn start(data: &Path, environment: &[(&str, &str)]) -> Binary {
+    /// On this data, with these variables.
+    pub fn start(data: &Path, environment: &[(&str, &str)]) -> Binary {
         Binary::start_through(&[], data, environment)
     }
 
@@ -464,12 +466,14 @@ impl Binary {
         Binary { child, address }
     }
 
-    fn terminate(&self) {
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
         let kill = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         assert!(kill.is_ok_and(|status| status.success()), "the signal is sent");
     }
 
-    fn exit_code(mut self) -> Option<i32> {
+    /// Waits for its end.
+    pub fn exit_code(mut self) -> Option<i32> {
         self.child.wait().expect("it ends").code()
     }
 

@@ -14,6 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use crate::server::Binary;
+use crate::support::TestService;
+
 /// Clients of each kind.
 const CLIENTS: u64 = 6;
 
@@ -218,4 +221,17 @@ async fn an_idle_connection_may_make_one_more_request() {
     drop((kept, fresh, silent));
     let ended = tokio::time::timeout(Duration::from_secs(20), server).await.expect("it ends");
     ended.expect("no panic").expect("no failure");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_lost_when_the_binary_stops() {
+    let service = TestService::start().await;
+    service.import("Numbers", &(0..100).map(|n| format!("{{\"n\":{n}}}\n")).collect::<String>()).await;
+    for _ in 0..2 {
+        let binary = Binary::start(service.directory(), &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
+        let address = binary.address.parse().expect("an address");
+        let answered = load(address, "/api/1/numbers/v1/?filter=n:7", async { binary.terminate() }).await;
+        assert!(answered > 50, "{answered} answers");
+        assert_eq!(binary.exit_code(), Some(0));
+    }
 }
