@@ -386,6 +386,7 @@ mod tests {
         let newcomer = admitted(&connections, "192.0.2.3", true);
         assert_eq!(released(&places), [1].into());
         drop((places, newcomer));
+        let connections = self::connections(2, 0);
         let place = admitted(&connections, "192.0.2.1", false);
         let _other = admitted(&connections, "192.0.2.2", false);
         let _busy = _other.activity.begin();
