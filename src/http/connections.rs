@@ -383,6 +383,7 @@ mod tests {
         assert!(matches!(admission(&connections, "192.0.2.3", true), Admission::Full { .. }));
         // An answer that is not taken is the client's turn, and so is a body that does not come.
         requests[1].answers();
+        std::thread::sleep(CHOICE_PAUSE);
         let newcomer = admitted(&connections, "192.0.2.3", true);
         assert_eq!(released(&places), [1].into());
         drop((places, newcomer));

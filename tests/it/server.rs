@@ -575,14 +575,15 @@ async fn without_descriptors_what_is_served_goes_on_and_newcomers_come_in_when_t
     let mut kept = TcpStream::connect(&binary.address).expect("a connection");
     assert_eq!(answer_on(&mut kept, "/readyz"), "ok");
     let open = format!("/proc/{}/fd", binary.child.id());
-    let highest = || {
+    let numbers = || -> std::collections::BTreeSet<usize> {
         let files = std::fs::read_dir(&open).expect("open files").flatten();
-        let numbers = files.filter_map(|file| file.file_name().to_str()?.parse::<usize>().ok());
-        numbers.max().expect("some")
+        files.filter_map(|file| file.file_name().to_str()?.parse().ok()).collect()
     };
 
-    // As many as there are: each newcomer is served, or told that it cannot be.
-    limit_open_files(binary.child.id(), Some(highest() + 1));
+    // All but two of those that are not open: each newcomer is served, or told that it cannot be.
+    let used = numbers();
+    let free = (0..).filter(|number| !used.contains(number)).nth(2).expect("there is always one more");
+    limit_open_files(binary.child.id(), Some(free));
     let connect = || TcpStream::connect(&binary.address).expect("a connection");
     let mut newcomers: Vec<TcpStream> = (0..24).map(|_| connect()).collect();
     let mut told = 0;
@@ -618,7 +619,7 @@ async fn few_descriptors_make_for_few_connections() {
     let binary = Binary::start_through(&["sh", "-c", script], service.directory(), &[]);
     // From more clients than one, so that none has too many: 56 have a place, and the others wait for those that idle.
     let mut connections = Vec::new();
-    for number in 0..120 {
+    for number in 0..100 {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(SocketAddr::from(([127, 0, 0, 2 + number % 3], 0))).expect("an address of this machine");
         let mut connection = socket.connect(binary.address.parse().expect("an address")).await.expect("a connection");
@@ -630,5 +631,5 @@ async fn few_descriptors_make_for_few_connections() {
     }
     let metrics = binary.get("/metrics").expect("it still answers").1;
     assert!(!metrics.contains("strata_connections_refused_total{"), "{metrics}");
-    assert!(crate::metrics::value(&metrics, "strata_connections_released_total").is_some_and(|count| count >= 60.0));
+    assert!(crate::metrics::value(&metrics, "strata_connections_released_total").is_some_and(|count| count >= 40.0));
 }
