@@ -164,12 +164,12 @@ impl Receiver {
         let window_end = window.and_then(|(_, window)| began.checked_add(window.saturating_sub(self.waited)));
         // A patience beyond the clock's end is none.
         let idle = began.checked_add(chunks.patience.idle);
-        let next = loop {
-            let until = [idle, chunks.patience.until, window_end].into_iter().flatten().min();
-            let Some(until) = until else { break chunks.stream.next().await };
-            match tokio::time::timeout_at(until, chunks.stream.next()).await {
-                Ok(next) => break next,
-                Err(_) if window_end == Some(until) => break Some(Ok(Bytes::new())),
+        let until = [idle, chunks.patience.until, window_end].into_iter().flatten().min();
+        let next = match until {
+            None => chunks.stream.next().await,
+            Some(until) => match tokio::time::timeout_at(until, chunks.stream.next()).await {
+                Ok(next) => next,
+                Err(_) if window_end == Some(until) => Some(Ok(Bytes::new())),
                 Err(_) => {
                     return Err((chunks.late)(if idle == Some(until) {
                         format!("timed out: nothing came for {} s", chunks.patience.idle.as_secs())
@@ -177,7 +177,7 @@ impl Receiver {
                         "timed out: it took too long in all".to_owned()
                     }));
                 }
-            }
+            },
         };
         if let Some((rate, window)) = window {
             self.waited += began.elapsed();

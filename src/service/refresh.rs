@@ -216,7 +216,7 @@ pub(super) enum Entities {
     /// From a body that still comes. While it does, the token tells that its sender has left.
     Pushed(Box<Receiving>, CancellationToken),
     /// From a document that has been decoded.
-    Decoded(Decoding),
+    Decoded(Box<Decoding>),
 }
 
 /// The entities of the version to be.
@@ -338,7 +338,7 @@ impl App {
             SourceError::BadBody { reason }
         })?;
         self.pushed_to(owner, dataset).await?;
-        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(decoding), Some(turn)).await
+        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding)), Some(turn)).await
     }
 
     /// The dataset, if it takes what this owner pushes.
