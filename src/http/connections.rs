@@ -52,6 +52,16 @@ pub(super) struct Bounds {
     pub exempt: TrustedProxies,
 }
 
+/// Connections that may leave while as many as this have a place.
+pub(super) fn leaving_at_most(connections: usize) -> usize {
+    (connections / 8).clamp(1, 512)
+}
+
+/// Connections that may wait for a place, and likewise those that may read why they get none.
+pub(super) fn outside_at_most(connections: usize) -> usize {
+    (connections / 8).clamp(1, 64)
+}
+
 /// All connections of a server; clones share them.
 #[derive(Clone)]
 pub(super) struct Connections {
@@ -155,7 +165,7 @@ impl Connections {
             let Some((_, id)) = waiting.first().copied() else { return Admission::TooMany };
             registry.release(client, id);
         }
-        if registry.open + registry.leaving >= all + (all / 8).clamp(1, 512) {
+        if registry.open + registry.leaving >= all + leaving_at_most(*all) {
             registry.hurry_one();
             return Admission::Full { most: false };
         }

@@ -19,10 +19,7 @@ use tokio::{
 /// Connections that the system may hold until they are accepted, unless it allows fewer.
 const BACKLOG: i32 = 65_535;
 
-/// Connections that were refused and may still read why.
-const REFUSED_AT_ONCE: usize = 64;
-
-/// How long each of them may.
+/// How long a connection that was refused may read why.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// Failures of other kinds than those that pass, one after the other, that are taken for the listener's end.
@@ -48,13 +45,13 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Accepts from this listener.
-    pub fn new(listener: TcpListener) -> Listener {
+    /// Accepts from this listener. So many connections that were refused may read why at the same time.
+    pub fn new(listener: TcpListener, refused: usize) -> Listener {
         // Newcomers beside a crowd: the system takes as many as it is configured to (`net.core.somaxconn`).
         if let Err(error) = socket2::SockRef::from(&listener).listen(BACKLOG) {
             tracing::debug!(%error, "the queue of new connections stays as it was");
         }
-        let refused = Arc::new(Semaphore::new(REFUSED_AT_ONCE));
+        let refused = Arc::new(Semaphore::new(refused));
         Listener { listener, reserve: reserve(), failures: 0, refused }
     }
 
@@ -193,23 +190,27 @@ pub(super) fn connections_for_descriptors() -> Option<(usize, usize)> {
     Some((descriptors, connections_for(descriptors)))
 }
 
-/// As many as leave a quarter, at least 32 and at most 1,024, for files and requests to others, and an eighth of their
-/// number for those that are being closed.
+/// As many as leave a quarter, at least 48 and at most 1,024, for files and requests to others, and enough for connections
+/// that leave, that wait for a place, and that were refused.
 fn connections_for(descriptors: usize) -> usize {
-    let files = (descriptors / 4).clamp(32, 1_024);
-    (descriptors.saturating_sub(files) / 9 * 8).max(1)
+    let files = (descriptors / 4).clamp(48, 1_024);
+    let left = descriptors.saturating_sub(files);
+    (left / 11 * 8).max(left.saturating_sub(512 + 2 * 64)).max(1)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::connections::{leaving_at_most, outside_at_most};
     use super::*;
 
     #[test]
     fn files_keep_descriptors_of_their_own() {
-        for (descriptors, connections) in [(0, 1), (32, 1), (64, 24), (256, 168), (1_024, 680), (20_000, 16_864)] {
+        for (descriptors, connections) in
+            [(0, 1), (48, 1), (64, 8), (96, 32), (256, 136), (1_024, 552), (20_000, 18_336)]
+        {
             assert_eq!(connections_for(descriptors), connections, "{descriptors}");
-            let leaving = (connections / 8).clamp(1, 512);
-            assert!(descriptors < 64 || connections + leaving + 32 <= descriptors, "{descriptors}");
+            let others = leaving_at_most(connections) + 2 * outside_at_most(connections);
+            assert!(descriptors < 64 || connections + others + 48 <= descriptors, "{descriptors}");
         }
     }
 
@@ -217,7 +218,7 @@ mod tests {
     async fn connections_under_way_are_accepted_and_new_ones_are_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let mut listener = Listener::new(listener);
+        let mut listener = Listener::new(listener, 1);
         let _under_way = TcpStream::connect(address).await.expect("a connection");
         listener.begin_no_more();
         if cfg!(target_os = "linux") {

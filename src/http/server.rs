@@ -46,7 +46,7 @@ use tower::Service;
 use super::{
     access_log::REQUEST_ID,
     activity::{Activity, Cut, Due, Patience},
-    connections::{Admission, Bounds, Connections, Place},
+    connections::{Admission, Bounds, Connections, Place, outside_at_most},
     error::Causes,
     listener::{Accepted, Listener, connections_for_descriptors},
     router::router,
@@ -124,9 +124,6 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(500);
 const BACKLOG: Duration = Duration::from_secs(2);
 
-/// Connections that may wait for a place after they have been accepted.
-const WAITING: usize = 64;
-
 /// What a client is told that has most of the connections where there is no room.
 const FULL: &str = "The service has as many connections as it takes (server.connections), and no client has more of them than \
                     you. Close some of them, or use those that are open.";
@@ -187,7 +184,7 @@ async fn serve_noting(
     note_exhausted: impl Fn(bool),
 ) -> Result<(), ServeError> {
     let server = Arc::new(Server::new(router, limits));
-    let mut listener = Listener::new(listener);
+    let mut listener = Listener::new(listener, outside_at_most(server.limits.connections));
     let mut stop = Stop::new(server.limits.drain);
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -356,7 +353,7 @@ impl Server {
             limits.connections_per_client
         );
         let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience));
-        let waiting = Arc::new(Semaphore::new(WAITING));
+        let waiting = Arc::new(Semaphore::new(outside_at_most(limits.connections)));
         Server { router, limits, protocol, connections, waiting, too_many }
     }
 
