@@ -190,6 +190,31 @@ fn damaged_files_are_errors() {
     assert!(found > 50, "{found} damages were noticed");
 }
 
+/// A length that leaves no room for a block once made the library index an empty list. Found by tests/fuzz.
+#[test]
+fn a_bloom_filter_without_blocks_is_an_error() {
+    let bench = Bench::new();
+    let store = opened("memory://");
+    let options = WriteOptions { leaf_bounds: all_leaves(), ..WriteOptions::default() };
+    let (path, written) = bench.write(&store, &[r#"{"a":"x"}"#.to_owned()], &options).expect("written");
+    let whole = bench.bytes(&store, &path);
+    let builder = ParquetRecordBatchReaderBuilder::try_new(whole.clone()).expect("Parquet");
+    let mut columns = builder.metadata().row_group(0).columns().iter();
+    let length = columns.find_map(|column| column.bloom_filter_length()).expect("a bloom filter");
+    assert!((40..64).contains(&length), "one block and its header take {length} bytes");
+
+    // Thrift writes the length in one byte, as twice its value; other bytes of the footer may be the same.
+    let end = whole.len() - 8;
+    let footer = u32::from_le_bytes(whole[end..end + 4].try_into().expect("four bytes")) as usize;
+    let mut refused = 0;
+    for at in (end - footer..end).filter(|at| i32::from(whole[*at]) == length * 2) {
+        let mut bytes = whole.to_vec();
+        bytes[at] = (length - 8) as u8 * 2;
+        refused += usize::from(bench.read_damaged(bytes.into(), written.size_bytes).is_err());
+    }
+    assert!(refused > 0, "the length is nowhere");
+}
+
 #[test]
 fn foreign_files_are_errors() {
     let bench = Bench::new();
