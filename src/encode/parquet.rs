@@ -133,6 +133,9 @@ impl ColumnCells {
     /// Adds a cell in a row after those before. Returns the bytes by which that grows what is held.
     fn push(&mut self, row: u32, text: &[u8]) -> usize {
         let before = self.held_bytes();
+        make_room(&mut self.text, text.len());
+        make_room(&mut self.rows, 1);
+        make_room(&mut self.ends, 1);
         self.text.extend_from_slice(text);
         self.rows.push(row);
         self.ends.push(self.text.len() as u32);
@@ -193,6 +196,13 @@ impl ColumnCells {
         let text = Buffer::from(&self.text[start as usize..start as usize + end as usize]);
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
         Ok(Arc::new(LargeStringArray::try_new(offsets, text, valid.finish())?))
+    }
+}
+
+/// Makes room for more, by a quarter: what is not used counts, too.
+fn make_room<T>(items: &mut Vec<T>, more: usize) {
+    if items.capacity() - items.len() < more {
+        items.reserve_exact(more.max(items.capacity() / 4).max(4));
     }
 }
 

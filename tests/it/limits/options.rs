@@ -33,14 +33,31 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("limits.private_per_minute", "read_limits::the_private_bucket_is_for_private_datasets_with_an_authorization"),
     ("limits.logins_per_minute", "management::log_ins_are_limited_for_a_client_and_an_account_together"),
     ("limits.account_logins_per_hour", "management::many_clients_together_guess_slowly_and_keep_no_owner_out"),
+    ("limits.body_min_bytes_per_s", "hostile_sources/bodies::a_body_that_comes_too_slowly_is_refused"),
+    ("limits.body_rate_window_s", "hostile_sources/bodies::a_body_that_comes_too_slowly_is_refused"),
+    ("limits.refused_body_bytes", "hostile_sources/bodies::a_refusal_reaches_a_client_that_sends_its_whole_body_first"),
+    ("limits.refused_body_s", "hostile_sources/bodies::a_refusal_reaches_a_client_that_sends_its_whole_body_first"),
+    (
+        "sources.free_expansion_bytes",
+        "hostile_sources/bombs::what_becomes_of_a_compressed_source_is_bounded_by_what_came",
+    ),
+    ("sources.max_expansion", "hostile_sources/bombs::what_becomes_of_a_compressed_source_is_bounded_by_what_came"),
+    ("sources.zstd_window_bytes", "hostile_sources/bombs::the_window_of_a_zstandard_frame_is_bounded"),
+    ("sources.max_columns", "hostile_sources/bombs::the_columns_of_a_table_are_bounded"),
+    ("sources.parquet_memory_bytes", "hostile_sources/parquet::a_row_with_a_long_list_is_bounded_in_memory"),
+    ("sources.spool_bytes", "hostile_sources/bodies::the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all"),
+    ("sources.user_spool_bytes", "hostile_sources/bodies::the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all"),
     ("plans.free_active_datasets", "management::plans_limit_active_datasets"),
     ("plans.pro_active_datasets", "management::plans_limit_active_datasets"),
 ];
 
 /// Whether an option bounds what one request, one caller or one entity may have.
 fn bounds_requests(option: &ConfigOption) -> bool {
-    let sized = option.name.ends_with("_bytes") && matches!(option.section, "server" | "sources" | "net" | "webhook");
-    matches!(option.section, "limits" | "plans") || sized
+    let most = option.name.ends_with("_bytes") || option.name.starts_with("max_");
+    // What must stay free is no bound.
+    let sized = most && !option.name.ends_with("_reserve_bytes");
+    matches!(option.section, "limits" | "plans")
+        || (sized && matches!(option.section, "server" | "sources" | "net" | "webhook"))
 }
 
 #[test]
@@ -78,11 +95,13 @@ async fn options_that_bound_requests_hold_at_the_bound_and_refuse_beyond() {
 /// What the options bound is little or nothing, and then as much as may be: the service serves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_every_number_at_its_least_and_at_its_most_the_service_serves() {
-    // Where nothing else could be tried: threads beyond what the process may have, pushes of one byte, times that are too
-    // short for some machine.
+    // Not where nothing else could be tried: threads beyond what the process may have, more free disk or faster bodies than
+    // there are, sources of one byte, times that are too short for some machine.
     let tried = |option: &&ConfigOption, most: bool| {
+        const BEYOND: [&str; 3] = ["query.threads", "sources.disk_reserve_bytes", "limits.body_min_bytes_per_s"];
         option.range.is_some()
-            && !matches!(option.key().as_str(), "query.threads" | "sources.max_bytes")
+            && !BEYOND.contains(&option.key().as_str())
+            && (most || option.section != "sources")
             && (most || !(option.name.ends_with("_s") || option.name.ends_with("_ms")))
     };
     for most in [false, true] {
