@@ -1,13 +1,14 @@
 //! Alternates: a second file that a version may have.
 
 use crate::crash;
+use crate::model::dataset::Dataset;
 use crate::model::version::{NewFile, Version};
 
 use super::convert::from_optional;
 use super::datasets::lock_dataset;
-use super::engine::Transaction;
+use super::engine::{Transaction, Value};
 use super::files::{record, unreference};
-use super::versions::{VersionRecord, find_version};
+use super::versions::{VersionRecord, find_version, version_checksum};
 use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 
 /// What an edited alternate was made from. An alternate that was replaced or deleted since has another.
@@ -43,7 +44,7 @@ impl Catalog {
         expected: Option<AlternateBase>,
     ) -> Result<VersionRecord, CatalogError> {
         let mut transaction = self.engine.begin().await?;
-        lock_dataset(&mut transaction, dataset).await?;
+        let locked = lock_dataset(&mut transaction, dataset).await?;
         let mut found = find_version(&mut transaction, dataset, number).await?;
         if expected.is_some_and(|expected| expected != AlternateBase::of(&found.version)) {
             return Err(CatalogError::Conflict);
@@ -51,7 +52,7 @@ impl Catalog {
         let now = self.now();
         let alt = record(&mut transaction, file, now).await?;
         let replaced = found.version.alt.replace(alt);
-        set_alternate(&mut transaction, &found.version).await?;
+        set_alternate(&mut transaction, &locked, &found.version).await?;
         if let Some(replaced) = replaced {
             unreference(&mut transaction, replaced.id, now).await?;
         }
@@ -72,10 +73,10 @@ impl Catalog {
         number: VersionNumber,
     ) -> Result<VersionRecord, CatalogError> {
         let mut transaction = self.engine.begin().await?;
-        lock_dataset(&mut transaction, dataset).await?;
+        let locked = lock_dataset(&mut transaction, dataset).await?;
         let mut found = find_version(&mut transaction, dataset, number).await?;
         let deleted = found.version.alt.take().ok_or(CatalogError::NoAlternate)?;
-        set_alternate(&mut transaction, &found.version).await?;
+        set_alternate(&mut transaction, &locked, &found.version).await?;
         unreference(&mut transaction, deleted.id, self.now()).await?;
         transaction.commit().await?;
         Ok(found)
@@ -83,9 +84,16 @@ impl Catalog {
 }
 
 /// Records which alternate the version has.
-async fn set_alternate(transaction: &mut Transaction, version: &Version) -> Result<(), CatalogError> {
-    let sql = "UPDATE versions SET alt_file_id = $3 WHERE dataset_id = $1 AND version_number = $2";
+async fn set_alternate(
+    transaction: &mut Transaction,
+    dataset: &Dataset,
+    version: &Version,
+) -> Result<(), CatalogError> {
+    let sql =
+        "UPDATE versions SET alt_file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
     let alt = from_optional(version.alt.as_ref().map(|alt| alt.id));
-    transaction.execute(sql, &[version.dataset.into(), version.number.into(), alt]).await?;
+    let checksum = version_checksum(version, dataset.created_at).finish();
+    let values = &[version.dataset.into(), version.number.into(), alt, Value::Text(&checksum)];
+    transaction.execute(sql, values).await?;
     Ok(())
 }

@@ -65,6 +65,7 @@ impl Catalog {
             ("DELETE FROM file_reservations", vec![]),
             ("DELETE FROM refresh_leases", vec![]),
             ("DELETE FROM file_holds WHERE hold_id > 0", vec![]),
+            ("UPDATE scrub_progress SET leased_until = 0", vec![]),
             ("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", vec![]),
             (
                 "UPDATE refresh_attempts SET finished_at = $1, ok = $2, error = $3 WHERE finished_at IS NULL",

@@ -8,18 +8,20 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 
 use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
+use super::checksums::{RecordChecksum, seal_dataset};
 use super::convert::{from_time, optional_text, text, to_named, to_time, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::versions::{VERSIONS, VersionRecord, VersionRow};
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
 
-/// The columns of a [`DatasetRow`], qualified; SQLite does not take an alias in `RETURNING`.
+/// The columns of a [`DatasetRow`], qualified; what changes one ends with [`seal_dataset`].
+/// SQLite does not take an alias in `RETURNING`.
 macro_rules! dataset_columns {
     () => {
         "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, \
          datasets.private_key, datasets.source, datasets.format, datasets.records_path, \
          datasets.publish_query, datasets.schedule, datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
-         datasets.frozen, datasets.created_at"
+         datasets.frozen, datasets.created_at, datasets.record_checksum"
     };
 }
 pub(super) use dataset_columns;
@@ -56,6 +58,30 @@ pub(super) struct DatasetRow {
     pinned_version: Option<i64>,
     frozen: bool,
     created_at: i64,
+    record_checksum: Option<String>,
+}
+
+impl DatasetRow {
+    /// The checksum of what the row holds.
+    pub(super) fn checksum(&self) -> RecordChecksum {
+        RecordChecksum::of("datasets")
+            .number(self.dataset_id)
+            .number(self.owner_id)
+            .text(&self.name)
+            .text(&self.name_slug)
+            .optional_text(self.private_key.as_deref())
+            .text(&self.source)
+            .optional_text(self.format.as_deref())
+            .optional_text(self.records_path.as_deref())
+            .number(self.publish_query.into())
+            .optional_text(self.schedule.as_deref())
+            .optional_text(self.index_paths.as_deref())
+            .text(&self.ping_token)
+            .optional_number(self.latest_version)
+            .optional_number(self.pinned_version)
+            .number(self.frozen.into())
+            .number(self.created_at)
+    }
 }
 
 impl DatasetRow {
@@ -68,6 +94,7 @@ impl TryFrom<DatasetRow> for Dataset {
     type Error = CatalogError;
 
     fn try_from(row: DatasetRow) -> Result<Self, Self::Error> {
+        row.checksum().check(row.record_checksum.as_deref(), || format!("dataset {}", row.dataset_id))?;
         let version = |number: Option<i64>, column| {
             number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
         };
@@ -116,6 +143,9 @@ impl Catalog {
                 &[id.into()],
             )
             .await?;
+        if row.is_none() {
+            self.check_no_dataset(id).await?;
+        }
         row.map(Dataset::try_from).transpose()
     }
 
@@ -247,6 +277,7 @@ impl Catalog {
         if new.schedule != old.schedule || is_push(&new) != is_push(&old) {
             reschedule(&mut transaction, id).await?;
         }
+        seal_dataset(&mut transaction, id).await?;
         transaction.commit().await?;
         Ok(new)
     }
@@ -264,6 +295,7 @@ impl Catalog {
         }
         let sql = "UPDATE datasets SET private_key = $2 WHERE dataset_id = $1";
         transaction.execute(sql, &[id.into(), Value::Text(new_key.expose())]).await?;
+        seal_dataset(&mut transaction, id).await?;
         transaction.commit().await?;
         dataset.private_key = Some(new_key.clone());
         Ok(dataset)
@@ -279,6 +311,7 @@ impl Catalog {
         let mut dataset = lock_dataset(&mut transaction, id).await?;
         let sql = "UPDATE datasets SET ping_token = $2 WHERE dataset_id = $1";
         transaction.execute(sql, &[id.into(), Value::Text(new_token.expose())]).await?;
+        seal_dataset(&mut transaction, id).await?;
         transaction.commit().await?;
         dataset.ping_token = new_token.clone();
         Ok(dataset)
@@ -400,5 +433,6 @@ pub(super) async fn insert(
     let dataset = Dataset::try_from(row.ok_or(CatalogError::NameTaken)?)?;
     check_limit(transaction, new.owner, active_limit).await?;
     reschedule(transaction, dataset.id).await?;
+    seal_dataset(transaction, dataset.id).await?;
     Ok(dataset)
 }

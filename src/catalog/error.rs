@@ -102,6 +102,12 @@ pub enum CatalogError {
         /// What it holds.
         value: String,
     },
+    /// A record is not what was written, or is gone. It has to be restored from a backup.
+    #[error("the catalog is damaged: the record of {record} is not what was written")]
+    Unverified {
+        /// Which record.
+        record: String,
+    },
     /// The tables cannot be brought up to date, for instance because a newer version of the service has
     /// changed them.
     #[error("cannot migrate the catalog")]

@@ -32,7 +32,7 @@ pub struct RecordedFile {
 }
 
 #[derive(sqlx::FromRow)]
-struct FileRow {
+pub(super) struct FileRow {
     file_id: i64,
     path: String,
     size_bytes: i64,
@@ -57,6 +57,14 @@ impl TryFrom<FileRow> for RecordedFile {
         })
     }
 }
+
+/// The columns of a [`FileRow`].
+macro_rules! file_columns {
+    () => {
+        "file_id, path, size_bytes, entity_count, content_hash, unreferenced_since"
+    };
+}
+pub(super) use file_columns;
 
 /// How many paths one statement of [`Catalog::files_named`] asks for.
 const PATHS_AT_ONCE: usize = 100;

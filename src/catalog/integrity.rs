@@ -301,7 +301,7 @@ impl Catalog {
 /// The error in words, if it says that the database is damaged; otherwise the check cannot go on.
 fn told(error: CatalogError) -> Result<String, CatalogError> {
     match error {
-        CatalogError::Corrupt { .. } => Ok(error.to_string()),
+        CatalogError::Corrupt { .. } | CatalogError::Unverified { .. } => Ok(error.to_string()),
         CatalogError::Damaged { source, .. } => Ok(source.to_string()),
         CatalogError::Database(
             source @ (sqlx::Error::Database(_) | sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)),

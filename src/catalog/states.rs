@@ -4,6 +4,7 @@
 use crate::crash;
 use crate::model::dataset::Dataset;
 
+use super::checksums::seal_dataset;
 use super::convert::to_unsigned;
 use super::datasets::{check_limit, lock_dataset, lock_owner, reschedule};
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
@@ -45,6 +46,7 @@ impl Catalog {
                 .await?;
             record.frozen = true;
         }
+        seal_dataset(&mut transaction, dataset).await?;
         crash::point("rollback.uncommitted");
         transaction.commit().await?;
         crash::point("rollback.committed");
@@ -62,6 +64,7 @@ impl Catalog {
         let mut record = lock_dataset(&mut transaction, dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = NULL WHERE dataset_id = $1";
         transaction.execute(sql, &[dataset.into()]).await?;
+        seal_dataset(&mut transaction, dataset).await?;
         transaction.commit().await?;
         record.pinned_version = None;
         Ok(record)
@@ -88,6 +91,7 @@ impl Catalog {
         transaction.execute(sql, &[dataset.into()]).await?;
         check_limit(&mut transaction, owner, active_limit).await?;
         reschedule(&mut transaction, dataset).await?;
+        seal_dataset(&mut transaction, dataset).await?;
         transaction.commit().await?;
         record.frozen = false;
         Ok(record)

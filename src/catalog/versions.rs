@@ -7,6 +7,7 @@ use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
 use super::attempts::{AttemptOutcome, finish, start};
+use super::checksums::{RecordChecksum, joined_file, seal_dataset};
 use super::convert::{from_optional, from_time, to_time, to_unsigned};
 use super::datasets::{DatasetRow, dataset_columns, insert, lock_dataset};
 use super::engine::{Transaction, Value};
@@ -61,6 +62,10 @@ struct ResolvedRow {
 struct JoinedRow {
     version_number: Option<i64>,
     version_created_at: Option<i64>,
+    version_checksum: Option<String>,
+    /// What the version's row says, whether or not the files were found.
+    file_reference: Option<i64>,
+    alt_reference: Option<i64>,
     file_id: Option<i64>,
     path: Option<String>,
     size_bytes: Option<i64>,
@@ -74,8 +79,14 @@ struct JoinedRow {
 }
 
 impl JoinedRow {
-    /// The version; `None` if the join found none.
-    fn version(self, dataset: DatasetId) -> Result<Option<Version>, CatalogError> {
+    /// The version; `None` if the join found none. `dataset_created_at` is the dataset's.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Unverified`] if it is not what was written, [`CatalogError::Corrupt`].
+    fn version(self, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>, CatalogError> {
+        let Some(number) = self.version_number else { return Ok(None) };
+        let record = || format!("version {number} of dataset {dataset}");
         let file = version_file(self.file_id, self.path, self.size_bytes, self.entity_count, self.content_hash)?;
         let alt = version_file(
             self.alt_file_id,
@@ -84,16 +95,20 @@ impl JoinedRow {
             self.alt_entity_count,
             self.alt_content_hash,
         )?;
-        let (Some(number), Some(created_at), Some(file)) = (self.version_number, self.version_created_at, file) else {
-            return Ok(None);
+        let file = joined_file(self.file_reference, file, record)?;
+        let alt = joined_file(self.alt_reference, alt, record)?;
+        let (Some(created_at), Some(file)) = (self.version_created_at, file) else {
+            return Err(CatalogError::Unverified { record: record() });
         };
-        Ok(Some(Version {
+        let version = Version {
             dataset,
             number: VersionNumber::new(to_unsigned(number, "versions.version_number")?),
             file,
             alt,
             created_at: to_time(created_at, "versions.created_at")?,
-        }))
+        };
+        version_checksum(&version, dataset_created_at).check(self.version_checksum.as_deref(), record)?;
+        Ok(Some(version))
     }
 }
 
@@ -102,7 +117,7 @@ impl TryFrom<ResolvedRow> for Resolved {
 
     fn try_from(row: ResolvedRow) -> Result<Self, Self::Error> {
         let dataset = Dataset::try_from(row.dataset)?;
-        let version = row.version.version(dataset.id)?;
+        let version = row.version.version(dataset.id, dataset.created_at)?;
         Ok(Resolved { dataset, version })
     }
 }
@@ -111,6 +126,7 @@ impl TryFrom<ResolvedRow> for Resolved {
 pub(super) struct VersionRow {
     dataset_id: i64,
     is_active: bool,
+    dataset_created_at: i64,
     #[sqlx(flatten)]
     version: JoinedRow,
 }
@@ -120,9 +136,23 @@ impl TryFrom<VersionRow> for VersionRecord {
 
     fn try_from(row: VersionRow) -> Result<Self, Self::Error> {
         let dataset = DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?);
-        let version = row.version.version(dataset)?.ok_or(CatalogError::NoVersion)?;
+        let created_at = to_time(row.dataset_created_at, "datasets.created_at")?;
+        let version = row.version.version(dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
         Ok(VersionRecord { version, is_active: row.is_active })
     }
+}
+
+/// The checksum of a version's record, with its files, of the dataset that was created at that time.
+pub(super) fn version_checksum(version: &Version, dataset_created_at: DateTime<Utc>) -> RecordChecksum {
+    // What the database holds fits.
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    RecordChecksum::of("versions")
+        .number(signed(version.dataset.get()))
+        .number(dataset_created_at.timestamp_micros())
+        .number(signed(version.number.get()))
+        .number(version.created_at.timestamp_micros())
+        .file(Some(&version.file))
+        .file(version.alt.as_ref())
 }
 
 /// The file of an outer join's columns; they are null together.
@@ -150,7 +180,8 @@ fn version_file(
 /// The columns of a [`JoinedRow`].
 macro_rules! version_columns {
     () => {
-        "v.version_number, v.created_at AS version_created_at,
+        "v.version_number, v.created_at AS version_created_at, v.record_checksum AS version_checksum,
+         v.file_id AS file_reference, v.alt_file_id AS alt_reference,
          f.file_id, f.path, f.size_bytes, f.entity_count, f.content_hash,
          a.file_id AS alt_file_id, a.path AS alt_path, a.size_bytes AS alt_size_bytes,
          a.entity_count AS alt_entity_count, a.content_hash AS alt_content_hash"
@@ -180,11 +211,12 @@ macro_rules! versions_sql {
     ($condition:literal) => {
         concat!(
             "SELECT v.dataset_id,
-                    v.version_number = COALESCE(d.pinned_version, d.latest_version) AS is_active, ",
+                    v.version_number = COALESCE(d.pinned_version, d.latest_version) AS is_active,
+                    d.created_at AS dataset_created_at, ",
             version_columns!(),
             " FROM versions v
               JOIN datasets d ON d.dataset_id = v.dataset_id
-              JOIN files f ON f.file_id = v.file_id
+              LEFT JOIN files f ON f.file_id = v.file_id
               LEFT JOIN files a ON a.file_id = v.alt_file_id
               WHERE v.dataset_id = $1 AND ",
             $condition
@@ -200,7 +232,11 @@ impl Catalog {
     ///
     /// Every read asks this once: one statement, four look-ups by primary key whatever the number of
     /// datasets and versions. Under SQLite most of its cost is handing the statement to a connection's
-    /// thread and back; under PostgreSQL it is one round trip.
+    /// thread and back; under PostgreSQL it is one round trip. What is not found costs another look-up.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Unverified`] if a record is not what was written, or is not there although others need it.
     pub async fn resolve_read(
         &self,
         id: DatasetId,
@@ -221,7 +257,9 @@ impl Catalog {
                 self.engine.fetch_optional(sql, values).await?
             }
         };
-        row.map(Resolved::try_from).transpose()
+        let resolved = row.map(Resolved::try_from).transpose()?;
+        self.check_found(id, selector, resolved.as_ref()).await?;
+        Ok(resolved)
     }
 
     /// One version. Four look-ups by primary key.
@@ -353,22 +391,25 @@ pub(super) async fn add_version(
     now: DateTime<Utc>,
 ) -> Result<VersionRecord, CatalogError> {
     let number = VersionNumber::new(dataset.latest_version.map_or(0, VersionNumber::get) + 1);
+    let version = Version { dataset: dataset.id, number, file, alt, created_at: now };
+    let checksum = version_checksum(&version, dataset.created_at).finish();
     transaction
         .execute(
-            "INSERT INTO versions (dataset_id, version_number, file_id, alt_file_id, created_at)
-             VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO versions (dataset_id, version_number, file_id, alt_file_id, created_at, record_checksum)
+             VALUES ($1, $2, $3, $4, $5, $6)",
             &[
                 dataset.id.into(),
                 number.into(),
-                file.id.into(),
-                from_optional(alt.as_ref().map(|alt| alt.id)),
+                version.file.id.into(),
+                from_optional(version.alt.as_ref().map(|alt| alt.id)),
                 from_time(now),
+                Value::Text(&checksum),
             ],
         )
         .await?;
     let sql = "UPDATE datasets SET latest_version = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[dataset.id.into(), number.into()]).await?;
-    let version = Version { dataset: dataset.id, number, file, alt, created_at: now };
+    seal_dataset(transaction, dataset.id).await?;
     Ok(VersionRecord { version, is_active: dataset.pinned_version.is_none() })
 }
 

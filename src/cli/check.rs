@@ -36,8 +36,9 @@ struct FindingLine<'a> {
     versions: Vec<VersionLine<'a>>,
 }
 
+/// A version that needs a file.
 #[derive(Serialize)]
-struct VersionLine<'a> {
+pub(super) struct VersionLine<'a> {
     dataset_id: u64,
     name: &'a str,
     version: u64,

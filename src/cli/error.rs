@@ -98,6 +98,12 @@ pub(super) enum CliError {
         /// How many.
         damaged: u64,
     },
+    /// The scrub found damage.
+    #[error("the scrub found damage: {files} files")]
+    DamagedFiles {
+        /// How many.
+        files: u64,
+    },
     /// There is no backup.
     #[error("no backup was made")]
     Backup(#[from] BackupError),

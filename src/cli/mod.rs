@@ -15,6 +15,7 @@ mod fixtures;
 mod import;
 mod logging;
 mod progress;
+mod scrub;
 mod serve;
 mod signals;
 mod sweep;
@@ -61,6 +62,7 @@ enum Command {
     Diff(diff::Arguments),
     Sweep(sweep::Arguments),
     Check(check::Arguments),
+    Scrub(scrub::Arguments),
     Backup(backup::Arguments),
 }
 
@@ -94,6 +96,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         | Command::Diff(_)
         | Command::Sweep(_)
         | Command::Check(_)
+        | Command::Scrub(_)
         | Command::Backup(_) => None,
     };
     let config = Config::load(&sources(shared, listen))?;
@@ -126,6 +129,10 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
         Command::Check(arguments) => {
             logging::start(&config.log, "warn")?;
             block_on(check::run(arguments, config))
+        }
+        Command::Scrub(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(scrub::run(arguments, config))
         }
         Command::Backup(arguments) => {
             logging::start(&config.log, "warn")?;

@@ -19,6 +19,7 @@ mod option;
 mod plans;
 mod query;
 mod reference;
+mod scrub;
 mod secret;
 mod server;
 mod sessions;
@@ -40,6 +41,7 @@ pub use option::{ConfigOption, OptionKind};
 pub use plans::Plans;
 pub use query::Query;
 pub use reference::markdown_table;
+pub use scrub::Scrub;
 pub use server::{ListenAddress, PublicUrl, Server, TrustedProxies};
 pub use sessions::Sessions;
 pub use sources::{SourcePrefix, Sources, VERSIONS_FOLDER};
@@ -69,6 +71,8 @@ pub struct Config {
     pub store: Store,
     /// When files that nothing needs any more are removed.
     pub sweep: Sweep,
+    /// How a running server looks for damaged files.
+    pub scrub: Scrub,
     /// What the service accepts.
     pub limits: Limits,
     /// How long a log-in lasts.
@@ -100,6 +104,7 @@ impl Config {
             Catalog::options(),
             Store::options(),
             Sweep::options(),
+            Scrub::options(),
             Limits::options(),
             Sessions::options(),
             Cache::options(),
@@ -165,6 +170,7 @@ impl Config {
         self.catalog.check_ranges()?;
         self.store.check_ranges()?;
         self.sweep.check_ranges()?;
+        self.scrub.check_ranges()?;
         self.limits.check_ranges()?;
         self.sessions.check_ranges()?;
         self.cache.check_ranges()?;

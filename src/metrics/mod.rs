@@ -227,6 +227,10 @@ registry! {
     webhooks: Counters = "strata_webhooks_total" ["outcome"];
     /// Files of the store that a sweep was to remove; `outcome` is `removed` or `failed`.
     swept_files: Counters = "strata_swept_files_total" ["outcome"];
+    /// Bytes of version files that scrubs have read.
+    scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
+    /// Damaged version files that scrubs have found, each time that they did.
+    scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
     /// Heavy queries that settle their selection, find their columns, or compare versions.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.
@@ -265,6 +269,8 @@ registry! {
     sent_rows: Counter = "strata_sent_rows_total";
     /// Bytes of decoded columns and pages that queries and answers used, from the cache or not.
     scanned_bytes: Counter = "strata_scanned_bytes_total";
+    /// Parts of version files that did not verify, or that the store did not give. Any is a reason to look into the log.
+    damaged_parts: Counter = "strata_damaged_parts_total";
     /// Bytes, as stored, of the row groups that were left out.
     pruned_bytes: Counter = "strata_pruned_bytes_total";
     /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns` or `blooms`, or `diffs` for that of diffs;

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+use tracing::Instrument;
+
 use super::admission::{Admission, Load};
 use super::backup::INCOMPLETE;
+use super::damage;
 use super::deliveries::Deliveries;
 use super::diffs::Diffs;
 use super::exports::Exports;
@@ -152,7 +156,9 @@ impl App {
             spill_directory: scratch.path().to_owned(),
             spill_bytes: config.query.spill_bytes,
         })?;
-        let cache = PartCache::new(config.cache.memory_bytes);
+        let (damage, reports) = mpsc::channel(damage::WAITING);
+        tokio::spawn(damage::log_reports(catalog.clone(), reports).in_current_span());
+        let cache = PartCache::new(config.cache.memory_bytes).reporting(damage);
         let responses = Responses::new(config.cache.response_bytes);
         let diffs = Diffs::new(config.cache.diff_bytes);
         let exports = directory.join(EXPORTS_FOLDER);

@@ -1,4 +1,4 @@
-//! What a server does besides answering: scheduled refreshes, webhooks, sweeps. And how it ends.
+//! What a server does besides answering: scheduled refreshes, webhooks, sweeps, scrubs. And how it ends.
 
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ impl App {
         let (app, stop) = (self.clone(), stop_schedules.clone());
         // Cut anywhere: what a sweep leaves undone, the next one does.
         tasks.spawn(async move { stop.run_until_cancelled(app.sweep_periodically()).await });
+        let (app, stop) = (self.clone(), stop_schedules.clone());
+        // Cut anywhere: the next process goes on with the file that was being read.
+        tasks.spawn(async move { stop.run_until_cancelled(app.scrub_periodically()).await });
         tasks.close();
         Background { app: self.clone(), tasks, stop_schedules, stop_deliveries }
     }

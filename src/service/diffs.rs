@@ -17,7 +17,6 @@ use futures::stream::{self, BoxStream, StreamExt};
 use futures::{FutureExt, TryFutureExt};
 use moka::future::Cache;
 use moka::policy::EvictionPolicy;
-use object_store::path::Path as ObjectPath;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::manage::ManageError;
@@ -334,8 +333,7 @@ impl App {
     }
 
     async fn reader_of(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
-        let path = ObjectPath::from(file.path.as_str());
-        Ok(VersionReader::open(self.store(), &path, file.size_bytes, self.cache()).await?)
+        Ok(VersionReader::open_recorded(self.store(), file, self.cache()).await?)
     }
 
     /// What two files differ in, from the cache or from who compares them now.

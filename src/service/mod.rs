@@ -28,7 +28,8 @@
 //! | `alternates` | the second entity list of a version |
 //! | `edits` | the entities of a version for an editor, whose alternate comes back |
 //! | `clones` | new datasets that begin with another's latest version |
-//! | `sweep`, `check`, `backup` | the care for files: remove, verify, copy |
+//! | `sweep`, `check`, `scrub`, `backup` | the care for files: remove, verify at once or bit by bit, copy |
+//! | `damage` | what the log says of files that cannot be read |
 //! | `manage` | what all management has in common: its errors, and what follows a write |
 //! | `accounts` | users and their tokens |
 //! | `logins`, `login_limits` | passwords, checked no faster than they may be guessed |
@@ -45,6 +46,7 @@ mod backup;
 mod body;
 mod check;
 mod clones;
+mod damage;
 mod datasets;
 mod deliveries;
 mod demo;
@@ -76,6 +78,7 @@ mod refresh;
 mod responses;
 mod scheduler;
 mod scratch;
+mod scrub;
 mod sessions;
 mod stream;
 mod sweep;
@@ -110,5 +113,6 @@ pub use rate_memory::{MemoryRateLimiter, RateCapacity};
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};
 pub use readiness::NotReady;
 pub use refresh::{Push, RefreshError};
+pub use scrub::{DamagedFile, Scrubbed};
 pub use sweep::{SweepError, SweepReason, Swept, SweptFile};
 pub use version_file::ImportProgress;

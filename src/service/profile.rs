@@ -4,7 +4,6 @@
 //!
 //! Who may see it: the owner, of any of theirs; everybody else, of a public dataset that is not frozen, as for a read.
 
-use object_store::path::Path as ObjectPath;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -82,9 +81,7 @@ impl App {
             (Some(file), true) => file,
             (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
         };
-        let path = ObjectPath::from(file.path.as_str());
-        let reader =
-            VersionReader::open(self.store(), &path, file.size_bytes, self.cache()).await.map_err(ReadError::from)?;
+        let reader = VersionReader::open_recorded(self.store(), file, self.cache()).await.map_err(ReadError::from)?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {
             dataset_id: dataset.id.get(),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use object_store::path::Path as ObjectPath;
 
 use super::explain::Observer;
 use super::exports::Export;
@@ -301,10 +300,9 @@ impl App {
         taker: Taker,
         mut observer: Option<&mut Observer>,
     ) -> Result<Answer, ReadError> {
-        let path = ObjectPath::from(admitted.file.path.as_str());
         let observed = observer.as_ref().map(|observer| self.cache().observed(observer.settling.clone()));
         let cache = observed.as_ref().unwrap_or(self.cache());
-        let reader = VersionReader::open(self.store(), &path, admitted.file.size_bytes, cache).await?;
+        let reader = VersionReader::open_recorded(self.store(), &admitted.file, cache).await?;
         let work_bytes = cost::work_bytes(reader.layout(), &request);
         let heavy = work_bytes > self.config().query.heavy_bytes;
         if let Some(observer) = &mut observer {

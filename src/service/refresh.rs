@@ -3,7 +3,8 @@
 //! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
 //! 2. Fetch or take the document, all of it; then wait for a turn, and decode it into a spool (`ingest`).
 //! 3. Write the version file under a reserved path. A source that says, or content that shows, that nothing has changed
-//!    needs none: the version shares the file of the one before, unless that was written with another index.
+//!    needs none: the version shares the file of the one before, unless that was written with another index, or is
+//!    damaged: it is read whole before it is shared.
 //! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
 //!
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole, and [`App::finish_refreshes`] can wait
@@ -15,7 +16,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use object_store::path::Path as ObjectPath;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -468,10 +468,18 @@ impl App {
                     Some(place) => place,
                     None => self.ingest().place(owner).await?,
                 };
-                match (self.source_client(owner).open(url, known.as_ref()).await?, before.clone()) {
-                    (Opened::NotModified(validators), Some(file)) => return Ok((Made::Shared(file), Some(validators))),
-                    (Opened::NotModified(_), None) => return Err(not_asked().into()),
-                    (Opened::Document(fetched), _) => {
+                let mut opened = self.source_client(owner).open(url, known.as_ref()).await?;
+                if let Opened::NotModified(validators) = opened {
+                    match before {
+                        Some(file) if self.is_sound(&file).await => return Ok((Made::Shared(file), Some(validators))),
+                        // What the source would give again is needed now.
+                        Some(_) => opened = self.source_client(owner).open(url, None).await?,
+                        None => return Err(not_asked().into()),
+                    }
+                }
+                match opened {
+                    Opened::NotModified(_) => return Err(not_asked().into()),
+                    Opened::Document(fetched) => {
                         let url = fetched.published_url(lease.dataset.publish_query);
                         let document = Document {
                             input: fetched.input,
@@ -511,7 +519,10 @@ impl App {
         progress: &Arc<ImportProgress>,
     ) -> Result<(Made, Option<Validators>), RefreshError> {
         crash::point("refresh.spooled");
-        if let Some(file) = before.filter(|file| file.content_hash == spooled.content_sha256()) {
+        let alike = before.filter(|file| file.content_hash == spooled.content_sha256());
+        if let Some(file) = alike
+            && self.is_sound(&file).await
+        {
             return Ok((Made::Shared(file), validators));
         }
         let path = new_path();
@@ -525,9 +536,15 @@ impl App {
     /// index was another one, or an older build wrote it, or it cannot be read.
     async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
-        let file = self.catalog().version(dataset.id, latest).await?.version.file;
-        let path = ObjectPath::from(file.path.as_str());
-        match VersionReader::open(self.store(), &path, file.size_bytes, self.cache()).await {
+        let file = match self.catalog().version(dataset.id, latest).await {
+            Ok(record) => record.version.file,
+            Err(error @ CatalogError::Unverified { .. }) => {
+                tracing::warn!(%error, "a version's file cannot be shared, and is written anew");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match VersionReader::open_recorded(self.store(), &file, self.cache()).await {
             Ok(reader) if reader.has_profile() && reader.layout().index == dataset.index => Ok(Some(file)),
             Ok(_) => Ok(None),
             Err(error) => {

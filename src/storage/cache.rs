@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, LazyLock};
 
 use moka::future::Cache;
+use tokio::sync::mpsc;
 
 use super::StorageError;
 use super::counts::ReaderCounts;
@@ -79,13 +80,24 @@ fn count(part: &Part) {
     }
 }
 
-/// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full. Clones share
-/// everything.
+/// A version file that a reader could not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamageReport {
+    /// Its path in the store.
+    pub path: String,
+    /// What is wrong.
+    pub cause: String,
+}
+
+/// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full. Only parts that
+/// verified are kept, so what it holds stays right when the file is damaged later. Clones share everything.
 #[derive(Clone)]
 pub struct PartCache {
     parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
     /// What counts the look-ups of this clone alone.
     counts: Option<Arc<ReaderCounts>>,
+    /// Who is told of files that cannot be read.
+    damage: Option<mpsc::Sender<DamageReport>>,
 }
 
 impl PartCache {
@@ -95,12 +107,25 @@ impl PartCache {
             .max_capacity(capacity_bytes)
             .weigher(|_, part: &Part| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        PartCache { parts, counts: None }
+        PartCache { parts, counts: None, damage: None }
+    }
+
+    /// The same cache; files that cannot be read through this clone of it are reported there.
+    pub fn reporting(self, damage: mpsc::Sender<DamageReport>) -> PartCache {
+        PartCache { damage: Some(damage), ..self }
     }
 
     /// The same cache; look-ups through this clone of it are counted there, too.
     pub fn observed(&self, counts: Arc<ReaderCounts>) -> PartCache {
-        PartCache { parts: self.parts.clone(), counts: Some(counts) }
+        PartCache { counts: Some(counts), ..self.clone() }
+    }
+
+    /// Reports a file that cannot be read. A report that nobody has time for is dropped: the read fails all the same.
+    pub(super) fn report(&self, path: &str, cause: String) {
+        metrics().damaged_parts.increment(1);
+        if let Some(damage) = &self.damage {
+            let _ = damage.try_send(DamageReport { path: path.to_owned(), cause });
+        }
     }
 
     /// Who counts the look-ups of this clone.

@@ -25,6 +25,24 @@ pub enum StorageError {
     /// The file is Parquet, but not a version file that this build can read.
     #[error("version file: {0}")]
     Layout(String),
+    /// A version file is missing or not what was written. Restoring it ends this; nothing of it is kept.
+    #[error("the version file {path} is damaged: {part}: {cause}")]
+    Damaged {
+        /// Its path in the store.
+        path: String,
+        /// Which part.
+        part: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The store does not give the bytes of a version file.
+    #[error("the version file {path} cannot be fetched: {source}")]
+    Unreadable {
+        /// Its path in the store.
+        path: String,
+        /// What the store says.
+        source: object_store::Error,
+    },
     /// Local disk (the spool of a write) failed.
     #[error("spool: {0}")]
     Io(#[from] io::Error),

@@ -7,6 +7,7 @@
 //! | [`durable`] | directories and files whose names outlive a power failure |
 //! | [`unfinished`] | what writers leave in a directory when they are killed |
 //! | [`shortage`] | whether an error passes when something is back |
+//! | [`checksums`] | what tells a damaged part of a version file from a sound one |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
 //! | [`profile`] | what a version contains, gathered in one pass; decides which paths get a leaf |
@@ -16,12 +17,13 @@
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`reader`] | an opened version file: footer, page index, its parts by row group and page |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
-//! | [`verify`] | whether a file holds what it was written with |
+//! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
 //! | [`counts`] | what one reader has asked cache and store for |
 
 pub mod budget;
 pub mod cache;
+pub mod checksums;
 pub mod counts;
 pub mod durable;
 mod error;

@@ -24,7 +24,8 @@ pub struct Run {
 }
 
 impl Run {
-    fn slice(&self, range: Range<u64>) -> parquet::errors::Result<Bytes> {
+    /// The bytes of a range of the file.
+    pub(super) fn slice(&self, range: Range<u64>) -> parquet::errors::Result<Bytes> {
         let local = |offset: u64| offset.checked_sub(self.start).and_then(|local| usize::try_from(local).ok());
         match (local(range.start), local(range.end)) {
             (Some(start), Some(end)) if start <= end && end <= self.bytes.len() => Ok(self.bytes.slice(start..end)),

@@ -1,5 +1,8 @@
-//! An opened version file: its footer, and its parts by row group and page, each fetched with one request and
+//! An opened version file: its footer, and its parts by row group and page, each fetched with one request, verified and
 //! kept in the cache.
+//!
+//! What is fetched is compared with its checksum before it is decoded, and nothing that failed is kept: a file that is
+//! restored is read again without more ado. Every failure names the file, and is reported ([`PartCache::reporting`]).
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,12 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::{ArrayRef, new_empty_array};
 use arrow::datatypes::{DataType, Field, Schema};
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::arrow::async_reader::MetadataFetch;
 use parquet::bloom_filter::Sbbf;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::offset_index::PageLocation;
@@ -22,25 +23,39 @@ use parquet::file::statistics::Statistics;
 
 use super::StorageError;
 use super::cache::{PartCache, PartKey};
+use super::checksums::{CHECKSUMS_KEY, PartChecksums, Seal, checksum};
 use super::counts::ReaderCounts;
 use super::layout::{DOCUMENT, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
 use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
 use super::profile::{PROFILE_KEY, ProfileLocation, StoredProfile};
+use super::shortage::Shortage;
 use super::store::Store;
 use crate::metrics::metrics;
+use crate::model::version::VersionFile;
 
 /// Most bytes of documents that one request fetches ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// How much of a file's end is fetched first, in the hope that it holds the footer.
-const FOOTER_GUESS_BYTES: usize = 64 << 10;
+const FOOTER_GUESS_BYTES: u64 = 64 << 10;
+
+/// Most bytes of a file's end that are read: footer, page indexes. A damaged length must not take all memory.
+const FOOTER_BYTES: u64 = 512 << 20;
+
+/// What stands at both ends of a Parquet file.
+const MAGIC: &[u8] = b"PAR1";
 
 /// What the end of a version file says. Shared by all readers of the file.
 pub struct Footer {
     id: u64,
+    size_bytes: u64,
     metadata: ArrowReaderMetadata,
     layout: Layout,
     profile: Option<ProfileLocation>,
+    /// None in files from before there were checksums.
+    checksums: Option<PartChecksums>,
+    /// Where the end begins that the seal covers.
+    sealed_from: Option<u64>,
     row_groups: Vec<RowGroup>,
     schema_columns: SchemaColumns,
 }
@@ -76,22 +91,29 @@ impl Footer {
 
     /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.metadata.metadata().memory_size() + 512
+        let checksums = self.checksums.as_ref().map_or(0, PartChecksums::memory_bytes);
+        self.metadata.metadata().memory_size() + checksums + 512
     }
 }
 
 /// A version file, ready to be read. Cheap to make and to clone.
 #[derive(Clone)]
 pub struct VersionReader {
+    file: ObjectFile,
+    footer: Arc<Footer>,
+}
+
+/// Where a file lies, and who keeps parts of it.
+#[derive(Clone)]
+struct ObjectFile {
     store: Arc<dyn ObjectStore>,
     path: ObjectPath,
     cache: PartCache,
-    footer: Arc<Footer>,
 }
 
 impl std::fmt::Debug for VersionReader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("VersionReader").field("path", &self.path).finish_non_exhaustive()
+        formatter.debug_struct("VersionReader").field("path", &self.file.path).finish_non_exhaustive()
     }
 }
 
@@ -106,19 +128,44 @@ impl VersionReader {
         size_bytes: u64,
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
-        let store = store.objects().clone();
-        let fetch = ObjectFetch { store: store.clone(), path: path.clone(), counts: cache.counts().cloned() };
-        let load = load_footer(fetch, size_bytes);
+        let file = ObjectFile { store: store.objects().clone(), path: path.clone(), cache: cache.clone() };
+        let load = async { load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error)) };
         let key = PartKey::Footer(path.as_ref().into());
         match cache.get_or_load(key, load).await? {
-            Part::Footer(footer) => Ok(VersionReader { store, path: path.clone(), cache: cache.clone(), footer }),
+            Part::Footer(footer) => Ok(VersionReader { file, footer }),
             _ => Err(StorageError::Layout("the cache holds another part under its footer's key".to_owned())),
         }
     }
 
+    /// Opens a file that the catalog records, and compares what its footer says with the record.
+    ///
+    /// # Errors
+    /// As [`VersionReader::open`]; [`StorageError::Damaged`] when it is another file than the recorded one.
+    pub async fn open_recorded(
+        store: &Store,
+        file: &VersionFile,
+        cache: &PartCache,
+    ) -> Result<VersionReader, StorageError> {
+        let path = ObjectPath::from(file.path.as_str());
+        let reader = VersionReader::open(store, &path, file.size_bytes, cache).await?;
+        let layout = reader.layout();
+        let other = |what: &str| Err(reader.file.blame("the footer", StorageError::Layout(what.to_owned())));
+        if layout.entity_count != file.entity_count {
+            return other(&format!(
+                "it holds {} entities, and the catalog says {}",
+                layout.entity_count, file.entity_count
+            ));
+        }
+        if layout.content_sha256 != file.content_hash {
+            return other("it tells another content than the catalog");
+        }
+        Ok(reader)
+    }
+
     /// The same reader; what it asks the cache and the store for is counted there, too.
     pub fn observed(&self, counts: Arc<ReaderCounts>) -> VersionReader {
-        VersionReader { cache: self.cache.observed(counts), ..self.clone() }
+        let file = ObjectFile { cache: self.file.cache.observed(counts), ..self.file.clone() };
+        VersionReader { file, footer: self.footer.clone() }
     }
 
     /// What the file's metadata says.
@@ -138,14 +185,15 @@ impl VersionReader {
     /// When the store fails or the profile is damaged.
     pub async fn profile(&self) -> Result<Option<StoredProfile>, StorageError> {
         let Some(location) = self.footer.profile.clone() else { return Ok(None) };
-        let bytes = self.fetch(location.offset..location.offset + location.length).await?;
-        let decode = move || {
-            if !location.is_of(&bytes) {
-                return Err(damaged_part("the profile"));
-            }
-            StoredProfile::decode(&bytes)
+        let load = async {
+            let bytes = self.file.fetch(location.offset..location.offset + location.length).await?;
+            let decode = move || match location.is_of(&bytes) {
+                true => StoredProfile::decode(&bytes),
+                false => Err(unverified()),
+            };
+            tokio::task::spawn_blocking(decode).await.map_err(|_| StorageError::Worker)?
         };
-        tokio::task::spawn_blocking(decode).await.map_err(|_| StorageError::Worker)?.map(Some)
+        load.await.map(Some).map_err(|error| self.file.blame("the profile", error))
     }
 
     /// Entities in the file.
@@ -199,7 +247,7 @@ impl VersionReader {
 
     /// Whether the cache has room for all documents, and as much besides.
     pub fn caches_documents(&self) -> bool {
-        self.layout().document_bytes <= self.cache.capacity_bytes() / 2
+        self.layout().document_bytes <= self.file.cache.capacity_bytes() / 2
     }
 
     /// One page of documents.
@@ -210,10 +258,11 @@ impl VersionReader {
         let load = async {
             let location = &self.pages(row_group)[page];
             let start = location.offset as u64;
-            let bytes = self.fetch(start..start + location.compressed_page_size as u64).await?;
+            let fetch = self.file.fetch(start..start + location.compressed_page_size as u64);
+            let bytes = fetch.await.map_err(|error| self.blame_page(row_group, page, error))?;
             self.decode_page(row_group, page, &Run { start, bytes }).map(Part::Documents)
         };
-        match self.cache.get_or_load(self.page_key(row_group, page), load).await? {
+        match self.file.cache.get_or_load(self.page_key(row_group, page), load).await? {
             Part::Documents(page) => Ok(page),
             _ => Err(StorageError::Layout("the cache holds another part under a page's key".to_owned())),
         }
@@ -231,7 +280,7 @@ impl VersionReader {
     ) -> Result<Vec<DocumentPage>, StorageError> {
         let mut found = Vec::new();
         for page in pages.clone() {
-            match self.cache.get(&self.page_key(row_group, page)).await {
+            match self.file.cache.get(&self.page_key(row_group, page)).await {
                 Some(Part::Documents(page)) => found.push(page),
                 _ => break,
             }
@@ -243,11 +292,12 @@ impl VersionReader {
         let start = locations[0].offset as u64;
         let end_of = |location: &PageLocation| location.offset as u64 + location.compressed_page_size as u64;
         let fitting = locations.partition_point(|location| end_of(location) <= start + READ_AHEAD_BYTES).max(1);
-        let bytes = self.fetch(start..end_of(&locations[fitting - 1])).await?;
+        let fetch = self.file.fetch(start..end_of(&locations[fitting - 1]));
+        let bytes = fetch.await.map_err(|error| self.blame_page(row_group, pages.start, error))?;
         let run = Run { start, bytes };
         for page in pages.start..pages.start + fitting {
             let decoded = self.decode_page(row_group, page, &run)?;
-            self.cache.insert(self.page_key(row_group, page), Part::Documents(decoded.clone())).await;
+            self.file.cache.insert(self.page_key(row_group, page), Part::Documents(decoded.clone())).await;
             found.push(decoded);
         }
         Ok(found)
@@ -257,12 +307,25 @@ impl VersionReader {
         let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
         let location = &self.pages(row_group)[page];
         let rows = self.page_rows(row_group, page);
-        let decode = AssertUnwindSafe(|| DocumentPage::decode(column, location, rows, run));
-        let decoded = catch_unwind(decode).unwrap_or_else(|_| Err(damaged_part("a page of documents")))?;
-        if decoded.len() != rows {
-            return Err(damaged_part("a page of documents"));
-        }
-        Ok(decoded)
+        let decode = || {
+            if let Some(checksums) = &self.footer.checksums {
+                let start = location.offset as u64;
+                let bytes = run.slice(start..start + location.compressed_page_size as u64)?;
+                verify(&bytes, checksums.page(row_group, page))?;
+            }
+            // Parquet's decoders trust some lengths inside of pages.
+            let decode = AssertUnwindSafe(|| DocumentPage::decode(column, location, rows, run));
+            let decoded = catch_unwind(decode).unwrap_or_else(|_| Err(undecodable()))?;
+            match decoded.len() == rows {
+                true => Ok(decoded),
+                false => Err(StorageError::Layout(format!("it holds {} of {rows} documents", decoded.len()))),
+            }
+        };
+        decode().map_err(|error| self.blame_page(row_group, page, error))
+    }
+
+    fn blame_page(&self, row_group: usize, page: usize, error: StorageError) -> StorageError {
+        self.file.blame(&format!("page {page} of the documents of row group {row_group}"), error)
     }
 
     /// The search text of a row group: a binary array, one value per row.
@@ -311,12 +374,24 @@ impl VersionReader {
                 return Ok(Part::Bloom(None));
             };
             let start = offset as u64;
-            let bytes = self.fetch(start..start + length as u64).await?;
+            let bytes = self.file.fetch(start..start + length as u64).await?;
+            if let Some(checksums) = &self.footer.checksums {
+                let row_group_metadata = self.footer.metadata.metadata().row_group(row_group);
+                verify(&bytes, checksums.bloom(row_group, index, row_group_metadata))?;
+            }
             let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(column, &Run { start, bytes }));
-            let bloom = catch_unwind(read).map_err(|_| damaged_part("a bloom filter"))??;
-            Ok(Part::Bloom(bloom.map(Arc::new)))
+            let bloom = catch_unwind(read).map_err(|_| undecodable())??;
+            // A filter without blocks cannot be asked.
+            match bloom {
+                Some(bloom) if bloom.num_blocks() == 0 => Err(undecodable()),
+                bloom => Ok(Part::Bloom(bloom.map(Arc::new))),
+            }
         };
-        match self.cache.get_or_load(key, load).await? {
+        let load = load.map(|loaded| {
+            let part = || format!("the bloom filter of column {index} of row group {row_group}");
+            loaded.map_err(|error| self.file.blame(&part(), error))
+        });
+        match self.file.cache.get_or_load(key, load).await? {
             Part::Bloom(Some(bloom)) => Ok(bloom.check(text)),
             _ => Ok(true),
         }
@@ -346,21 +421,115 @@ impl VersionReader {
         let load = async {
             let column = self.footer.metadata.metadata().row_group(row_group).column(index);
             let (start, length) = column.byte_range();
-            let bytes = self.fetch(start..start + length).await?;
+            let bytes = self.file.fetch(start..start + length).await?;
+            if let Some(checksums) = &self.footer.checksums {
+                verify(&bytes, checksums.column(row_group, index))?;
+            }
             let run = Run { start, bytes };
             // Parquet's decoders trust some lengths inside of pages.
             let decode = AssertUnwindSafe(|| decode_column(&self.footer, row_group, index, run));
-            catch_unwind(decode).unwrap_or_else(|_| Err(damaged_part("a column"))).map(Part::Column)
+            catch_unwind(decode).unwrap_or_else(|_| Err(undecodable())).map(Part::Column)
         };
-        match self.cache.get_or_load(key, load).await? {
+        let load = load.map(|loaded| {
+            let part = || format!("column {index} of row group {row_group}");
+            loaded.map_err(|error| self.file.blame(&part(), error))
+        });
+        match self.file.cache.get_or_load(key, load).await? {
             Part::Column(array) => Ok(array),
             _ => Err(StorageError::Layout("the cache holds another part under a column's key".to_owned())),
         }
     }
 
+    /// Whether the file holds checksums of its parts: none does that was written before there were checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.footer.checksums.is_some()
+    }
+
+    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the bytes
+    /// after each request, and may wait. Nothing is decoded, and the cache is not asked. Files without checksums pass.
+    ///
+    /// # Errors
+    /// When the store fails, or a part is damaged.
+    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+        let (Some(checksums), Some(sealed_from)) = (&self.footer.checksums, self.footer.sealed_from) else {
+            return Ok(());
+        };
+        // The end has been verified when the file was opened, perhaps long ago.
+        let size_bytes = self.footer.size_bytes;
+        let opened = load_footer(&self.file, size_bytes).await;
+        opened.map_err(|error| self.file.blame("the footer", error))?;
+        pace.spent(size_bytes - sealed_from).await;
+        let mut parts = checksums.parts(self.footer.metadata.metadata()).into_iter().peekable();
+        // One part, or as many whole ones as a request may yield.
+        while let Some(first) = parts.next() {
+            let mut together = vec![first];
+            let start = together[0].0.start;
+            let fits = |part: &(Range<u64>, u32)| part.0.end <= start + READ_AHEAD_BYTES;
+            while let Some(part) = parts.next_if(fits) {
+                together.push(part);
+            }
+            let end = together.last().map_or(start, |part| part.0.end);
+            let bytes = self.file.fetch(start..end).await.map_err(|error| self.file.blame("a part", error))?;
+            let run = Run { start, bytes };
+            for (range, expected) in together {
+                let verified = run.slice(range.clone()).map_err(StorageError::from);
+                let verified = verified.and_then(|bytes| verify(&bytes, Some(expected)));
+                verified.map_err(|error| self.file.blame(&format!("bytes {} to {}", range.start, range.end), error))?;
+            }
+            pace.spent(end - start).await;
+        }
+        self.profile().await?;
+        pace.spent(self.footer.profile.as_ref().map_or(0, |location| location.length)).await;
+        Ok(())
+    }
+}
+
+/// Who decides how fast a file is read for its own sake.
+#[async_trait::async_trait]
+pub trait Pace: Send {
+    /// So many bytes were read; returns when more may be.
+    async fn spent(&mut self, bytes: u64);
+}
+
+/// As fast as it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Unbounded;
+
+#[async_trait::async_trait]
+impl Pace for Unbounded {
+    async fn spent(&mut self, _: u64) {}
+}
+
+impl ObjectFile {
+    /// These bytes, all of them.
     async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
         count_fetch(&range, self.cache.counts());
-        Ok(self.store.get_range(&self.path, range).await?)
+        let expected = range.end - range.start;
+        let bytes = self.store.get_range(&self.path, range).await?;
+        match bytes.len() as u64 == expected {
+            true => Ok(bytes),
+            false => Err(StorageError::Layout(format!("the file ends early: {} of {expected} bytes", bytes.len()))),
+        }
+    }
+
+    /// The error that names this file, where its part is at fault; reports it.
+    fn blame(&self, part: &str, error: StorageError) -> StorageError {
+        let path = self.path.to_string();
+        let damaged = |cause: String| StorageError::Damaged { path: path.clone(), part: part.to_owned(), cause };
+        let error = match error {
+            StorageError::Store(object_store::Error::NotFound { .. }) => damaged("the file is missing".to_owned()),
+            StorageError::Store(source) => StorageError::Unreadable { path: path.clone(), source },
+            StorageError::Parquet(error) => damaged(error.to_string()),
+            StorageError::Arrow(error) => damaged(error.to_string()),
+            StorageError::Layout(cause) => damaged(cause),
+            other => other,
+        };
+        // A shortage, as of descriptors, is not the file's fault, and passes.
+        let at_fault = matches!(error, StorageError::Damaged { .. } | StorageError::Unreadable { .. });
+        if at_fault && Shortage::of(&error).is_none() {
+            self.cache.report(&path, error.to_string());
+        }
+        error
     }
 }
 
@@ -373,8 +542,20 @@ fn count_fetch(range: &Range<u64>, counts: Option<&Arc<ReaderCounts>>) {
     }
 }
 
-fn damaged_part(what: &str) -> StorageError {
-    StorageError::Layout(format!("{what} is damaged"))
+/// Compares bytes with their checksum.
+fn verify(bytes: &[u8], expected: Option<u32>) -> Result<(), StorageError> {
+    match expected == Some(checksum(bytes)) {
+        true => Ok(()),
+        false => Err(unverified()),
+    }
+}
+
+fn unverified() -> StorageError {
+    StorageError::Layout("it does not have its checksum".to_owned())
+}
+
+fn undecodable() -> StorageError {
+    StorageError::Layout("it cannot be decoded".to_owned())
 }
 
 fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef, StorageError> {
@@ -394,31 +575,86 @@ fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> R
     }
 }
 
-/// Fetches parts of one object for Parquet's metadata reader.
-struct ObjectFetch {
-    store: Arc<dyn ObjectStore>,
-    path: ObjectPath,
-    counts: Option<Arc<ReaderCounts>>,
+/// The end of a file, verified where it is sealed.
+struct FileEnd {
+    run: Run,
+    sealed_from: Option<u64>,
+    /// Where the footer's metadata begins.
+    footer: u64,
 }
 
-impl MetadataFetch for ObjectFetch {
-    fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<bytes::Bytes>> {
-        count_fetch(&range, self.counts.as_ref());
-        async move { Ok(self.store.get_range(&self.path, range).await?) }.boxed()
+/// Fetches a file's end, as far as the footer and, where it is sealed, the seal reach.
+async fn fetch_end(file: &ObjectFile, size_bytes: u64) -> Result<FileEnd, StorageError> {
+    const TRAILER_BYTES: u64 = 8;
+    let damaged = |what: &str| StorageError::Layout(format!("its end is damaged: {what}"));
+    if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
+        return Err(damaged("the file is too short for one"));
+    }
+    let start = size_bytes - size_bytes.min(FOOTER_GUESS_BYTES);
+    let mut run = Run { start, bytes: file.fetch(start..size_bytes).await? };
+    let trailer = run.slice(size_bytes - TRAILER_BYTES..size_bytes)?;
+    let (length, magic) = trailer.split_at(4);
+    let length = <[u8; 4]>::try_from(length).map_or(0, u32::from_le_bytes);
+    if magic != MAGIC {
+        return Err(damaged("it is not that of a Parquet file"));
+    }
+    let footer = (size_bytes - TRAILER_BYTES).checked_sub(length.into()).filter(|at| size_bytes - at <= FOOTER_BYTES);
+    let footer = footer.ok_or_else(|| damaged("its length is not that of a footer"))?;
+    extend_to(file, &mut run, footer).await?;
+    let Some(seal) = Seal::find(&run.slice(footer..size_bytes)?) else {
+        return Ok(FileEnd { run, sealed_from: None, footer });
+    };
+    if seal.start > footer || size_bytes - seal.start > FOOTER_BYTES {
+        return Err(damaged("its seal is not one"));
+    }
+    extend_to(file, &mut run, seal.start).await?;
+    let sealed = run.slice(seal.start..size_bytes)?;
+    match Seal::find(&sealed).is_some_and(|seal| seal.verifies(&sealed)) {
+        true => Ok(FileEnd { run, sealed_from: Some(seal.start), footer }),
+        false => Err(damaged("it does not have its checksum")),
     }
 }
 
-async fn load_footer(fetch: ObjectFetch, size_bytes: u64) -> Result<Part, StorageError> {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-    let metadata = ParquetMetaDataReader::new()
-        .with_prefetch_hint(Some(FOOTER_GUESS_BYTES))
+/// Fetches what lies between an offset and a run's start.
+async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<(), StorageError> {
+    if start < run.start {
+        let before = file.fetch(start..run.start).await?;
+        *run = Run { start, bytes: [before, run.bytes.clone()].concat().into() };
+    }
+    Ok(())
+}
+
+/// The metadata and the page index that a file's end holds.
+async fn parse_end(file: &ObjectFile, end: &mut FileEnd, size_bytes: u64) -> Result<ParquetMetaData, StorageError> {
+    let footer = end.run.slice(end.footer..size_bytes - 8)?;
+    // Parquet's decoders trust some lengths.
+    let decode = AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata(&footer));
+    let metadata = catch_unwind(decode).map_err(|_| undecodable())??;
+    // The page indexes of a file without a seal.
+    let indexes = metadata.row_groups().iter().flat_map(|row_group| row_group.columns());
+    let indexes = indexes.filter_map(|column| u64::try_from(column.offset_index_offset()?).ok());
+    let first = indexes.min().filter(|first| size_bytes.checked_sub(*first).is_some_and(|rest| rest <= FOOTER_BYTES));
+    if let Some(first) = first {
+        extend_to(file, &mut end.run, first).await?;
+    }
+    let mut reader = ParquetMetaDataReader::new_with_metadata(metadata)
         .with_column_index_policy(PageIndexPolicy::Skip)
-        .with_offset_index_policy(OFFSET_INDEX)
-        .load_and_finish(fetch, size_bytes)
-        .await?;
+        .with_offset_index_policy(OFFSET_INDEX);
+    let decode = AssertUnwindSafe(|| reader.read_page_indexes(&end.run));
+    catch_unwind(decode).map_err(|_| undecodable())??;
+    Ok(reader.finish()?)
+}
+
+async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Part, StorageError> {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+    let mut end = fetch_end(file, size_bytes).await?;
+    let metadata = parse_end(file, &mut end, size_bytes).await?;
     let text = metadata_of(&metadata, METADATA_KEY)
         .ok_or_else(|| StorageError::Layout("it was not written by strata".to_owned()))?;
     let layout = Layout::parse(text)?;
+    if layout.checksums != end.sealed_from.is_some() {
+        return Err(StorageError::Layout("its end is damaged: its seal is missing".to_owned()));
+    }
     let profile = match metadata_of(&metadata, PROFILE_KEY).map(serde_json::from_str::<ProfileLocation>) {
         None => None,
         Some(Ok(location)) if location.is_within(size_bytes) => Some(location),
@@ -437,6 +673,14 @@ async fn load_footer(fetch: ObjectFetch, size_bytes: u64) -> Result<Part, Storag
     }
     let schema = reading_schema(&layout);
     check_extent(&metadata, schema.fields().len(), size_bytes)?;
+    let checksums = match layout.checksums {
+        true => {
+            let text = metadata_of(&metadata, CHECKSUMS_KEY)
+                .ok_or_else(|| StorageError::Layout("its footer holds no checksums".to_owned()))?;
+            Some(PartChecksums::parse(text, &metadata)?)
+        }
+        false => None,
+    };
     let columns = SchemaColumns {
         document: schema.index_of(DOCUMENT)?,
         search: schema.index_of(SEARCH)?,
@@ -446,9 +690,12 @@ async fn load_footer(fetch: ObjectFetch, size_bytes: u64) -> Result<Part, Storag
     let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)?;
     Ok(Part::Footer(Arc::new(Footer {
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        size_bytes,
         metadata,
         layout,
         profile,
+        checksums,
+        sealed_from: end.sealed_from,
         row_groups,
         schema_columns: columns,
     })))

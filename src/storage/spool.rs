@@ -1,7 +1,8 @@
 //! Entities on local disk between the two passes of a write.
 //!
 //! The first pass learns the profile, the second writes with it. The spool is the canonical documents with a
-//! line feed after each (canonical text holds none), in a temporary file that the system removes by itself.
+//! line feed after each (canonical text holds none), in a temporary file that the system removes by itself. A checksum
+//! tells whether the second pass reads what the first wrote.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -11,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::StorageError;
 use super::budget::SpoolCharge;
+use super::checksums::Running;
 use super::profile::Profile;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -21,6 +23,7 @@ pub struct Spool {
     file: BufWriter<File>,
     profile: Profile,
     content: Sha256,
+    checksum: Running,
 }
 
 /// A finished spool: its profile, and the entities to be read once more.
@@ -29,6 +32,7 @@ pub struct Spooled {
     file: File,
     profile: Profile,
     content_sha256: String,
+    checksum: u32,
 }
 
 impl Spool {
@@ -44,6 +48,7 @@ impl Spool {
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
             profile: Profile::new(),
             content: Sha256::new(),
+            checksum: Running::default(),
         })
     }
 
@@ -59,6 +64,7 @@ impl Spool {
             start = end + 1;
         }
         self.content.update(lines);
+        self.checksum.update(lines);
         self.file.write_all(lines)?;
         Ok(())
     }
@@ -80,6 +86,7 @@ impl Spool {
             file,
             profile: self.profile,
             content_sha256: hex::encode(self.content.finalize()),
+            checksum: self.checksum.finish(),
         })
     }
 }
@@ -97,7 +104,8 @@ impl Spooled {
 
     /// The lines, from the first.
     pub fn into_lines(self) -> Lines {
-        Lines { _charge: self.charge, file: BufReader::with_capacity(BUFFER_BYTES, self.file) }
+        let file = BufReader::with_capacity(BUFFER_BYTES, self.file);
+        Lines { _charge: self.charge, file, written: self.checksum, read: Running::default() }
     }
 }
 
@@ -105,18 +113,26 @@ impl Spooled {
 pub struct Lines {
     _charge: SpoolCharge,
     file: BufReader<File>,
+    /// The checksum of all lines as they were written.
+    written: u32,
+    read: Running,
 }
 
 impl Lines {
     /// Appends the next document to `out`, without its line feed; its length, or `None` at the end.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// When the disk fails; at the end, when it gave other bytes than it was given.
     pub fn next_into(&mut self, out: &mut Vec<u8>) -> Result<Option<usize>, StorageError> {
+        let start = out.len();
         let read = self.file.read_until(b'\n', out)?;
         if read == 0 {
-            return Ok(None);
+            return match self.read.finish() == self.written {
+                true => Ok(None),
+                false => Err(std::io::Error::other("it was damaged on the disk").into()),
+            };
         }
+        self.read.update(&out[start..]);
         out.pop();
         Ok(Some(read - 1))
     }

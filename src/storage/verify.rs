@@ -1,8 +1,12 @@
 //! Whether a version file holds what it was written with: a full read.
 //!
-//! The documents are hashed as the spool hashed them. Every other column is a function of the documents, so it is
-//! computed anew and compared; the profile has a hash of its own. So a damaged byte is found wherever it lies, but in
-//! bloom filters and padding.
+//! 1. Where the file has checksums, every byte is compared with them.
+//! 2. The documents are hashed as the spool hashed them.
+//! 3. Every other column is a function of the documents, so it is computed anew and compared; the profile has a hash of
+//!    its own.
+//!
+//! So a damaged byte is found wherever it lies; in files from before there were checksums not in bloom filters, in page
+//! indexes that still fit, and in padding.
 
 use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::cast;
@@ -10,18 +14,19 @@ use sha2::{Digest, Sha256};
 
 use super::StorageError;
 use super::layout::LeafColumn;
-use super::reader::VersionReader;
+use super::reader::{Pace, VersionReader};
 use super::shred::Shredder;
 
 /// Rows computed anew at a time.
 const BATCH_ROWS: usize = 2_048;
 
 /// Reads a whole file and returns the hex SHA-256 of its documents, each followed by a line feed. Holds a decoded row
-/// group; costs about as much as writing the file.
+/// group; costs about as much as writing the file. `pace` is told of the bytes that are read, and may wait.
 ///
 /// # Errors
 /// When the store fails, a part does not decode, or a column does not follow from the documents.
-pub async fn verify(reader: &VersionReader) -> Result<String, StorageError> {
+pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String, StorageError> {
+    reader.verify_checksums(pace).await?;
     let mut content = Sha256::new();
     let mut shredder = Shredder::new(reader.layout());
     let mut entities = 0;
@@ -47,6 +52,7 @@ pub async fn verify(reader: &VersionReader) -> Result<String, StorageError> {
         if documents.first != reader.row_groups()[row_group].rows {
             return Err(damaged("a row group lacks entities"));
         }
+        pace.spent(reader.stored_bytes(row_group)).await;
     }
     if entities != reader.entity_count() {
         return Err(damaged(&format!("it holds {entities} of {} entities", reader.entity_count())));

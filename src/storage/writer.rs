@@ -5,8 +5,8 @@
 //! row groups and upload parts, whatever the size of the version.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{Array, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::StorageError;
+use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
 use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
 use super::profile::{DISTINCT, LeafBounds, PROFILE_KEY, ProfileLocation};
 use super::shred::Shredder;
@@ -106,6 +107,7 @@ pub fn write_version(
         document_bytes: profile.document_bytes(),
         content_sha256: spooled.content_sha256().to_owned(),
         index: options.index.clone(),
+        checksums: true,
         leaves: choice.leaves,
     });
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
@@ -134,6 +136,7 @@ fn encode(
     let schema = layout.schema();
     let parquet_schema = ArrowSchemaConverter::new().convert(&schema)?;
     let properties = Arc::new(properties(layout)?);
+    let passing = sink.passing.clone();
     let mut file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), properties)?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
     std::thread::scope(|scope| {
@@ -151,11 +154,15 @@ fn encode(
         let mut entities = 0;
         let mut receive = |number: usize, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
             let chunks: RowGroup = workers[number % count].1.recv().map_err(|_| StorageError::Worker)??;
+            let blooms = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &chunks.columns)?;
             let mut row_group = file.next_row_group()?;
             for chunk in chunks.columns {
                 chunk.append_to_row_group(&mut row_group)?;
             }
             row_group.close()?;
+            // All parts have passed then.
+            file.flush()?;
+            lock(&passing).tally.end_row_group(&blooms);
             entities += chunks.rows;
             progress(entities as u64);
             Ok(())
@@ -179,7 +186,39 @@ fn encode(
     file.write_all(told)?;
     let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
     file.append_key_value_metadata(KeyValue::new(PROFILE_KEY.to_owned(), location));
+    file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(&passing).tally.text()));
+    // What comes from here on is held until it is sealed.
+    file.flush()?;
+    let start = file.bytes_written() as u64;
+    lock(&passing).held = true;
+    file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), Seal::unset(start)));
     Ok(file.into_inner()?)
+}
+
+/// Announces the parts of a row group that begins at an offset; gives the checksums of its bloom filters, which come after
+/// its chunks.
+fn expect_parts(tally: &mut Tally, start: u64, columns: &[ArrowColumnChunk]) -> Result<Vec<u32>, StorageError> {
+    let mut at = start;
+    let mut expect = |length: i64| {
+        let end = at + u64::try_from(length).unwrap_or_default();
+        tally.expect(at..end);
+        at = end;
+    };
+    let mut blooms = Vec::new();
+    for (number, column) in columns.iter().enumerate() {
+        let close = column.close();
+        match (&close.offset_index, number) {
+            // The documents come first, and are read by page.
+            (Some(index), 0) => index.page_locations().iter().for_each(|page| expect(page.compressed_page_size.into())),
+            _ => expect(close.metadata.compressed_size()),
+        }
+        if let Some(bloom) = &close.bloom_filter {
+            let mut bytes = Vec::new();
+            bloom.write(&mut bytes)?;
+            blooms.push(checksums::checksum(&bytes));
+        }
+    }
+    Ok(blooms)
 }
 
 /// The next documents, up to the bounds of a row group.
@@ -306,11 +345,25 @@ fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
     Ok(builder.build())
 }
 
-/// Where the file's bytes go: collected into parts, sent to an upload task.
+/// Where the file's bytes go: summed, collected into parts, sent to an upload task.
 struct Sink {
     parts: mpsc::Sender<Part>,
     pending: Vec<u8>,
     size_bytes: u64,
+    passing: Arc<Mutex<Passing>>,
+}
+
+/// What a sink and who writes to it share.
+#[derive(Default)]
+struct Passing {
+    tally: Tally,
+    /// Whether bytes are held, not sent: the file's end, until it is sealed.
+    held: bool,
+    end: Vec<u8>,
+}
+
+fn lock(passing: &Mutex<Passing>) -> MutexGuard<'_, Passing> {
+    passing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Part {
@@ -327,7 +380,7 @@ impl Sink {
     ) -> (Sink, tokio::task::JoinHandle<Result<(), StorageError>>) {
         let (parts, receiver) = mpsc::channel(1);
         let upload = runtime.spawn(upload(store, path, receiver));
-        (Sink { parts, pending: Vec::new(), size_bytes: 0 }, upload)
+        (Sink { parts, pending: Vec::new(), size_bytes: 0, passing: Arc::default() }, upload)
     }
 
     fn send(&mut self, part: Part) -> std::io::Result<()> {
@@ -336,6 +389,11 @@ impl Sink {
     }
 
     fn finish(mut self) -> Result<u64, StorageError> {
+        let mut end = std::mem::take(&mut lock(&self.passing).end);
+        if !Seal::set(&mut end) {
+            return Err(StorageError::Layout("its seal has no place".to_owned()));
+        }
+        self.pending.append(&mut end);
         let rest = std::mem::take(&mut self.pending);
         self.send(Part::Last(rest.into()))?;
         Ok(self.size_bytes)
@@ -345,6 +403,14 @@ impl Sink {
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.size_bytes += bytes.len() as u64;
+        {
+            let mut passing = lock(&self.passing);
+            if passing.held {
+                passing.end.extend_from_slice(bytes);
+                return Ok(bytes.len());
+            }
+            passing.tally.update(bytes);
+        }
         self.pending.extend_from_slice(bytes);
         if self.pending.len() >= UPLOAD_PART_BYTES {
             let part = std::mem::take(&mut self.pending);

@@ -47,7 +47,7 @@ fn names(paths: Vec<PathBuf>) -> BTreeSet<String> {
 }
 
 /// Changes a byte of the first page of documents; sizes and footer stay.
-fn damage_documents(file: &Path) {
+pub fn damage_documents(file: &Path) {
     let mut bytes = fs::read(file).expect("the file");
     let frame = bytes.windows(4).position(|window| window == [0x28, 0xb5, 0x2f, 0xfd]).expect("a Zstandard frame");
     bytes[frame + 12] ^= 1;

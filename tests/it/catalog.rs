@@ -481,7 +481,7 @@ async fn a_pinned_version_stays_active(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     publish(&catalog, dataset, "b").await.unwrap();
-    database.execute("UPDATE datasets SET pinned_version = 1").await;
+    database.execute("UPDATE datasets SET pinned_version = 1, record_checksum = NULL").await;
     assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(1));
     assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(2));
 
@@ -493,14 +493,14 @@ async fn a_pinned_version_stays_active(database: Database) {
     assert_eq!(record.pinned_version, Some(VersionNumber::new(1)));
     assert_eq!(record.active_version(), Some(VersionNumber::new(1)));
 
-    database.execute("UPDATE datasets SET pinned_version = NULL").await;
+    database.execute("UPDATE datasets SET pinned_version = NULL, record_checksum = NULL").await;
     assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(3));
 }
 
 async fn a_frozen_dataset_takes_no_version(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
-    database.execute("UPDATE datasets SET frozen = (1 = 1)").await;
+    database.execute("UPDATE datasets SET frozen = (1 = 1), record_checksum = NULL").await;
     let published = publish(&catalog, dataset, "b").await;
     assert!(matches!(published, Err(CatalogError::Frozen)), "{published:?}");
 
@@ -509,7 +509,7 @@ async fn a_frozen_dataset_takes_no_version(database: Database) {
     assert_eq!(resolved.dataset.latest_version, Some(VersionNumber::new(1)));
     assert_eq!(database.texts("SELECT path FROM files").await, [Some("a".to_owned())]);
 
-    database.execute("UPDATE datasets SET frozen = (1 = 0)").await;
+    database.execute("UPDATE datasets SET frozen = (1 = 0), record_checksum = NULL").await;
     let version = publish(&catalog, dataset, "b").await.unwrap();
     assert_eq!(version.number, VersionNumber::new(2));
 }
@@ -522,7 +522,8 @@ async fn an_alternate_is_resolved_with_its_version(database: Database) {
         .execute(
             "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
              VALUES ('alt', 5, 6, 'abc', 0);
-             UPDATE versions SET alt_file_id = (SELECT file_id FROM files WHERE path = 'alt')
+             UPDATE versions
+             SET alt_file_id = (SELECT file_id FROM files WHERE path = 'alt'), record_checksum = NULL
              WHERE version_number = 1;",
         )
         .await;
@@ -544,7 +545,7 @@ async fn versions_may_share_a_file(database: Database) {
         .execute(
             "INSERT INTO versions (dataset_id, version_number, file_id, created_at)
              SELECT dataset_id, 2, file_id, 7 FROM versions;
-             UPDATE datasets SET latest_version = 2;",
+             UPDATE datasets SET latest_version = 2, record_checksum = NULL;",
         )
         .await;
     let first = resolve(&catalog, dataset, "v1").await.version.unwrap();
@@ -735,6 +736,7 @@ async fn both_engines_have_the_same_tables_and_columns() {
             "files",
             "refresh_attempts",
             "refresh_leases",
+            "scrub_progress",
             "sessions",
             "users",
             "versions",

@@ -63,7 +63,7 @@ fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
     let keys = "the keys of this section are server.listen, server.drain_s, server.header_timeout_s, ";
     let message = refused("[server]\nlisten = \"a:1\"\nlisen = \"a:1\"\n", &[]);
     assert!(message.starts_with(&format!("strata.toml: unknown key `server.lisen`; {keys}")), "{message}");
-    let sections = "the sections are server, data, catalog, store, sweep, limits, sessions, cache, query, fair, sources, webhook, net, plans, log";
+    let sections = "the sections are server, data, catalog, store, sweep, scrub, limits, sessions, cache, query, fair, sources, webhook, net, plans, log";
     assert_eq!(refused("[sever]\n", &[]), format!("strata.toml: unknown key `sever`; {sections}"));
     assert_eq!(refused("listen = 1\n", &[]), format!("strata.toml: unknown key `listen`; {sections}"));
     assert_eq!(

@@ -308,11 +308,16 @@ async fn an_upload_in_parts_leaves_nothing_wherever_the_store_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleting_an_alternate_and_cloning_ask_nothing_of_the_store() {
+async fn a_clone_is_made_of_files_that_can_be_read_and_a_delete_asks_nothing_of_the_store() {
     let doomed = Doomed::start().await;
+    let clone = async || {
+        let name: DatasetName = "Clone".parse().expect("a name");
+        doomed.app.clone_dataset(&doomed.user, doomed.dataset, name).await
+    };
     doomed.fate.arm(1, Fault::Before);
-    let name: DatasetName = "Clone".parse().expect("a name");
-    let cloned = doomed.app.clone_dataset(&doomed.user, doomed.dataset, name).await.expect("cloned");
+    assert!(clone().await.is_err() && doomed.fate.disarm(), "a clone reads what it shares");
+    let cloned = clone().await.expect("cloned");
+    doomed.fate.arm(1, Fault::Before);
     let version = VersionNumber::new(1);
     doomed.app.delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
     doomed.app.delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");

@@ -14,6 +14,7 @@ mod conditional;
 mod config;
 mod connections;
 mod crash;
+mod damage;
 mod diff;
 mod diffs;
 mod document;

@@ -15,7 +15,7 @@ use strata::storage::cache::PartCache;
 use strata::storage::profile::{
     DISTINCT, LeafBounds, PATH_BYTES, PATHS, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile,
 };
-use strata::storage::reader::VersionReader;
+use strata::storage::reader::{Unbounded, VersionReader};
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::verify::verify;
 use strata::storage::writer::{WriteOptions, Written};
@@ -23,7 +23,7 @@ use strata::storage::writer::{WriteOptions, Written};
 use crate::alternates::{Owned, add_user, call, contract, parsed};
 use crate::openapi::Document;
 use crate::storage::{Bench, all_leaves, no_leaves};
-use crate::support::{Answer, FIXTURE_FILES, fixture};
+use crate::support::{Answer, FIXTURE_FILES, fixture, seal};
 use crate::twin::{Value, hostile, profile};
 
 /// A store in memory with files in it.
@@ -114,7 +114,7 @@ fn check(files: &Files, entities: &[Value], options: &WriteOptions) {
         path.check(record);
         assert_eq!(record.leaf, reader.layout().leaf(&path.keys).is_some(), "{}", record.path);
     }
-    files.bench.runtime.block_on(verify(&reader)).expect("undamaged");
+    files.bench.runtime.block_on(verify(&reader, &mut Unbounded)).expect("undamaged");
 }
 
 #[test]
@@ -261,6 +261,7 @@ fn forget_profile(bytes: &mut [u8]) {
     let key = PROFILE_KEY.as_bytes();
     let at = bytes.windows(key.len()).rposition(|window| window == key).expect("the key");
     bytes[at..at + key.len()].copy_from_slice(b"strata.another");
+    seal(bytes);
 }
 
 fn some_entities() -> Vec<String> {
@@ -275,7 +276,7 @@ fn a_file_without_a_profile_opens_and_a_damaged_one_is_noticed() {
     assert!(!old.has_profile());
     let profile = |reader: &VersionReader| files.bench.runtime.block_on(reader.profile());
     assert_eq!(profile(&old).expect("no error"), None);
-    files.bench.runtime.block_on(verify(&old)).expect("undamaged");
+    files.bench.runtime.block_on(verify(&old, &mut Unbounded)).expect("undamaged");
 
     for part in 0..4 {
         let damaged = files.changed(&written, |bytes| {
@@ -283,8 +284,11 @@ fn a_file_without_a_profile_opens_and_a_damaged_one_is_noticed() {
             bytes[(place.offset + part * (place.length - 1) / 3) as usize] ^= 0x10;
         });
         assert!(damaged.has_profile());
-        for error in [profile(&damaged).map(drop), files.bench.runtime.block_on(verify(&damaged)).map(drop)] {
-            assert!(error.expect_err("damaged").to_string().contains("profile is damaged"));
+        for error in
+            [profile(&damaged).map(drop), files.bench.runtime.block_on(verify(&damaged, &mut Unbounded)).map(drop)]
+        {
+            let told = error.expect_err("damaged").to_string();
+            assert!(told.contains("is damaged: the profile: it does not have its checksum"), "{told}");
         }
         assert_eq!(damaged.entity_count(), 100, "what reads need is there");
     }
@@ -488,7 +492,7 @@ async fn a_check_notices_a_damaged_profile() {
     let mut tell = |finding: &strata::service::Finding| told.push(format!("{finding:?}"));
     let found = owned.service.app.check(CheckDepth::Everything, &mut tell).await.expect("checked");
     assert_eq!((found.damaged, told.len()), (1, 1), "{told:?}");
-    assert!(told[0].contains("the profile is damaged"), "{told:?}");
+    assert!(told[0].contains("is damaged: the profile"), "{told:?}");
     let answer = owned.service.beside(|_| {}).await.get("/dataset/profile?dataset_id=1").await;
     answer.is_error(500);
 }

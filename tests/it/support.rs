@@ -34,6 +34,18 @@ pub fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
+/// Seals the end of a version file anew, after a change that is to pass for what was written.
+pub fn seal(file: &mut [u8]) {
+    const MARK: &[u8] = b"strata.seal:";
+    let mark = file.windows(MARK.len()).rposition(|window| window == MARK).expect("a seal") + MARK.len();
+    let start = std::str::from_utf8(&file[mark..mark + 16]).expect("digits");
+    let start = usize::from_str_radix(start, 16).expect("an offset");
+    let digits = mark + 17..mark + 25;
+    file[digits.clone()].fill(b'0');
+    let checksum = crc32fast::hash(&file[start..]);
+    file[digits].copy_from_slice(format!("{checksum:08x}").as_bytes());
+}
+
 /// The way out of a service whose operator opened the loopback network.
 pub fn loopback() -> Outgoing {
     Outgoing::new(AddressPolicy::new(["127.0.0.0/8".parse().expect("a network")]))
@@ -82,6 +94,12 @@ impl TestService {
         let mut config = self.app.config().clone();
         change(&mut config);
         let app = App::open(&config).await.expect("the service opens");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        TestService { router: strata::http::router(app.clone()), app, directory }
+    }
+
+    /// A service that was opened already.
+    pub fn on(app: App) -> TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
         TestService { router: strata::http::router(app.clone()), app, directory }
     }

@@ -1,0 +1,93 @@
+//! `strata scrub`: every version file is read, and what is damaged is told.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::check::VersionLine;
+use super::error::CliError;
+use super::signals::Signals;
+use super::{json_line, print};
+use crate::config::Config;
+use crate::service::{App, DamagedFile, Scrubbed};
+
+/// Read every version file at a bounded pace, and tell what to restore
+///
+/// Compares each part of each file with its checksum; files from before there were checksums are decoded and compared
+/// with their documents. Prints a line for each damaged file with the versions that need it and, if there is one, a file
+/// of the same entities that is intact; and a last line with the sum. Exits with 1 when a file is damaged. A server scrubs
+/// by itself (scrub.interval_s).
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Bytes to read a second, on average; 0 is no bound (scrub.bytes_per_s) [default: 8388608]
+    #[arg(long, value_name = "BYTES")]
+    bytes_per_s: Option<u64>,
+    /// Print lines of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line about a file.
+#[derive(Serialize)]
+struct FileLine<'a> {
+    path: &'a str,
+    reason: &'a str,
+    versions: Vec<VersionLine<'a>>,
+    intact_copy: Option<&'a str>,
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct SumLine {
+    files: u64,
+    bytes: u64,
+    damaged: u64,
+}
+
+/// Scrubs once. Damage makes the command fail, after everything was read.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let app = App::open(&config).await?;
+    let mut signals = Signals::listen()?;
+    let bytes_per_s = arguments.bytes_per_s.unwrap_or(config.scrub.bytes_per_s);
+    let mut printed = Ok(());
+    let mut tell = |file: &DamagedFile| {
+        if printed.is_ok() {
+            printed = line(file, arguments.json).and_then(|line| print(&line));
+        }
+    };
+    let scrubbed = tokio::select! {
+        scrubbed = app.scrub(bytes_per_s, &mut tell) => scrubbed?,
+        _ = signals.next() => return Err(CliError::Interrupted),
+    };
+    printed?;
+    print(&sum(&scrubbed, arguments.json)?)?;
+    match scrubbed.damaged {
+        0 => Ok(()),
+        files => Err(CliError::DamagedFiles { files }),
+    }
+}
+
+fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
+    let DamagedFile { path, reason, versions, intact_copy } = file;
+    if json {
+        let versions = versions.iter().map(VersionLine::from).collect();
+        return json_line(&FileLine { path, reason, versions, intact_copy: intact_copy.as_deref() });
+    }
+    let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
+    let needed = match versions.is_empty() {
+        true => "no version names it; it waits for the sweep".to_owned(),
+        false => versions.join(", "),
+    };
+    let copy = match intact_copy {
+        Some(copy) => format!("{copy} holds the same entities and is intact"),
+        None => "no other file holds the same entities".to_owned(),
+    };
+    Ok(format!("damaged {path}: {reason} ({needed}; {copy})\n"))
+}
+
+fn sum(scrubbed: &Scrubbed, json: bool) -> Result<String, CliError> {
+    let Scrubbed { files, bytes, damaged } = *scrubbed;
+    match json {
+        true => json_line(&SumLine { files, bytes, damaged }),
+        false => Ok(format!("{files} files read, {bytes} bytes: {damaged} damaged\n")),
+    }
+}
