@@ -241,6 +241,7 @@ fn compare(directory: &Path) -> Report {
     let options = EngineOptions {
         threads: threads(),
         memory_bytes: MEMORY_BYTES,
+        shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
         timeout: TIMEOUT,
         diff_timeout: TIMEOUT,
         spill_directory,

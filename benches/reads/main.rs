@@ -383,7 +383,8 @@ impl Bench {
 /// A read of the public dataset, as the endpoint does it.
 async fn read(app: &App, target: &ReadTarget, request: ReadRequest) -> Answer {
     let lookup = app.look_up(target).await.expect("the catalog answers");
-    let admitted = lookup.admit(Authorization::None, request.alt).expect("a public dataset");
+    let admitted =
+        lookup.admit(Authorization::None, strata::service::Client::Unspecified, request.alt).expect("a public dataset");
     app.answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer")
 }
 

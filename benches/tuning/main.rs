@@ -42,7 +42,9 @@ use strata::model::index::IndexSettings;
 use strata::model::request::ReadRequest;
 use strata::model::user::{Plan, User};
 use strata::model::version::{VersionNumber, VersionSelector};
-use strata::service::{AnswerBody, App, Authorization, DatasetSettings, ImportProgress, ImportRequest, ReadTarget};
+use strata::service::{
+    AnswerBody, App, Authorization, Client, DatasetSettings, ImportProgress, ImportRequest, ReadTarget,
+};
 
 use measure::{Samples, thousands};
 use source::Source;
@@ -178,7 +180,8 @@ impl Bench {
         let imported = self.app.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         let duration = started.elapsed();
         let (dataset, newest) = (imported.dataset_id, VersionSelector::Latest);
-        let profile = self.app.profile(Some(&self.owner), dataset, newest, false).await.expect("a profile");
+        let profile =
+            self.app.profile(Some(&self.owner), Client::Unspecified, dataset, newest, false).await.expect("a profile");
         Imported {
             dataset: imported.dataset_id,
             name_slug: imported.name_slug,
@@ -224,7 +227,7 @@ impl Bench {
             version: VersionSelector::Number(imported.version),
         };
         let lookup = self.app.look_up(&target).await.expect("the catalog answers");
-        let admitted = lookup.admit(Authorization::None, false).expect("a public dataset");
+        let admitted = lookup.admit(Authorization::None, Client::Unspecified, false).expect("a public dataset");
         let count = request.count;
         let answer = self.app.answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer");
         if count {

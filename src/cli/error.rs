@@ -73,7 +73,7 @@ pub(super) enum CliError {
     /// A file may be removed while a read uses it.
     #[error(
         "sweep --older-than: it must be more than the {longest_read_s} s that a read may take (twice query.timeout_s or \
-         once query.diff_timeout_s, three times query.heavy_wait_s and server.answer_timeout_s together), or give --offline \
+         once query.diff_timeout_s, four times query.heavy_wait_s and server.answer_timeout_s together), or give --offline \
          if no server is running"
     )]
     SweepTooEarly {

@@ -156,11 +156,11 @@ impl Config {
     /// How long a read, or a diff, may use a file after it was told which, by the limits of this configuration.
     pub fn longest_read(&self) -> Duration {
         // Two seconds for what was looked up before. Then the selection is settled and the columns are found, each in
-        // its time, or two versions are compared; between them lie the waits for a heavy turn, a stream and the memory of
-        // a Parquet file.
+        // its time, or two versions are compared; between them lie the waits for a turn, a stream and the memory of
+        // a Parquet file; before them perhaps one for what another client asked for and was refused.
         const LOOKED_UP_S: u64 = 2;
         let work = (2 * self.query.timeout_s).max(self.query.diff_timeout_s);
-        let waits = work + 3 * self.query.heavy_wait_s;
+        let waits = work + 4 * self.query.heavy_wait_s;
         Duration::from_secs(LOOKED_UP_S + waits + self.server.answer_timeout_s)
     }
 
@@ -187,7 +187,7 @@ impl Config {
                 key: "sweep.older_than_s".to_owned(),
                 reason: format!(
                     "{} is not more than the {} s that a read may take (twice query.timeout_s or once query.diff_timeout_s, \
-                     three times query.heavy_wait_s and server.answer_timeout_s together)",
+                     four times query.heavy_wait_s and server.answer_timeout_s together)",
                     self.sweep.older_than_s,
                     self.longest_read().as_secs()
                 ),

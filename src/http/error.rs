@@ -20,7 +20,7 @@ use crate::{
     refresh::SourceError,
     service::{
         AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError,
-        RefreshError,
+        RefreshError, Refused,
     },
     storage::budget::SpoolFull,
     storage::shortage::Shortage,
@@ -52,6 +52,9 @@ pub enum HttpError {
     },
     /// The service could not answer the read.
     Read(ReadError),
+    /// The service is too busy for what its owner or an agent asks for: as a read's, but that it says when to ask again,
+    /// which the specification has for reads on 429 alone.
+    Busy(Refused),
     /// A management call is not one.
     Call(CallError),
     /// The service refused a management call, or could not do it.
@@ -104,7 +107,10 @@ impl From<ManageError> for HttpError {
 
 impl From<DiffError> for HttpError {
     fn from(error: DiffError) -> Self {
-        HttpError::Diff(error)
+        match error {
+            DiffError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
+            error => HttpError::Diff(error),
+        }
     }
 }
 
@@ -130,6 +136,7 @@ impl From<PullError> for HttpError {
     fn from(error: PullError) -> Self {
         match error {
             PullError::Manage(error) => HttpError::Manage(error),
+            PullError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
             PullError::Read(error) => HttpError::Read(error),
         }
     }
@@ -139,6 +146,7 @@ impl From<ProfileError> for HttpError {
     fn from(error: ProfileError) -> Self {
         match error {
             ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
+            ProfileError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
             ProfileError::Read(error) => HttpError::Read(error),
             error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
         }
@@ -149,6 +157,7 @@ impl From<ExplainError> for HttpError {
     fn from(error: ExplainError) -> Self {
         match error {
             ExplainError::Manage(error) => HttpError::Manage(error),
+            ExplainError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
             ExplainError::Read(error) => HttpError::Read(error),
         }
     }
@@ -217,6 +226,7 @@ impl HttpError {
                 ),
             ),
             HttpError::Read(error) => public_read_error(error),
+            HttpError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
             HttpError::Call(error) => (call_status(error), error.to_string()),
             HttpError::Manage(error) => public_manage_error(error),
             HttpError::Diff(error) => public_diff_error(error),
@@ -270,6 +280,7 @@ impl HttpError {
             }
             HttpError::Entities(_) => {}
             HttpError::Read(error) => log_read_error(error),
+            HttpError::Busy(refused) => tracing::warn!(cause = %refused, "a request was refused"),
             HttpError::Diff(DiffError::Read(error)) => log_read_error(error),
             HttpError::Diff(DiffError::VersionNotFound { .. }) => {}
             HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_)))
@@ -329,9 +340,11 @@ impl IntoResponse for HttpError {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
             }
-            HttpError::RateLimited { retry_after_s }
-            | HttpError::Diff(DiffError::Read(ReadError::Busy { retry_after_s })) => {
+            HttpError::RateLimited { retry_after_s } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            HttpError::Busy(_) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
             }
             HttpError::RangeNotSatisfiable { length } => {
                 // Digits and punctuation are always a valid value.
@@ -400,18 +413,24 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             "The query needed more memory than the service has for it now. Try again later, or ask for less.".into(),
         ),
-        ReadError::Busy { retry_after_s } => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "The service has as many heavy requests as it can take. Try again in {retry_after_s} s, or ask for less."
-            ),
-        ),
+        ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
         ReadError::Unreadable(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "The dataset cannot be read from storage. The failure was logged.".into(),
         ),
     }
+}
+
+/// The text for a request that found a gate shut.
+fn busy(refused: &Refused) -> String {
+    let Refused { gate, waited } = refused;
+    let waited = waited.map_or(String::new(), |waited| format!(" This one waited for {} s.", waited.as_secs()));
+    format!(
+        "The service has as many {} as it takes, from one client or in all.{waited} Try again in {} s, or ask for less.",
+        gate.what,
+        Refused::RETRY_AFTER_S
+    )
 }
 
 /// The status and the text for two versions that were not compared.
@@ -427,10 +446,6 @@ fn public_diff_error(error: &DiffError) -> (StatusCode, String) {
         DiffError::Read(ReadError::OutOfMemory) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Comparing these versions needed more memory than the service has for it now. Try again later.".into(),
-        ),
-        DiffError::Read(ReadError::Busy { retry_after_s }) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("The service has as many heavy requests as it can take. Try again in {retry_after_s} s."),
         ),
         DiffError::Read(error) => public_read_error(error),
     }
@@ -582,7 +597,7 @@ pub(super) fn log_read_error(error: &ReadError) {
         | ReadError::EntityTooLarge { .. } => {}
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
-        | ReadError::Busy { .. }
+        | ReadError::Busy(_)
         | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
         }

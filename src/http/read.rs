@@ -111,8 +111,9 @@ async fn answer(app: &App, head: &Parts, told: &mut Told) -> Result<Response, Ht
     told.unknown = unknown_parameters_header(&parsed.unknown);
 
     let authorization = authorization(&head.headers);
-    let lookup = counted_look_up(app, head, &parsed.target, authorization, told).await?;
-    let admitted = lookup.admit(authorization, parsed.request.alt)?;
+    let client = client::of(head, app);
+    let lookup = counted_look_up(app, client, &parsed.target, authorization, told).await?;
+    let admitted = lookup.admit(authorization, client, parsed.request.alt)?;
 
     let request = Arc::new(parsed.request);
     let file = file_format(&request);
@@ -137,12 +138,11 @@ async fn answer(app: &App, head: &Parts, told: &mut Told) -> Result<Response, Ht
 /// of it than 401 and 403 do: only id and slug together find it.
 async fn counted_look_up(
     app: &App,
-    head: &Parts,
+    client: Client,
     target: &ReadTarget,
     authorization: Authorization<'_>,
     told: &mut Told,
 ) -> Result<Lookup, HttpError> {
-    let client = client::of(head, app);
     let anonymous = authorization == Authorization::None;
     if anonymous {
         count(app, client, Bucket::Public, told).await?;
@@ -313,6 +313,7 @@ mod tests {
                 entity_count: 0,
                 content_hash: String::new(),
             },
+            holder: crate::service::Holder::Operator,
         };
         let content_type = file.unwrap_or(Format::Json).content_type();
         let answer = Answer { total: 250, content_type, coding: ContentCoding::Identity, body };

@@ -231,17 +231,17 @@ registry! {
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
     /// Damaged version files that scrubs have found, each time that they did.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
-    /// Heavy queries that settle their selection, find their columns, or compare versions.
+    /// Heavy queries that settle their selection or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
-    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.streams` (`stream`) and the memory of
-    /// Parquet exports (`parquet`); `outcome` is `entered`, `full` (the queue was), `late` (it waited too long) or `left`
-    /// (the client did).
+    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.light_queries` (`light`), `query.diffs`
+    /// (`diff`), `query.streams` (`stream`) and the memory of Parquet exports (`parquet`), and parts of streamed answers (`unit`);
+    /// `outcome` is `entered`, `full` (the queue was), `late` (it waited too long) or `left` (the client did).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
     /// Seconds for which requests waited at a gate, those that did not wait and those that were refused included.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];
-    /// Units that a gate has: requests at the same time, or bytes.
+    /// Units that a gate has: requests at the same time, or bytes; `gate` is `ahead`, too, for `query.stream_bytes`.
     gate_units: Gauges = "strata_gate_units" ["gate"];
     /// Units of a gate that are held.
     gate_held: Gauges = "strata_gate_held_units" ["gate"];

@@ -1,6 +1,7 @@
 //! The query engine: one DataFusion session for all queries, with the rules that their plans need, a memory
 //! pool, and threads of its own.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use datafusion::error::Result as EngineResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerRule;
@@ -34,6 +35,7 @@ use super::diff::{self, Diff, DiffBounds};
 use super::explain::{Explained, Observer, Planned};
 use super::selection::Selection;
 use super::table::VersionTable;
+use super::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
 use super::window::WindowIntoScan;
 use super::{QueryError, pipeline};
 use crate::metrics::metrics;
@@ -48,6 +50,8 @@ pub struct EngineOptions {
     pub threads: usize,
     /// What all queries together may hold, in bytes.
     pub memory_bytes: usize,
+    /// What those of one tenant may have of that, and of what may be spilled.
+    pub shares: TenantShares,
     /// How long settling a selection may take.
     pub timeout: Duration,
     /// How long comparing two versions may take.
@@ -58,15 +62,17 @@ pub struct EngineOptions {
     pub spill_bytes: u64,
 }
 
-/// The engine. Clones share everything.
+/// The engine. Clones share everything; queries of one that comes from [`Engine::of`] take the share of a tenant.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
+    context: Arc<TaskContext>,
 }
 
 struct Shared {
     state: SessionState,
-    context: Arc<TaskContext>,
+    memory: Arc<Budget>,
+    spilled: Arc<Budget>,
     threads: usize,
     timeout: Duration,
     diff_timeout: Duration,
@@ -144,8 +150,39 @@ impl Engine {
             .map_err(crate::storage::StorageError::Io)?;
         let context = state.task_ctx();
         let EngineOptions { timeout, diff_timeout, .. } = *options;
-        let shared = Shared { state, context, threads, timeout, diff_timeout, runtime: QueryRuntime(Some(runtime)) };
-        Ok(Engine { shared: Arc::new(shared) })
+        let memory = Arc::new(Budget::new(options.memory_bytes as u64, options.shares));
+        let spilled = Arc::new(Budget::new(options.spill_bytes, options.shares));
+        let runtime = QueryRuntime(Some(runtime));
+        let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtime };
+        Ok(Engine { shared: Arc::new(shared), context })
+    }
+
+    /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files cannot be
+    /// told apart shares with all.
+    pub fn of(&self, tenant: Tenant) -> Engine {
+        let shared = &self.shared;
+        let all = shared.state.runtime_env();
+        let pool = TenantPool { all: all.memory_pool.clone(), budget: shared.memory.clone(), tenant };
+        let share = DiskShare { budget: shared.spilled.clone(), tenant };
+        let files = TenantFiles { all: all.disk_manager.clone(), share };
+        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
+        let environment = RuntimeEnv {
+            memory_pool: Arc::new(pool),
+            // Only directories that cannot be made are an error.
+            disk_manager: disk.map_or_else(|_| all.disk_manager.clone(), Arc::new),
+            ..(**all).clone()
+        };
+        let context = TaskContext::new(
+            None,
+            self.context.session_id(),
+            self.context.session_config().clone(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+            HashMap::new(),
+            Arc::new(environment),
+        );
+        Engine { shared: shared.clone(), context: Arc::new(context) }
     }
 
     /// How many threads queries have.
@@ -155,7 +192,7 @@ impl Engine {
 
     /// What queries run in: the memory pool and where they spill.
     pub(super) fn context(&self) -> &TaskContext {
-        &self.shared.context
+        &self.context
     }
 
     /// How long settling a selection may take.
@@ -165,7 +202,7 @@ impl Engine {
 
     /// What all queries together hold now, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.shared.context.memory_pool().reserved()
+        self.context.memory_pool().reserved()
     }
 
     /// Takes memory for something that is no query, until the reservation is dropped.
@@ -173,7 +210,7 @@ impl Engine {
     /// # Errors
     /// [`QueryError::OutOfMemory`] when queries hold too much of it.
     pub fn reserve(&self, name: &'static str, size_bytes: usize) -> Result<MemoryReservation, QueryError> {
-        let reservation = MemoryConsumer::new(name).register(self.shared.context.memory_pool());
+        let reservation = MemoryConsumer::new(name).register(self.context.memory_pool());
         reservation.try_grow(size_bytes)?;
         Ok(reservation)
     }
@@ -240,7 +277,7 @@ impl Engine {
         let limit = self.shared.diff_timeout;
         let mut measured = Measured::start();
         let work = async move {
-            let context = engine.shared.context.clone();
+            let context = engine.context.clone();
             tokio::time::timeout(limit, diff::run([v1, v2], &bounds, context, engine.shared.threads)).await
         };
         let outcome = match self.spawn(work).await? {
@@ -277,7 +314,7 @@ impl Engine {
     /// What a physical plan gives.
     async fn execute(&self, plan: Arc<dyn ExecutionPlan>, request: &ReadRequest) -> Result<Outcome, QueryError> {
         let _spilled = Spilled(plan.clone());
-        let mut batches = execute_stream(plan, self.shared.context.clone())?;
+        let mut batches = execute_stream(plan, self.context.clone())?;
         if request.count {
             let mut count = 0;
             while let Some(batch) = batches.next().await {
@@ -287,7 +324,7 @@ impl Engine {
             return Ok(Outcome::Count(u64::try_from(count).unwrap_or_default()));
         }
         let consumer = MemoryConsumer::new("selection");
-        let mut selection = Selection::new(consumer.register(self.shared.context.memory_pool()));
+        let mut selection = Selection::new(consumer.register(self.context.memory_pool()));
         while let Some(batch) = batches.next().await {
             selection.append(&batch?)?;
         }

@@ -9,7 +9,7 @@
 //! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk (`reorder`) where they
 //!    are many and in another order than the file's.
 //!
-//! [`explain`] tells what a query did. [`diff`] compares two versions on the same engine.
+//! What queries hold is accounted to whom they run for ([`tenants`]). [`explain`] tells what a query did. [`diff`] compares two versions on the same engine.
 
 pub mod access;
 pub mod columns;
@@ -32,7 +32,9 @@ pub mod scan;
 pub mod selection;
 pub mod spilled;
 pub mod table;
+pub mod tenants;
 pub mod window;
 
 pub use engine::{Engine, EngineOptions};
 pub use error::QueryError;
+pub use tenants::{Tenant, TenantShares};

@@ -1,13 +1,16 @@
-//! Who may work when there is more to do than the machine can: heavy queries, streamed answers, and their memory.
+//! Who may work when there is more to do than the machine can: queries, streamed answers, and their memory.
 //!
-//! What costs processor time is held apart from what waits for clients, so that slow readers hold no turn:
+//! Every gate is a [`FairSemaphore`]: users and networks of clients share it, take turns, and leave each other room
+//! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so that
+//! slow readers hold nothing that others need:
 //!
-//! 1. **Settling.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) waits for one of
-//!    `query.heavy_queries` turns and holds it until its selection is settled and, for a table, its columns are known.
-//!    That ends by itself (`query.timeout_s`), however slow the client is. Light requests never wait. Comparing two
-//!    versions takes such a turn, too, until it is known what differs (`query.diff_timeout_s`).
+//! 1. **Settling.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) holds one of
+//!    `query.heavy_queries` permits until its selection is settled and, for a table, its columns are known. That ends by
+//!    itself (`query.timeout_s`), however slow the client is. Any other request holds one of `query.light_queries` meanwhile, of
+//!    which there are many. Comparing two versions holds one of `query.diffs`, until it is known what differs
+//!    (`query.diff_timeout_s`).
 //! 2. **Streaming.** An answer of more than one unit is one of at most `query.streams`, until its body ends, which
-//!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded in turns of their own
+//!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded with permits of their own
 //!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it.
 //! 3. **Bytes.** What is encoded ahead of readers, all together, is `query.stream_bytes`, taken by [`Admission::ahead`]
 //!    and given back as the connection has sent it. It is only ever tried, never waited for: an answer that gets
@@ -16,56 +19,71 @@
 //! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries, of
 //!    which all Parquet bodies together take at most half. What is made waits for its reader on disk ([`super::parquet`]).
 //!
-//! The queues before 1, 2 and 4 hold `query.heavy_queue` requests each and let one wait for `query.heavy_wait_s`; past
-//! either a request is refused, which is 503.
+//! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, that before light
+//! queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused, which is 503.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit};
 use super::read::ReadError;
 use crate::config;
-use crate::metrics::metrics;
 
 /// Units that may be encoded at the same time, for each thread: so many that reading from a store far away does not
 /// leave threads idle, and so few that other work is soon next.
-const UNITS_PER_THREAD: usize = 4;
+const UNITS_PER_THREAD: u64 = 4;
+
+/// Light queries for each thread: so many that hardly anything ever waits, and so few that whoever sends thousands of
+/// requests at once waits behind everybody else.
+const LIGHT_PER_THREAD: u64 = 32;
+
+/// Heavy queries at the same time, at least, unless it is configured: so that users, and each of several networks, have one.
+const LEAST_HEAVY: u64 = 4;
 
 /// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
 pub(super) const WHOLE_BYTES: u64 = 64 << 10;
 
-/// The unit in which bytes are counted, so that any budget fits a semaphore.
-const PERMIT_BYTES: u64 = 1 << 10;
+/// What units and their bytes may wait: they need nobody to go on, so that this is never reached.
+const PATIENCE_S: u64 = 86_400;
 
-/// What a request is told to wait before it asks again.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
-
-/// The admission of one service. Clones share everything.
+/// The admission of one service, for one who asks. Clones share everything.
 #[derive(Clone)]
 pub(super) struct Admission {
     shared: Arc<Shared>,
+    holder: Holder,
 }
 
 struct Shared {
-    heavy: Gate,
-    streams: Gate,
-    parquet: Gate,
-    units: Places,
-    ahead: Places,
+    light: FairSemaphore,
+    heavy: FairSemaphore,
+    diffs: FairSemaphore,
+    streams: FairSemaphore,
+    parquet: FairSemaphore,
+    units: FairSemaphore,
+    ahead: FairSemaphore,
     buffered_bytes: Arc<AtomicU64>,
+}
+
+impl Shared {
+    fn gates(&self) -> [&FairSemaphore; 7] {
+        [&self.light, &self.heavy, &self.diffs, &self.streams, &self.parquet, &self.units, &self.ahead]
+    }
 }
 
 /// How loaded a service is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Heavy queries that have a turn.
+    /// Heavy queries that have a permit.
     pub heavy_running: usize,
     /// Heavy queries that wait for one.
     pub heavy_waiting: usize,
+    /// Other queries that are settled, and tables whose columns are looked for.
+    pub light_running: usize,
+    /// Comparisons of versions.
+    pub diffs_running: usize,
     /// Streamed bodies that have not ended.
     pub streams: usize,
     /// Units of streamed bodies that are being encoded.
@@ -76,39 +94,65 @@ pub struct Load {
     pub ahead_bytes: u64,
 }
 
-/// A turn, or a place. Dropping it gives it back.
-pub(super) type Turn = OwnedSemaphorePermit;
+/// A permit. Dropping it gives it back.
+pub(super) type Turn = Permit;
 
 impl Admission {
-    /// The admission that a configuration asks for, with so many threads for queries.
-    pub fn new(query: &config::Query, threads: usize) -> Admission {
-        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        let gate = |name, slots| Gate {
-            name,
-            places: Places::new(slots),
-            waiting: AtomicUsize::new(0),
-            queue: number(query.heavy_queue),
-            wait: Duration::from_secs(query.heavy_wait_s),
+    /// The admission that a configuration asks for, with so many threads for queries, for what the operator does.
+    pub fn new(query: &config::Query, fair: &config::Fair, threads: usize) -> Admission {
+        let threads = threads.max(1) as u64;
+        let or = |configured: u64, default: u64| if configured == 0 { default } else { configured };
+        let heavy = or(query.heavy_queries, threads.max(LEAST_HEAVY));
+        let gate = |name, what, units, queue, wait_s| {
+            FairSemaphore::new(Gate { name, what }, &Bounds::new(units, fair, queue, wait_s))
         };
-        let heavy = if query.heavy_queries == 0 { threads } else { number(query.heavy_queries) };
-        let kibibytes = |bytes: u64| number(bytes / PERMIT_BYTES).min(u32::MAX as usize);
+        let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
+        let light = or(query.light_queries, threads * LIGHT_PER_THREAD);
         let shared = Shared {
-            heavy: gate("heavy", heavy.max(1)),
-            streams: gate("stream", number(query.streams)),
-            parquet: gate("parquet", kibibytes(query.memory_bytes / 2)),
-            units: Places::new(threads.max(1) * UNITS_PER_THREAD),
-            ahead: Places::new(kibibytes(query.stream_bytes)),
+            light: gate("light", "queries", light, query.light_queue, query.heavy_wait_s),
+            heavy: bounded("heavy", "heavy queries", heavy),
+            diffs: bounded("diff", "comparisons of versions", or(query.diffs, heavy.div_ceil(2))),
+            streams: bounded("stream", "streamed answers", query.streams),
+            parquet: bounded("parquet", "Parquet files in the making", query.memory_bytes / 2),
+            units: gate("unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
+            ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
             buffered_bytes: Arc::default(),
         };
-        Admission { shared: Arc::new(shared) }
+        Admission { shared: Arc::new(shared), holder: Holder::Operator }
     }
 
-    /// A turn to settle a heavy query.
+    /// The same for another one who asks.
+    pub fn of(&self, holder: Holder) -> Admission {
+        Admission { shared: self.shared.clone(), holder }
+    }
+
+    /// For whom permits are taken.
+    pub fn holder(&self) -> Holder {
+        self.holder
+    }
+
+    /// A permit to settle a heavy query.
     ///
     /// # Errors
     /// [`ReadError::Busy`], at once or after waiting.
     pub async fn heavy(&self) -> Result<Turn, ReadError> {
-        self.shared.heavy.enter(1).await
+        Ok(self.shared.heavy.acquire(self.holder, 1).await?)
+    }
+
+    /// A permit to settle any other query.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub async fn light(&self) -> Result<Turn, ReadError> {
+        Ok(self.shared.light.acquire(self.holder, 1).await?)
+    }
+
+    /// A permit to compare two versions.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub async fn diff(&self) -> Result<Turn, ReadError> {
+        Ok(self.shared.diffs.acquire(self.holder, 1).await?)
     }
 
     /// A place among the streamed bodies.
@@ -116,39 +160,38 @@ impl Admission {
     /// # Errors
     /// As [`Admission::heavy`].
     pub async fn stream(&self) -> Result<Turn, ReadError> {
-        self.shared.streams.enter(1).await
+        Ok(self.shared.streams.acquire(self.holder, 1).await?)
     }
 
-    /// A share of the memory of Parquet bodies; all of it when more is asked for.
+    /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
     ///
     /// # Errors
     /// As [`Admission::heavy`].
     pub async fn parquet(&self, size_bytes: u64) -> Result<Turn, ReadError> {
-        let gate = &self.shared.parquet;
-        let permits =
-            usize::try_from(size_bytes.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX).min(gate.places.capacity);
-        gate.enter(u32::try_from(permits).unwrap_or(u32::MAX)).await
+        Ok(self.shared.parquet.acquire(self.holder, size_bytes).await?)
     }
 
     /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers, but for
     /// the row groups that others make.
-    pub async fn parquet_again(&self, size_bytes: u64) -> Option<Turn> {
-        let places = &self.shared.parquet.places;
-        let permits = usize::try_from(size_bytes.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX).min(places.capacity);
-        // Never closed; without a turn the work would go on all the same.
-        places.semaphore.clone().acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX)).await.ok()
+    pub async fn parquet_again(&self, size_bytes: u64) -> Turn {
+        self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
-    /// A turn to encode a unit of a streamed body. Waits for other units, which need nobody to go on.
-    pub async fn unit(&self) -> Option<Turn> {
-        // Never closed; without a turn the work would go on all the same.
-        self.shared.units.semaphore.clone().acquire_owned().await.ok()
+    /// A permit to encode a unit of a streamed body. Waits for other units, which need nobody to go on.
+    pub async fn unit(&self) -> Turn {
+        self.shared.units.acquire_patiently(self.holder, 1).await
     }
 
     /// Room for bytes ahead of their reader, if there is any.
     pub fn ahead(&self, size_bytes: u64) -> Option<Turn> {
-        let permits = u32::try_from(size_bytes.div_ceil(PERMIT_BYTES)).ok()?;
-        self.shared.ahead.semaphore.clone().try_acquire_many_owned(permits).ok()
+        // As much as is asked for, or nothing.
+        self.shared.ahead.try_acquire(self.holder, size_bytes)
+    }
+
+    /// Whether others wait for what the making of an export takes.
+    pub fn is_contended(&self) -> bool {
+        let shared = &self.shared;
+        [&shared.light, &shared.heavy, &shared.streams, &shared.parquet].into_iter().any(|gate| gate.waiting() > 0)
     }
 
     /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says that
@@ -173,14 +216,22 @@ impl Admission {
     /// How loaded the service is. The parts are read one after the other.
     pub fn load(&self) -> Load {
         let shared = &self.shared;
+        let held = |gate: &FairSemaphore| usize::try_from(gate.held()).unwrap_or(usize::MAX);
         Load {
-            heavy_running: shared.heavy.places.taken(),
-            heavy_waiting: shared.heavy.waiting.load(Ordering::Relaxed),
-            streams: shared.streams.places.taken(),
-            units: shared.units.taken(),
+            heavy_running: held(&shared.heavy),
+            heavy_waiting: shared.heavy.waiting(),
+            light_running: held(&shared.light),
+            diffs_running: held(&shared.diffs),
+            streams: held(&shared.streams),
+            units: held(&shared.units),
             buffered_bytes: shared.buffered_bytes.load(Ordering::Relaxed),
-            ahead_bytes: shared.ahead.taken() as u64 * PERMIT_BYTES,
+            ahead_bytes: shared.ahead.held(),
         }
+    }
+
+    /// Brings the metrics that show the state of the gates up to date.
+    pub fn update_metrics(&self) {
+        self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
     }
 }
 
@@ -204,66 +255,6 @@ impl Drop for Held {
     }
 }
 
-/// A number of places.
-struct Places {
-    semaphore: Arc<Semaphore>,
-    capacity: usize,
-}
-
-impl Places {
-    fn new(capacity: usize) -> Places {
-        Places { semaphore: Arc::new(Semaphore::new(capacity)), capacity }
-    }
-
-    fn taken(&self) -> usize {
-        self.capacity.saturating_sub(self.semaphore.available_permits())
-    }
-}
-
-/// Places, and a bounded queue before them.
-struct Gate {
-    name: &'static str,
-    places: Places,
-    waiting: AtomicUsize,
-    queue: usize,
-    wait: Duration,
-}
-
-impl Gate {
-    async fn enter(&self, number: u32) -> Result<Turn, ReadError> {
-        let (outcome, entered) = self.try_enter(number).await;
-        metrics().gates.of([self.name.into(), outcome.into()]).increment(1);
-        entered.ok_or(ReadError::Busy { retry_after_s: RETRY_AFTER.as_secs() })
-    }
-
-    async fn try_enter(&self, number: u32) -> (&'static str, Option<Turn>) {
-        if let Ok(turn) = self.places.semaphore.clone().try_acquire_many_owned(number) {
-            return ("entered", Some(turn));
-        }
-        let Some(_waiting) = self.queue_up() else { return ("full", None) };
-        match tokio::time::timeout(self.wait, self.places.semaphore.clone().acquire_many_owned(number)).await {
-            Ok(Ok(turn)) => ("entered", Some(turn)),
-            // The second: never closed.
-            Err(_) | Ok(Err(_)) => ("late", None),
-        }
-    }
-
-    fn queue_up(&self) -> Option<Waiting<'_>> {
-        let join = |waiting: usize| (waiting < self.queue).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, join).ok()?;
-        Some(Waiting(&self.waiting))
-    }
-}
-
-/// One that waits, until dropped: a caller that leaves waits no longer.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,7 +262,7 @@ mod tests {
     fn admission(change: impl FnOnce(&mut config::Query)) -> Admission {
         let mut query = config::Config::default().query;
         change(&mut query);
-        Admission::new(&query, 2)
+        Admission::new(&query, &config::Fair::default(), 2)
     }
 
     #[tokio::test]
@@ -288,7 +279,7 @@ mod tests {
         while admission.load().heavy_waiting == 0 {
             tokio::task::yield_now().await;
         }
-        assert!(matches!(admission.heavy().await, Err(ReadError::Busy { retry_after_s: 5 })), "the queue is full");
+        assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))), "the queue is full");
         drop(turn);
         assert!(waits.await.expect("no panic"), "the one that waited has its turn");
         assert_eq!(admission.load(), Load::default());
@@ -302,7 +293,7 @@ mod tests {
             query.heavy_wait_s = 0;
         });
         let _turn = admission.heavy().await.expect("a turn");
-        assert!(matches!(admission.heavy().await, Err(ReadError::Busy { .. })));
+        assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
     }
 

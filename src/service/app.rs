@@ -14,6 +14,7 @@ use super::damage;
 use super::deliveries::Deliveries;
 use super::diffs::Diffs;
 use super::exports::Exports;
+use super::fair::Holder;
 use super::ingest::Ingest;
 use super::logins::Logins;
 use super::lookups::Lookups;
@@ -29,15 +30,23 @@ use crate::catalog::{Catalog, CatalogError, CatalogOptions};
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::net::Outgoing;
-use crate::query::{Engine, EngineOptions, QueryError};
+use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
 use crate::storage::cache::PartCache;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
-/// The service. Clones share everything.
+/// The service. Clones share everything; each acts for somebody, whose share of permits and memory it takes: for the
+/// operator, unless it comes from [`App::acting_for`].
 #[derive(Clone)]
 pub struct App {
     parts: Arc<Parts>,
+    acting: Option<Arc<Acting>>,
+}
+
+/// What takes a holder's share.
+struct Acting {
+    engine: Engine,
+    admission: Admission,
 }
 
 struct Parts {
@@ -151,6 +160,10 @@ impl App {
                 threads => usize::try_from(threads).unwrap_or(usize::MAX),
             },
             memory_bytes: usize::try_from(config.query.memory_bytes).unwrap_or(usize::MAX),
+            shares: TenantShares {
+                one_percent: config.fair.space_percent,
+                anonymous_percent: 100 - config.fair.user_percent,
+            },
             timeout: Duration::from_secs(config.query.timeout_s),
             diff_timeout: Duration::from_secs(config.query.diff_timeout_s),
             spill_directory: scratch.path().to_owned(),
@@ -162,9 +175,9 @@ impl App {
         let responses = Responses::new(config.cache.response_bytes);
         let diffs = Diffs::new(config.cache.diff_bytes);
         let exports = directory.join(EXPORTS_FOLDER);
-        let exports = Exports::open(&exports, config.cache.export_bytes)
+        let exports = Exports::open(&exports, config.cache.export_bytes, &config.fair)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
-        let admission = Admission::new(&config.query, engine.threads());
+        let admission = Admission::new(&config.query, &config.fair, engine.threads());
         let logins = Logins::new(&config.limits, engine.threads());
         let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
         let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
@@ -191,7 +204,14 @@ impl App {
             draining: AtomicBool::new(false),
             exhausted: AtomicBool::new(false),
         };
-        Ok(App { parts: Arc::new(parts) })
+        Ok(App { parts: Arc::new(parts), acting: None })
+    }
+
+    /// The same service, which takes permits and memory from the share of this holder.
+    pub(super) fn acting_for(&self, holder: Holder) -> App {
+        let acting =
+            Acting { engine: self.parts.engine.of(holder.tenant()), admission: self.parts.admission.of(holder) };
+        App { parts: self.parts.clone(), acting: Some(Arc::new(acting)) }
     }
 
     /// The configuration that it was opened with.
@@ -259,10 +279,11 @@ impl App {
         metrics.query_memory_limit_bytes.set(self.config().query.memory_bytes as f64);
         metrics.cache_bytes.set(self.cache().memory_bytes() as f64);
         self.ingest().update_metrics();
+        self.admission().update_metrics();
     }
 
     pub(super) fn admission(&self) -> &Admission {
-        &self.parts.admission
+        self.acting.as_ref().map_or(&self.parts.admission, |acting| &acting.admission)
     }
 
     pub(super) fn refreshes(&self) -> &Refreshes {
@@ -315,7 +336,7 @@ impl App {
     }
 
     pub(super) fn engine(&self) -> &Engine {
-        &self.parts.engine
+        self.acting.as_ref().map_or(&self.parts.engine, |acting| &acting.engine)
     }
 
     /// Where temporary files of this process go.

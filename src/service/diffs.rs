@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Deref};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -19,6 +20,7 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::fair::Holder;
 use super::manage::ManageError;
 use super::responses::coded;
 use super::stream::Paced;
@@ -295,7 +297,7 @@ impl App {
         v2: VersionNumber,
     ) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.compare(dataset, [v1, v2]).await
+        self.acting_for(Holder::User(owner.id)).compare(dataset, [v1, v2]).await
     }
 
     /// As [`App::diff`], for the operator, who may compare anybody's versions.
@@ -346,23 +348,27 @@ impl App {
         }
         let begin = || {
             let (app, [v1, v2]) = (self.clone(), readers.clone());
-            let work = async move {
+            async move {
                 // It may have come since the look-up.
                 if let Some(kept) = app.diffs().kept.get(&key).await {
                     return Ok(kept);
                 }
-                let _turn = app.admission().heavy().await?;
+                let _turn = app.admission().diff().await?;
                 let diff = app.engine().diff(v1, v2, DiffBounds::default()).await?;
                 Ok(app.diffs().keep(key, diff).await)
-            };
-            work.boxed()
+            }
         };
-        let (work, begun) = self.diffs().under_way.join(key, begin);
+        let (work, begun) = self.diffs().under_way.join(key, || begin().boxed());
+        let since = Instant::now();
         let outcome = work.await;
         if begun {
             self.diffs().under_way.ended(&key);
         }
-        outcome
+        match outcome {
+            // One who has begun it, and may have asked for much, was refused: that says nothing of others.
+            Err(ReadError::Busy(refused)) if !begun && refused.is_anothers(since) => begin().await,
+            outcome => outcome,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::fair::Holder;
 use super::manage::ManageError;
 use super::read::{Admitted, AnswerBody, ReadError};
 use super::{App, alternate_etag};
@@ -53,7 +54,7 @@ impl App {
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or(ReadError::VersionNotFound(selector))?;
-        let admitted = Admitted::of(&dataset, &version, alt)?;
+        let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
         let request = ReadRequest { pretty: false, ..ReadRequest::default() };
         let answer = self.answer(&admitted, Arc::new(request), ContentCoding::Identity).await?;
         Ok(Pulled { version: version.number, etag: alternate_etag(&version), entities: answer.body })

@@ -6,9 +6,10 @@
 //! 2. Readers follow the file: each reads at its own pace what is written, in chunks, and waits for more. So nothing is
 //!    buffered for a slow one, and the first byte need not wait for the last. Who wants a part waits for the end, since
 //!    only then the length is known.
-//! 3. Room is taken as the file grows. What was used least recently goes, unless it is being read. Where there is no room
-//!    left, the file is given up, and readers go on with an answer of their own, after what they have read of it.
-//! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again.
+//! 3. Room is taken as the file grows, for whom it is made ([`super::export_room`]). Where there is none left, the file is
+//!    given up, and readers go on with an answer of their own, after what they have read of it.
+//! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again. It is at once
+//!    where others wait for what it takes, or where it would be another one of the same client.
 //!
 //! Each process has a directory of its own below `exports/` in the data directory ([`super::scratch`]): nothing is shared,
 //! and nothing taken over from one that has ended.
@@ -19,7 +20,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
@@ -27,9 +28,13 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 
+use super::admission::Admission;
+use super::export_room::{Room, Space};
+use super::fair::Holder;
 use super::read::Taker;
 use super::scratch::Scratch;
 use super::{Identity, ReadError};
+use crate::config;
 use crate::query::Engine;
 
 /// Bytes that are read for a client at once.
@@ -41,6 +46,9 @@ const MOST_FILES: usize = 4_096;
 /// How long a making goes on when nobody waits for it any more: longer than clients wait before they try again.
 const LINGER: Duration = Duration::from_secs(30);
 
+/// How often such a making looks whether it is in anybody's way.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The cache. Clones share everything.
 #[derive(Clone)]
 pub(super) struct Exports {
@@ -49,19 +57,19 @@ pub(super) struct Exports {
 
 struct Shared {
     index: Mutex<Index>,
-    capacity_bytes: u64,
     linger: Duration,
     /// Last, so that the files go before it does.
     directory: Scratch,
 }
 
-#[derive(Default)]
 struct Index {
     entries: HashMap<Identity, Entry>,
     /// Exports that turned out not to fit, so that they are not tried again each time.
     too_large: HashSet<Identity>,
-    /// Bytes of all files, those in the making included.
-    bytes: u64,
+    /// What all files take, those in the making included.
+    room: Room,
+    /// Makings that nobody waits for.
+    lingering: HashSet<Holder>,
     /// Counts uses, for the order of last use.
     uses: u64,
     /// Counts files, for their names.
@@ -70,7 +78,7 @@ struct Index {
 
 enum Entry {
     Making { progress: watch::Sender<Progress> },
-    Made { file: Arc<MadeFile>, used: u64 },
+    Made { file: Arc<MadeFile>, holder: Holder, used: u64 },
 }
 
 /// How far a making has come.
@@ -144,13 +152,21 @@ impl Exports {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn open(root: &Path, capacity_bytes: u64) -> io::Result<Exports> {
-        Exports::lingering(root, capacity_bytes, LINGER)
+    pub fn open(root: &Path, capacity_bytes: u64, fair: &config::Fair) -> io::Result<Exports> {
+        Exports::lingering(root, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
     }
 
-    fn lingering(root: &Path, capacity_bytes: u64, linger: Duration) -> io::Result<Exports> {
+    fn lingering(root: &Path, room: Room, linger: Duration) -> io::Result<Exports> {
         let directory = Scratch::create(root)?;
-        Ok(Exports { shared: Arc::new(Shared { index: Mutex::default(), capacity_bytes, linger, directory }) })
+        let index = Index {
+            entries: HashMap::new(),
+            too_large: HashSet::new(),
+            room,
+            lingering: HashSet::new(),
+            uses: 0,
+            files: 0,
+        };
+        Ok(Exports { shared: Arc::new(Shared { index: Mutex::new(index), linger, directory }) })
     }
 
     /// The export of this identity, made by `make` on the engine's threads unless it is there or being made. Waits until
@@ -158,8 +174,29 @@ impl Exports {
     ///
     /// # Errors
     /// What `make` fails with before the first byte.
-    pub async fn get(&self, engine: &Engine, identity: Identity, make: Make) -> Result<Option<Export>, ReadError> {
-        let Some(mut progress) = self.follow(engine, identity, &make) else { return Ok(None) };
+    pub async fn get(
+        &self,
+        engine: &Engine,
+        admission: &Admission,
+        identity: Identity,
+        make: Make,
+    ) -> Result<Option<Export>, ReadError> {
+        let Some((progress, begun)) = self.follow(engine, admission, identity, &make) else { return Ok(None) };
+        let since = Instant::now();
+        match Exports::begun(progress, make.clone()).await {
+            // One who has begun it, and may have asked for much, was refused: that says nothing of others.
+            Err(ReadError::Busy(refused)) if !begun && refused.is_anothers(since) => {
+                match self.follow(engine, admission, identity, &make) {
+                    Some((progress, _)) => Exports::begun(progress, make).await,
+                    None => Ok(None),
+                }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The export whose making this is, as soon as its first bytes are there.
+    async fn begun(mut progress: watch::Receiver<Progress>, make: Make) -> Result<Option<Export>, ReadError> {
         let known = progress.wait_for(|progress| !matches!(progress, Progress::Started)).await;
         let known = known.map_err(|_| vanished())?.clone();
         match known {
@@ -180,23 +217,29 @@ impl Exports {
         }
     }
 
-    /// The progress of an export, which is started if need be; `None` if it would not fit.
-    fn follow(&self, engine: &Engine, identity: Identity, make: &Make) -> Option<watch::Receiver<Progress>> {
+    /// The progress of an export, which is started if need be, and whether it was; `None` if it would not fit.
+    fn follow(
+        &self,
+        engine: &Engine,
+        admission: &Admission,
+        identity: Identity,
+        make: &Make,
+    ) -> Option<(watch::Receiver<Progress>, bool)> {
+        let holder = admission.holder();
         let mut index = self.shared.index();
         index.uses += 1;
         let uses = index.uses;
         match index.entries.get_mut(&identity) {
-            Some(Entry::Making { progress }) => return Some(progress.subscribe()),
+            Some(Entry::Making { progress }) => return Some((progress.subscribe(), false)),
             // Somebody else may have removed the file.
-            Some(Entry::Made { file, used }) if file.path.exists() => {
+            Some(Entry::Made { file, used, .. }) if file.path.exists() => {
                 *used = uses;
-                return Some(watch::channel(Progress::Made(file.clone())).1);
+                return Some((watch::channel(Progress::Made(file.clone())).1, false));
             }
             Some(Entry::Made { .. }) => index.forget(&identity),
             None => {}
         }
-        let room = self.shared.capacity_bytes > 0 && !index.too_large.contains(&identity);
-        if !room || (index.entries.len() >= MOST_FILES && !index.evict()) {
+        if index.too_large.contains(&identity) || !index.take(holder, 0, 1) {
             return None;
         }
         index.files += 1;
@@ -205,6 +248,7 @@ impl Exports {
         let (progress, followed) = watch::channel(Progress::Started);
         let making = Making {
             exports: self.clone(),
+            admission: admission.clone(),
             identity,
             partial,
             whole,
@@ -216,7 +260,7 @@ impl Exports {
         drop(index);
         // It ends by itself: when it is over, or abandoned.
         drop(engine.spawn(making.run(make.clone())).detach());
-        Some(followed)
+        Some((followed, true))
     }
 }
 
@@ -225,44 +269,68 @@ impl Shared {
         // Nothing panics between two changes that belong together.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Takes room for more bytes, from what was used least recently. Whether there is that much.
-    fn reserve(&self, bytes: u64) -> bool {
-        let mut index = self.index();
+impl Index {
+    /// Takes room for more of a holder, from files that nobody reads if need be. Whether there is that much.
+    fn take(&mut self, holder: Holder, bytes: u64, files: u64) -> bool {
+        let wanted = Space { bytes, files };
         loop {
-            match index.bytes.checked_add(bytes) {
-                Some(all) if all <= self.capacity_bytes => {
-                    index.bytes = all;
-                    return true;
-                }
-                _ => {}
+            if self.room.is_there(holder, wanted, || self.in_use()) {
+                self.room.take(holder, wanted);
+                return true;
             }
-            if !index.evict() {
+            if !self.evict(holder, wanted) {
                 return false;
             }
         }
     }
-}
 
-impl Index {
-    /// Drops the file that was used least recently and that nobody reads. Whether there is one.
-    fn evict(&mut self) -> bool {
-        let idle = self.entries.iter().filter_map(|(identity, entry)| match entry {
+    /// What of each holder is being read or made.
+    fn in_use(&self) -> HashMap<Holder, u64> {
+        let mut idle: HashMap<Holder, u64> = HashMap::new();
+        for (_, holder, bytes, _) in self.idle() {
+            *idle.entry(holder).or_default() += bytes;
+        }
+        self.room.bytes_by_holder().map(|(holder, bytes)| (holder, bytes - idle.get(&holder).unwrap_or(&0))).collect()
+    }
+
+    /// The files that nobody reads: when they were used, whose they are, and their bytes.
+    fn idle(&self) -> impl Iterator<Item = (u64, Holder, u64, Identity)> {
+        self.entries.iter().filter_map(|(identity, entry)| match entry {
             // New readers come only through the index, which is locked.
-            Entry::Made { file, used } if Arc::strong_count(file) == 1 => Some((*used, *identity)),
+            Entry::Made { file, holder, used } if Arc::strong_count(file) == 1 => {
+                Some((*used, *holder, file.bytes, *identity))
+            }
             Entry::Made { .. } | Entry::Making { .. } => None,
-        });
-        let oldest = idle.min_by_key(|(used, _)| *used);
-        if let Some((_, identity)) = oldest {
+        })
+    }
+
+    /// Drops a file that nobody reads, of whom it may be taken. Whether there is one.
+    fn evict(&mut self, asker: Holder, wanted: Space) -> bool {
+        let idle = self.idle().filter(|(_, holder, ..)| self.room.may_take_from(asker, wanted, *holder));
+        // Of who has most, what was used least recently.
+        let victim =
+            idle.max_by_key(|(used, holder, ..)| (self.room.weight(*holder, wanted), std::cmp::Reverse(*used)));
+        let victim = victim.map(|(.., identity)| identity);
+        if let Some(identity) = victim {
             self.forget(&identity);
         }
-        oldest.is_some()
+        victim.is_some()
+    }
+
+    fn remember_too_large(&mut self, identity: Identity) {
+        // Forgetting them all now and then costs one more try each.
+        if self.too_large.len() >= MOST_FILES {
+            self.too_large.clear();
+        }
+        self.too_large.insert(identity);
     }
 
     /// Drops a file that was made.
     fn forget(&mut self, identity: &Identity) {
-        if let Some(Entry::Made { file, .. }) = self.entries.remove(identity) {
-            self.bytes -= file.bytes;
+        if let Some(Entry::Made { file, holder, .. }) = self.entries.remove(identity) {
+            self.room.give_back(holder, Space { bytes: file.bytes, files: 1 });
         }
     }
 }
@@ -270,6 +338,8 @@ impl Index {
 /// A making under way. Dropped before it is over, as by a panic, it leaves nothing behind either.
 struct Making {
     exports: Exports,
+    /// Of whom it is made for.
+    admission: Admission,
     identity: Identity,
     partial: Arc<Path>,
     whole: Arc<Path>,
@@ -301,9 +371,10 @@ impl From<io::Error> for Stopped {
 impl Making {
     async fn run(mut self, make: Make) {
         let (exports, progress, identity) = (self.exports.clone(), self.progress.clone(), self.identity);
+        let admission = self.admission.clone();
         let written = tokio::select! {
             written = self.write(make) => Some(written),
-            () = abandoned(&exports.shared, identity, &progress) => None,
+            () = abandoned(&exports.shared, &admission, identity, &progress) => None,
         };
         let end = match written {
             Some(Ok(total)) => return self.made(total),
@@ -330,12 +401,7 @@ impl Making {
                 self.progress.send_replace(Progress::Writing { head: head.clone(), bytes: self.bytes });
             }
             let bytes = chunk.len() as u64;
-            if !self.exports.shared.reserve(bytes) {
-                if self.bytes + bytes > self.exports.shared.capacity_bytes {
-                    self.remember_too_large();
-                }
-                return Err(Stopped::NoRoom);
-            }
+            self.take(bytes)?;
             self.bytes += bytes;
             file.write_all(&chunk).await?;
             // The writing goes on behind this type's back until then.
@@ -345,13 +411,25 @@ impl Making {
         Ok(total)
     }
 
+    /// Takes room for more bytes.
+    fn take(&self, bytes: u64) -> Result<(), Stopped> {
+        let (mut index, holder) = (self.exports.shared.index(), self.admission.holder());
+        if index.take(holder, bytes, 0) {
+            return Ok(());
+        }
+        if self.bytes + bytes > index.room.most_bytes(holder) {
+            index.remember_too_large(self.identity);
+        }
+        Err(Stopped::NoRoom)
+    }
+
     fn made(mut self, total: u64) {
         self.over = true;
         let file = Arc::new(MadeFile { path: self.whole.clone(), bytes: self.bytes, total });
         let mut index = self.exports.shared.index();
         index.uses += 1;
         let used = index.uses;
-        index.entries.insert(self.identity, Entry::Made { file: file.clone(), used });
+        index.entries.insert(self.identity, Entry::Made { file: file.clone(), holder: self.admission.holder(), used });
         drop(index);
         self.progress.send_replace(Progress::Made(file));
     }
@@ -362,22 +440,13 @@ impl Making {
         remove(&self.partial);
         remove(&self.whole);
         let mut index = self.exports.shared.index();
-        index.bytes -= self.bytes;
+        index.room.give_back(self.admission.holder(), Space { bytes: self.bytes, files: 1 });
         let own = |progress: &watch::Sender<Progress>| progress.same_channel(&self.progress);
         if matches!(index.entries.get(&self.identity), Some(Entry::Making { progress }) if own(progress)) {
             index.entries.remove(&self.identity);
         }
         drop(index);
         self.progress.send_replace(end);
-    }
-
-    fn remember_too_large(&self) {
-        let mut index = self.exports.shared.index();
-        // Forgetting them all now and then costs one more try each.
-        if index.too_large.len() >= MOST_FILES {
-            index.too_large.clear();
-        }
-        index.too_large.insert(self.identity);
     }
 }
 
@@ -390,16 +459,44 @@ impl Drop for Making {
 }
 
 /// Completes when nobody has followed a making for a while. From then on nobody can.
-async fn abandoned(shared: &Shared, identity: Identity, progress: &watch::Sender<Progress>) {
+async fn abandoned(shared: &Shared, admission: &Admission, identity: Identity, progress: &watch::Sender<Progress>) {
     loop {
         progress.closed().await;
-        tokio::time::sleep(shared.linger).await;
+        let lingering = Lingering::begin(shared, admission.holder());
+        let began = Instant::now();
+        while lingering.is_some()
+            && progress.receiver_count() == 0
+            && began.elapsed() < shared.linger
+            && !admission.is_contended()
+        {
+            tokio::time::sleep(LOOK.min(shared.linger)).await;
+        }
+        drop(lingering);
         let mut index = shared.index();
         // New followers come only through the index, which is locked.
         if progress.receiver_count() == 0 {
             index.entries.remove(&identity);
             return;
         }
+    }
+}
+
+/// The one making of a holder that may go on for a while when nobody waits for it.
+struct Lingering<'a> {
+    shared: &'a Shared,
+    holder: Holder,
+}
+
+impl Lingering<'_> {
+    fn begin(shared: &Shared, holder: Holder) -> Option<Lingering<'_>> {
+        let first = shared.index().lingering.insert(holder);
+        first.then_some(Lingering { shared, holder })
+    }
+}
+
+impl Drop for Lingering<'_> {
+    fn drop(&mut self) {
+        self.shared.index().lingering.remove(&self.holder);
     }
 }
 
@@ -578,14 +675,19 @@ mod tests {
     struct Setup {
         root: TempDir,
         engine: Engine,
+        admission: Admission,
         exports: Exports,
     }
+
+    /// Everything is everybody's.
+    const NO_SHARES: config::Fair = config::Fair { share_percent: 100, user_percent: 0, space_percent: 100 };
 
     fn setup(capacity_bytes: u64, linger: Duration) -> Setup {
         let root = tempfile::tempdir().expect("a directory");
         let options = EngineOptions {
             threads: 2,
             memory_bytes: 1 << 24,
+            shares: crate::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
             timeout: HOUR,
             diff_timeout: HOUR,
             spill_directory: root.path().join("tmp"),
@@ -593,13 +695,15 @@ mod tests {
         };
         std::fs::create_dir(&options.spill_directory).expect("created");
         let engine = Engine::try_new(&options).expect("an engine");
-        let exports = Exports::lingering(&root.path().join("exports"), capacity_bytes, linger).expect("a cache");
-        Setup { root, engine, exports }
+        let room = Room::new(capacity_bytes, MOST_FILES, &NO_SHARES);
+        let exports = Exports::lingering(&root.path().join("exports"), room, linger).expect("a cache");
+        let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2);
+        Setup { root, engine, admission, exports }
     }
 
     impl Setup {
         async fn get(&self, number: usize, make: &Make) -> Result<Option<Export>, ReadError> {
-            self.exports.get(&self.engine, Identity::numbered(number), make.clone()).await
+            self.exports.get(&self.engine, &self.admission, Identity::numbered(number), make.clone()).await
         }
 
         /// Gets an export and reads it.
@@ -619,7 +723,7 @@ mod tests {
 
         fn accounted(&self) -> (usize, u64) {
             let index = self.exports.shared.index();
-            (index.entries.len(), index.bytes)
+            (index.entries.len(), index.room.bytes())
         }
 
         /// Waits until nothing is there or being made.
@@ -884,7 +988,7 @@ mod tests {
         std::fs::write(dead.join("lock"), "").expect("written");
         std::fs::write(dead.join("1.part"), "half").expect("written");
 
-        let other = Exports::open(&root, 100).expect("a second one");
+        let other = Exports::open(&root, 100, &NO_SHARES).expect("a second one");
         assert!(!dead.exists());
         assert_eq!(setup.files(), [5]);
         let own = other.shared.directory.path().to_owned();

@@ -10,6 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::metrics::{Counter, Histogram};
 use tokio::sync::oneshot;
 
 pub use super::fair_queue::Holder;
@@ -25,6 +26,7 @@ pub(super) struct FairSemaphore {
 
 struct Shared {
     gate: Gate,
+    metrics: GateMetrics,
     units: u64,
     wait: Duration,
     queue: Mutex<FairQueue<Tell>>,
@@ -41,6 +43,9 @@ pub struct Gate {
     /// What there are too many of, in the plural: `heavy queries`.
     pub what: &'static str,
 }
+
+/// Before one that cannot be refused tries again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What bounds a semaphore.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +65,7 @@ pub(super) struct Bounds {
 impl Bounds {
     /// As the configuration shares, with a queue of its own.
     pub fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
-        let config::Fair { share_percent, user_percent } = *fair;
+        let config::Fair { share_percent, user_percent, .. } = *fair;
         Bounds { units, share_percent, user_percent, queue, wait: Duration::from_secs(wait_s) }
     }
 }
@@ -73,6 +78,17 @@ pub struct Refused {
     pub gate: Gate,
     /// How long it was waited for; `None` when too many waited already.
     pub waited: Option<Duration>,
+}
+
+impl Refused {
+    /// Seconds after which it is worth another try.
+    pub const RETRY_AFTER_S: u64 = 5;
+
+    /// Whether one who waited since then for what another one asked for, and was refused with it, should ask itself:
+    /// unless it has waited for longer than at one gate.
+    pub(super) fn is_anothers(&self, since: Instant) -> bool {
+        since.elapsed() <= self.waited.unwrap_or_default() + Duration::from_secs(1)
+    }
 }
 
 /// Units that are held until this is dropped.
@@ -93,7 +109,15 @@ impl FairSemaphore {
             user_percent: bounds.user_percent,
             queue: usize::try_from(bounds.queue).unwrap_or(usize::MAX),
         });
-        FairSemaphore { shared: Arc::new(Shared { gate, units, wait: bounds.wait, queue: Mutex::new(queue) }) }
+        FairSemaphore {
+            shared: Arc::new(Shared {
+                gate,
+                metrics: GateMetrics::of(gate.name),
+                units,
+                wait: bounds.wait,
+                queue: Mutex::new(queue),
+            }),
+        }
     }
 
     /// Waits for so many units: for as many as the holder can ever have, when that is less. Cancel safe.
@@ -101,27 +125,41 @@ impl FairSemaphore {
     /// # Errors
     /// [`Refused`], at once when too many wait, or after waiting.
     pub async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
-        let mut measured = Measured::start(self.shared.gate);
+        let mut measured = Measured::start(&self.shared);
         let entered = match self.try_enter(holder, units) {
             Some(permit) => Ok(permit),
             None => self.wait(holder, units).await,
         };
         measured.outcome = match &entered {
-            Ok(_) => "entered",
-            Err(Refused { waited: None, .. }) => "full",
-            Err(Refused { waited: Some(_), .. }) => "late",
+            Ok(_) => Outcome::Entered,
+            Err(Refused { waited: None, .. }) => Outcome::Full,
+            Err(Refused { waited: Some(_), .. }) => Outcome::Late,
         };
         entered
     }
 
-    /// Takes so many units if they can be had at once. Not counted in metrics: nobody is refused.
-    pub fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
-        self.try_enter(holder, units)
+    /// As [`FairSemaphore::acquire`], for what has begun and cannot be refused any more: waits for as long as it takes.
+    pub async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
+        let mut measured = Measured::start(&self.shared);
+        let permit = loop {
+            let entered = match self.try_enter(holder, units) {
+                Some(permit) => Ok(permit),
+                None => self.wait(holder, units).await,
+            };
+            match entered {
+                Ok(permit) => break permit,
+                Err(Refused { waited: None, .. }) => tokio::time::sleep(PAUSE).await,
+                Err(_) => {}
+            }
+        };
+        measured.outcome = Outcome::Entered;
+        permit
     }
 
-    /// Units that there are.
-    pub fn units(&self) -> u64 {
-        self.shared.units
+    /// Takes so many units, all of them, if they can be had at once. Not counted in metrics: nobody is refused.
+    pub fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
+        let entered = self.shared.queue().try_enter(holder, units);
+        entered.then(|| Permit { shared: self.shared.clone(), holder, units })
     }
 
     /// Units that are held now.
@@ -197,6 +235,7 @@ impl Shared {
 
 impl Permit {
     /// Units that it holds.
+    #[cfg(test)]
     pub fn units(&self) -> u64 {
         self.units
     }
@@ -237,24 +276,49 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Counts what became of one that asked; who leaves while it waits has `left`.
-struct Measured {
-    gate: Gate,
-    outcome: &'static str,
-    began: Instant,
+/// What became of one that asked.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Entered,
+    Full,
+    Late,
+    Left,
 }
 
-impl Measured {
-    fn start(gate: Gate) -> Measured {
-        Measured { gate, outcome: "left", began: Instant::now() }
+impl Outcome {
+    const ALL: [&'static str; 4] = ["entered", "full", "late", "left"];
+}
+
+/// The metrics of one gate, looked up once.
+struct GateMetrics {
+    outcomes: [Counter; 4],
+    wait_seconds: Histogram,
+}
+
+impl GateMetrics {
+    fn of(name: &'static str) -> GateMetrics {
+        let outcomes = Outcome::ALL.map(|outcome: &'static str| metrics().gates.of([name.into(), outcome.into()]));
+        GateMetrics { outcomes, wait_seconds: metrics().gate_wait_seconds.of([name.into()]) }
     }
 }
 
-impl Drop for Measured {
+/// Counts what became of one that asked; who leaves while it waits has `left`.
+struct Measured<'a> {
+    metrics: &'a GateMetrics,
+    outcome: Outcome,
+    began: Instant,
+}
+
+impl Measured<'_> {
+    fn start(shared: &Shared) -> Measured<'_> {
+        Measured { metrics: &shared.metrics, outcome: Outcome::Left, began: Instant::now() }
+    }
+}
+
+impl Drop for Measured<'_> {
     fn drop(&mut self) {
-        let (metrics, name) = (metrics(), self.gate.name);
-        metrics.gates.of([name.into(), self.outcome.into()]).increment(1);
-        metrics.gate_wait_seconds.of([name.into()]).record(self.began.elapsed());
+        self.metrics.outcomes[self.outcome as usize].increment(1);
+        self.metrics.wait_seconds.record(self.began.elapsed());
     }
 }
 

@@ -18,9 +18,12 @@
 //! of its kind that wait, whatever the others ask for.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 use super::rate::Client;
 use crate::model::ids::UserId;
+use crate::query::Tenant;
 
 /// For whom units are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,8 +44,6 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 2] = [Kind::User, Kind::Anonymous];
-
     fn other(self) -> Kind {
         match self {
             Kind::User => Kind::Anonymous,
@@ -52,6 +53,17 @@ impl Kind {
 }
 
 impl Holder {
+    /// Whom its queries are accounted to.
+    pub(super) fn tenant(self) -> Tenant {
+        static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Tenant { key: KEYS.hash_one(self), anonymous: self.is_anonymous() }
+    }
+
+    /// Whether it is nobody known.
+    pub(super) fn is_anonymous(self) -> bool {
+        self.kind() == Kind::Anonymous
+    }
+
     fn kind(self) -> Kind {
         match self {
             Holder::User(_) | Holder::Operator => Kind::User,
@@ -271,13 +283,13 @@ impl<W> FairQueue<W> {
         if anonymous {
             left = left.min(anonymous_units - (anonymous_held - own));
         }
-        if own > 0 && u128::from(own + units) * 100 > percent(left, self.shares.share_percent) {
+        if own > 0 && (u128::from(own) + u128::from(units)) * 100 > percent(left, self.shares.share_percent) {
             return Some(Obstacle::Share);
         }
-        if anonymous && anonymous_held + units > anonymous_units {
+        if anonymous && anonymous_held.saturating_add(units) > anonymous_units {
             return Some(Obstacle::Reserve);
         }
-        (self.held() + units > self.shares.units).then_some(Obstacle::Units)
+        (self.held().saturating_add(units) > self.shares.units).then_some(Obstacle::Units)
     }
 
     fn forget_if_idle(&mut self, holder: Holder) {

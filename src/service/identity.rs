@@ -62,6 +62,7 @@ impl Identity {
                 entity_count: 0,
                 content_hash: String::new(),
             },
+            holder: super::Holder::Operator,
         };
         Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
     }

@@ -13,7 +13,7 @@
 //! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
 //! | `explain` | what a read does: its plans, and what they cost |
-//! | `exports` | Parquet exports, made once and served in parts |
+//! | `exports`, `export_room` | Parquet exports, made once and served in parts; whose may take how much room |
 //! | `under_way` | work that equal requests share |
 //! | `diffs` | what two versions differ in |
 //! | `files` | version files between their first byte and their record |
@@ -53,10 +53,9 @@ mod demo;
 mod diffs;
 mod edits;
 mod explain;
+mod export_room;
 mod exports;
-#[allow(dead_code, reason = "gates take it into use one after the other")]
 mod fair;
-#[allow(dead_code, reason = "as above")]
 mod fair_queue;
 mod files;
 mod identity;

@@ -68,7 +68,7 @@ impl Memory {
         let began = Instant::now();
         loop {
             match self.engine.reserve("parquet body", self.size_bytes) {
-                Ok(memory) => return Ok(Held { _turn: turn, _memory: memory }),
+                Ok(memory) => return Ok(Held { _turn: Some(turn), _memory: memory }),
                 Err(error) if began.elapsed() > self.engine.timeout() => return Err(error.into()),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }

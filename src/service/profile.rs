@@ -8,6 +8,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use super::fair::Holder;
+use super::rate::Client;
 use super::read::ReadError;
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
@@ -61,6 +63,7 @@ impl App {
     pub async fn profile(
         &self,
         caller: Option<&User>,
+        client: Client,
         dataset: DatasetId,
         version: VersionSelector,
         alt: bool,
@@ -81,6 +84,8 @@ impl App {
             (Some(file), true) => file,
             (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
         };
+        let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
+        let _turn = self.admission().of(holder).light().await?;
         let reader = VersionReader::open_recorded(self.store(), file, self.cache()).await.map_err(ReadError::from)?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {

@@ -10,6 +10,8 @@ use futures::stream::BoxStream;
 
 use super::explain::Observer;
 use super::exports::Export;
+use super::fair::{Holder, Refused};
+use super::rate::Client;
 use super::{App, body};
 use crate::catalog::{CatalogError, Resolved, Unavailability};
 use crate::encode::{self, ContentCoding, EntityTooLarge, TooManyColumns};
@@ -109,12 +111,9 @@ pub enum ReadError {
     /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
-    /// Too many others are at work, and too many wait.
-    #[error("the service is busy")]
-    Busy {
-        /// Seconds after which it is worth another try.
-        retry_after_s: u64,
-    },
+    /// Too many are at work, of this client or in all, and too many wait.
+    #[error(transparent)]
+    Busy(#[from] Refused),
     /// A table of the answer would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
     TooManyColumns {
@@ -196,14 +195,15 @@ impl Lookup {
         self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
     }
 
-    /// What may be read; `alt` asks for the version's alternate.
+    /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's owner,
+    /// otherwise for the client.
     ///
     /// # Errors
     /// [`ReadError`], in the order of checks of decisions section 5.
-    pub fn admit(self, authorization: Authorization<'_>, alt: bool) -> Result<Admitted, ReadError> {
+    pub fn admit(self, authorization: Authorization<'_>, client: Client, alt: bool) -> Result<Admitted, ReadError> {
         let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
-        authorize(&resolved.dataset, authorization)?;
-        admit(&resolved, self.version, alt)
+        let holder = authorize(&resolved.dataset, authorization, client)?;
+        admit(&resolved, self.version, alt, holder)
     }
 
     /// What a user may read without a key: public datasets, and the user's own; `alt` asks for the version's alternate.
@@ -213,7 +213,7 @@ impl Lookup {
     pub fn admit_user(self, user: &User, alt: bool) -> Result<Admitted, ReadError> {
         let readable = |resolved: &Arc<Resolved>| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
         let resolved = self.resolved.filter(readable).ok_or(ReadError::NotReadable)?;
-        admit(&resolved, self.version, alt)
+        admit(&resolved, self.version, alt, Holder::User(user.id))
     }
 }
 
@@ -222,11 +222,12 @@ fn admit(
     Resolved { dataset, version }: &Resolved,
     selector: VersionSelector,
     alt: bool,
+    holder: Holder,
 ) -> Result<Admitted, ReadError> {
     if dataset.frozen {
         return Err(ReadError::Frozen);
     }
-    Admitted::of(dataset, version.as_ref().ok_or(ReadError::VersionNotFound(selector))?, alt)
+    Admitted::of(dataset, version.as_ref().ok_or(ReadError::VersionNotFound(selector))?, alt, holder)
 }
 
 /// A file of entities that the caller may read.
@@ -244,6 +245,8 @@ pub struct Admitted {
     pub alt: bool,
     /// The file that holds the entities.
     pub file: VersionFile,
+    /// For whom they are read.
+    pub holder: Holder,
 }
 
 impl Admitted {
@@ -251,7 +254,7 @@ impl Admitted {
     ///
     /// # Errors
     /// [`ReadError::AltNotFound`].
-    pub(super) fn of(dataset: &Dataset, version: &Version, alt: bool) -> Result<Admitted, ReadError> {
+    pub(super) fn of(dataset: &Dataset, version: &Version, alt: bool, holder: Holder) -> Result<Admitted, ReadError> {
         let file = match (&version.alt, alt) {
             (_, false) => &version.file,
             (Some(file), true) => file,
@@ -264,6 +267,7 @@ impl Admitted {
             version: version.number,
             alt,
             file: file.clone(),
+            holder,
         })
     }
 }
@@ -289,7 +293,7 @@ impl App {
     }
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]); what it takes is told to the
-    /// observer. Dropping the future, or a streamed body, stops its work.
+    /// observer. Dropping the future, or a streamed body, stops its work. Permits and memory are those of [`App::acting_for`].
     ///
     /// # Errors
     /// [`ReadError`] of the query and of the file.
@@ -308,7 +312,11 @@ impl App {
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);
         }
-        let turn = if heavy { Some(self.admission().heavy().await?) } else { None };
+        // A light one is held until the body is whole or has begun.
+        let (turn, _light) = match heavy {
+            true => (Some(self.admission().heavy().await?), None),
+            false => (None, Some(self.admission().light().await?)),
+        };
         let outcome = match &mut observer {
             None => self.engine().select(reader.clone(), request.clone()).await?,
             Some(observer) => {
@@ -339,11 +347,12 @@ impl App {
     }
 }
 
-fn authorize(dataset: &Dataset, authorization: Authorization<'_>) -> Result<(), ReadError> {
+/// For whom the dataset is read, if it may be.
+fn authorize(dataset: &Dataset, authorization: Authorization<'_>, client: Client) -> Result<Holder, ReadError> {
     match (&dataset.private_key, authorization) {
-        (None, _) => Ok(()),
+        (None, _) => Ok(Holder::Anonymous(client)),
         (Some(_), Authorization::None) => Err(ReadError::Unauthorized),
-        (Some(key), Authorization::Bearer(token)) if key.matches(token) => Ok(()),
+        (Some(key), Authorization::Bearer(token)) if key.matches(token) => Ok(Holder::User(dataset.owner)),
         (Some(_), _) => Err(ReadError::Forbidden),
     }
 }

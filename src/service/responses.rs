@@ -10,6 +10,7 @@
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -112,13 +113,18 @@ impl Responses {
             None => {}
         }
         let (making, own) = self.making(key, &make);
-        let made = making.await?;
+        let since = Instant::now();
+        let made = making.await;
         let Some(own) = own else {
             return match made {
-                Kept::Small(small) => Ok(small.into()),
-                Kept::Streamed => make().await,
+                Ok(Kept::Small(small)) => Ok(small.into()),
+                Ok(Kept::Streamed) => make().await,
+                // One who has begun it, and may have asked for much, was refused: that says nothing of others.
+                Err(ReadError::Busy(refused)) if refused.is_anothers(since) => make().await,
+                Err(error) => Err(error),
             };
         };
+        let made = made?;
         self.under_way.ended(&key);
         if self.capacity_bytes > 0 && made.pays() {
             self.kept.insert(key, made.clone()).await;
@@ -190,14 +196,15 @@ impl App {
         coding: ContentCoding,
     ) -> Result<Answer, ReadError> {
         let identity = Identity::of(admitted, &request);
+        let app = self.acting_for(admitted.holder);
         if request.format == Format::Parquet && !request.count {
             return match identity {
-                Some(identity) => self.export(identity, admitted, request).await,
-                None => self.make_answer(admitted, request, Taker::Client, None).await,
+                Some(identity) => app.export(identity, admitted, request).await,
+                None => app.make_answer(admitted, request, Taker::Client, None).await,
             };
         }
         let make = || {
-            let (app, admitted, request) = (self.clone(), admitted.clone(), request.clone());
+            let (app, admitted, request) = (app.clone(), admitted.clone(), request.clone());
             async move { coded(app.engine(), app.make_answer(&admitted, request, Taker::Client, None).await?, coding).await }
         };
         match identity {
@@ -226,7 +233,7 @@ impl App {
                 Ok(Content { total, chunks })
             })
         });
-        match self.exports().get(self.engine(), identity, make).await? {
+        match self.exports().get(self.engine(), self.admission(), identity, make).await? {
             Some(export) => Ok(Answer {
                 total: export.total(),
                 content_type: request.format.content_type(),

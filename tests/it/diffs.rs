@@ -292,10 +292,10 @@ fn crowds() -> [String; 2] {
 }
 
 #[tokio::test]
-async fn diffs_take_turns_with_heavy_queries_and_give_them_back_when_nobody_waits() {
+async fn diffs_take_turns_and_give_them_back_when_nobody_waits() {
     let owned = Owned::configured(
         |config| {
-            config.query.heavy_queries = 1;
+            config.query.diffs = 1;
             config.query.heavy_queue = 0;
         },
         None,
@@ -307,7 +307,7 @@ async fn diffs_take_turns_with_heavy_queries_and_give_them_back_when_nobody_wait
     let load = || owned.service.app.load();
     let slow = format!("dataset_id={id}&v1=1&v2=2&limit=0");
     let mut first = Box::pin(asked(&owned, &slow));
-    while load().heavy_running == 0 {
+    while load().diffs_running == 0 {
         assert!(futures::poll!(&mut first).is_pending());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -320,7 +320,8 @@ async fn diffs_take_turns_with_heavy_queries_and_give_them_back_when_nobody_wait
     let answer = asked(&owned, &format!("dataset_id={id}&v1=2&v2=1")).await;
     answer.is_error(503);
     assert_eq!(answer.header("retry-after"), Some("5"));
-    let expected = "The service has as many heavy requests as it can take. Try again in 5 s.";
+    let expected =
+        "The service has as many comparisons of versions as it takes, from one client or in all. Try again in 5 s";
     assert!(answer.text().starts_with(expected), "{}", answer.text());
     document.describes_call("GET", "/dataset/diff", &answer);
     // Equal versions are no work.
@@ -328,7 +329,7 @@ async fn diffs_take_turns_with_heavy_queries_and_give_them_back_when_nobody_wait
     // The work goes on for the second, and ends with it.
     drop(first);
     assert!(futures::poll!(&mut second).is_pending());
-    assert_eq!(load().heavy_running, 1);
+    assert_eq!(load().diffs_running, 1);
     drop(second);
     while load() != Load::default() {
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -23,6 +23,7 @@ mod examples;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod exhaustion;
 mod explain;
+mod fair;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faultfs;
 mod faults;

@@ -502,6 +502,7 @@ fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration)
     let options = EngineOptions {
         threads,
         memory_bytes,
+        shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
         timeout,
         diff_timeout: timeout,
         spill_directory: bench.directory().to_owned(),

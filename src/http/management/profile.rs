@@ -26,13 +26,14 @@ pub(super) async fn profile(
     let dataset = query.dataset_id()?;
     let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
     let alt = query.optional_boolean("alt")?.unwrap_or(false);
+    let client = client::of(&head, &app);
     let standing = match user {
         Some(_) => None,
-        None => rate::count(&app, client::of(&head, &app), Bucket::Public).await,
+        None => rate::count(&app, client, Bucket::Public).await,
     };
     let answered = async {
         rate::check(standing.as_ref())?;
-        let profile = app.profile(user.as_ref(), dataset, version, alt).await?;
+        let profile = app.profile(user.as_ref(), client, dataset, version, alt).await?;
         Ok(Json(ProfileAnswer { ok: true, profile }).into_response())
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());

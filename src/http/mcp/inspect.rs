@@ -82,7 +82,7 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let below = arguments.optional_text("below")?;
         let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
         let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
-        let mut profile = caller.app.profile(Some(&caller.user), dataset, version, alt).await?;
+        let mut profile = caller.app.profile(Some(&caller.user), caller.client, dataset, version, alt).await?;
 
         if let Some(below) = below {
             let is_below =

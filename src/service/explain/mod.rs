@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use futures::TryStreamExt;
 
 use super::exports::ExportState;
+use super::fair::Holder;
 use super::manage::ManageError;
 use super::read::Taker;
 use super::{Admitted, AnswerBody, App, Identity, ReadError};
@@ -130,7 +131,7 @@ impl App {
     ) -> Result<Explanation, ExplainError> {
         let resolved = self.catalog().resolve_read(dataset, version).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
-        self.explain_resolved(resolved, version, request, ignored, true).await
+        self.acting_for(Holder::User(owner.id)).explain_resolved(resolved, version, request, ignored, true).await
     }
 
     /// As [`App::explain`], of any dataset: for the operator's command, which answers no reads, and so does not tell where
@@ -159,7 +160,7 @@ impl App {
     ) -> Result<Explanation, ExplainError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or(ReadError::VersionNotFound(selector))?;
-        let admitted = Admitted::of(&dataset, &version, request.alt)?;
+        let admitted = Admitted::of(&dataset, &version, request.alt, self.admission().holder())?;
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();

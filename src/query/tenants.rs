@@ -1,0 +1,378 @@
+//! Shares of the memory and of the disk of queries: those who ask leave room for each other.
+//!
+//! What one [`Tenant`] holds is at most a share of what the others leave, and what all anonymous ones hold together leaves
+//! room for users. A share is checked when something is taken; nothing is taken away. Sorts and dedups that have
+//! their share of memory spill; what cannot, and whoever has its share of the disk, is refused as when there is
+//! none left.
+//!
+//! Both stand before DataFusion's own bounds, which hold for all together: [`TenantPool`] before the memory pool,
+//! [`TenantFiles`] before the disk manager.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use datafusion::common::resources_datafusion_err;
+use datafusion::error::Result;
+use datafusion::execution::disk_manager::DiskManager;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
+use futures::Stream;
+
+/// For whom a query runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tenant {
+    /// Tells tenants apart.
+    pub key: u64,
+    /// Whether it is nobody known.
+    pub anonymous: bool,
+}
+
+/// What tenants leave each other, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantShares {
+    /// What one may have of what all others leave.
+    pub one_percent: u64,
+    /// What all anonymous ones may have together.
+    pub anonymous_percent: u64,
+}
+
+/// Bytes that tenants share.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    shares: TenantShares,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// By all of them.
+    all: u64,
+    /// By anonymous ones.
+    anonymous: u64,
+    /// By each that has any.
+    by_tenant: HashMap<Tenant, u64, foldhash::fast::RandomState>,
+}
+
+impl Budget {
+    pub fn new(limit: u64, shares: TenantShares) -> Budget {
+        Budget { limit, shares, taken: Mutex::default() }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        // Nothing panics between two changes that belong together.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes bytes if the tenant may have them.
+    ///
+    /// # Errors
+    /// What it may have in all, as things are.
+    fn take(&self, tenant: Tenant, bytes: u64) -> std::result::Result<(), u64> {
+        let mut taken = self.taken();
+        let own = taken.by_tenant.get(&tenant).copied().unwrap_or_default();
+        let mut left = self.limit.saturating_sub(taken.all - own);
+        if tenant.anonymous {
+            let all = percent(self.limit, self.shares.anonymous_percent);
+            left = left.min(all.saturating_sub(taken.anonymous - own));
+        }
+        let most = percent(left, self.shares.one_percent);
+        if own.saturating_add(bytes) > most {
+            return Err(most);
+        }
+        taken.add(tenant, bytes);
+        Ok(())
+    }
+
+    fn take_anyway(&self, tenant: Tenant, bytes: u64) {
+        self.taken().add(tenant, bytes);
+    }
+
+    fn give_back(&self, tenant: Tenant, bytes: u64) {
+        let mut taken = self.taken();
+        if let Some(own) = taken.by_tenant.get_mut(&tenant) {
+            let bytes = bytes.min(*own);
+            *own -= bytes;
+            if *own == 0 {
+                taken.by_tenant.remove(&tenant);
+            }
+            taken.all -= bytes;
+            if tenant.anonymous {
+                taken.anonymous -= bytes;
+            }
+        }
+    }
+}
+
+impl Taken {
+    fn add(&mut self, tenant: Tenant, bytes: u64) {
+        if bytes > 0 {
+            *self.by_tenant.entry(tenant).or_default() += bytes;
+            self.all += bytes;
+            if tenant.anonymous {
+                self.anonymous += bytes;
+            }
+        }
+    }
+}
+
+fn percent(bytes: u64, percent: u64) -> u64 {
+    u64::try_from(u128::from(bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+}
+
+/// The memory pool, for one tenant.
+#[derive(Debug)]
+pub(super) struct TenantPool {
+    pub all: Arc<dyn MemoryPool>,
+    pub budget: Arc<Budget>,
+    pub tenant: Tenant,
+}
+
+impl fmt::Display for TenantPool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "a share of {}", self.all)
+    }
+}
+
+impl MemoryPool for TenantPool {
+    fn name(&self) -> &str {
+        self.all.name()
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.all.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.all.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.all.grow(reservation, additional);
+        self.budget.take_anyway(self.tenant, additional as u64);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.all.shrink(reservation, shrink);
+        self.budget.give_back(self.tenant, shrink as u64);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        self.budget.take(self.tenant, additional as u64).map_err(|most| {
+            resources_datafusion_err!(
+                "{} needs {additional} bytes more, and the queries of one client may hold {most} now",
+                reservation.consumer().name()
+            )
+        })?;
+        self.all.try_grow(reservation, additional).inspect_err(|_| {
+            self.budget.give_back(self.tenant, additional as u64);
+        })
+    }
+
+    fn reserved(&self) -> usize {
+        self.all.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.all.memory_limit()
+    }
+}
+
+/// The temporary files of one tenant.
+pub(super) struct TenantFiles {
+    pub all: Arc<DiskManager>,
+    pub share: DiskShare,
+}
+
+/// What a tenant takes of the disk.
+#[derive(Clone)]
+pub(super) struct DiskShare {
+    pub budget: Arc<Budget>,
+    pub tenant: Tenant,
+}
+
+impl TempFileFactory for TenantFiles {
+    fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
+        let file = self.all.create_tmp_file(description)?;
+        let used = Used { share: self.share.clone(), bytes: AtomicU64::new(0) };
+        Ok(Arc::new(TenantFile { file, used: Arc::new(used) }))
+    }
+}
+
+/// A temporary file, whose bytes are given back when it and its writers are gone.
+struct TenantFile {
+    file: Arc<dyn SpillFile>,
+    used: Arc<Used>,
+}
+
+struct Used {
+    share: DiskShare,
+    bytes: AtomicU64,
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        self.share.budget.give_back(self.share.tenant, *self.bytes.get_mut());
+    }
+}
+
+impl SpillFile for TenantFile {
+    fn path(&self) -> Option<&Path> {
+        self.file.path()
+    }
+
+    fn size(&self) -> Option<u64> {
+        self.file.size()
+    }
+
+    fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
+        self.file.read_stream()
+    }
+
+    fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
+        Ok(Box::new(TenantWriter { writer: self.file.open_writer()?, used: self.used.clone() }))
+    }
+}
+
+struct TenantWriter {
+    writer: Box<dyn SpillWriter>,
+    used: Arc<Used>,
+}
+
+impl Write for TenantWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let DiskShare { budget, tenant } = &self.used.share;
+        let refused = |most| {
+            io::Error::other(format!("the queries of one client may spill {most} bytes now, and these would be more"))
+        };
+        let length = bytes.len() as u64;
+        budget.take(*tenant, length).map_err(refused)?;
+        let written = self.writer.write(bytes).inspect_err(|_| budget.give_back(*tenant, length))?;
+        budget.give_back(*tenant, length - written as u64);
+        self.used.bytes.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl SpillWriter for TenantWriter {
+    fn finish(&mut self) -> Result<()> {
+        self.writer.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SHARES: TenantShares = TenantShares { one_percent: 50, anonymous_percent: 75 };
+
+    fn tenant(key: u64, anonymous: bool) -> Tenant {
+        Tenant { key, anonymous }
+    }
+
+    #[test]
+    fn each_has_a_share_of_what_the_others_leave_and_users_have_some_for_sure() {
+        let budget = Budget::new(1_000, SHARES);
+        let [one, other, user] = [tenant(1, true), tenant(2, true), tenant(3, false)];
+        assert_eq!(budget.take(one, 376), Err(375));
+        assert_eq!(budget.take(one, 375), Ok(()));
+        assert_eq!(budget.take(one, 1), Err(375));
+        assert_eq!(budget.take(other, 188), Err(187));
+        assert_eq!(budget.take(other, 187), Ok(()));
+        assert_eq!(budget.take(user, 220), Err(219));
+        assert_eq!(budget.take(user, 219), Ok(()));
+        budget.give_back(one, 375);
+        assert_eq!(budget.take(user, 188), Err(406));
+        assert_eq!(budget.take(user, 187), Ok(()));
+        for (tenant, bytes) in [(other, 187), (user, 406)] {
+            budget.give_back(tenant, bytes);
+        }
+        assert!(budget.taken().by_tenant.is_empty() && budget.taken().all == 0 && budget.taken().anonymous == 0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_books_are_right(events in proptest::collection::vec((0..6_u64, 0..400_u64, 0..3_u8), 0..200)) {
+            let budget = Budget::new(1_000, SHARES);
+            let mut own = [0_u64; 6];
+            for (key, bytes, event) in events {
+                let tenant = tenant(key, key >= 2);
+                let place = &mut own[key as usize];
+                match event {
+                    0 => {
+                        let given = bytes.min(*place);
+                        budget.give_back(tenant, given);
+                        *place -= given;
+                    }
+                    _ if budget.take(tenant, bytes).is_ok() => *place += bytes,
+                    _ => {}
+                }
+                prop_assert!(own.iter().sum::<u64>() <= 1_000);
+                prop_assert!(own[2..].iter().sum::<u64>() <= 750);
+                prop_assert!(own.iter().all(|one| *one <= 500));
+                prop_assert_eq!(budget.taken().all, own.iter().sum::<u64>());
+                prop_assert_eq!(budget.taken().by_tenant.len(), own.iter().filter(|one| **one > 0).count());
+            }
+        }
+    }
+
+    #[test]
+    fn one_tenants_memory_leaves_anothers() {
+        let (all, budget) = (Arc::new(GreedyMemoryPool::new(1_000)), Arc::new(Budget::new(1_000, SHARES)));
+        let pool = |key| -> Arc<dyn MemoryPool> {
+            Arc::new(TenantPool { all: all.clone(), budget: budget.clone(), tenant: tenant(key, false) })
+        };
+        let (hostile, honest) = (pool(1), pool(2));
+        let first = MemoryConsumer::new("first").register(&hostile);
+        let second = MemoryConsumer::new("second").register(&hostile);
+        first.try_grow(400).expect("within the share");
+        let refused = second.try_grow(101).expect_err("beyond it").strip_backtrace();
+        assert!(refused.contains("second needs 101 bytes more") && refused.contains("may hold 500 now"), "{refused}");
+        second.try_grow(100).expect("all of it");
+        let other = MemoryConsumer::new("other").register(&honest);
+        other.try_grow(250).expect("half of what is left");
+        assert_eq!((hostile.reserved(), all.reserved()), (750, 750));
+        drop((first, second, other));
+        assert_eq!(all.reserved(), 0);
+        assert!(budget.taken().by_tenant.is_empty());
+    }
+
+    #[test]
+    fn one_tenants_files_leave_room_for_anothers_and_give_it_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mode = DiskManagerMode::Directories(vec![directory.path().to_owned()]);
+        let all = Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"));
+        let budget = Arc::new(Budget::new(1_000, SHARES));
+        let files = |key| {
+            let share = DiskShare { budget: budget.clone(), tenant: tenant(key, false) };
+            TenantFiles { all: all.clone(), share }
+        };
+        let (hostile, honest) = (files(1), files(2));
+        let file = hostile.create_temp_file("spilled").expect("a file");
+        let mut writer = file.open_writer().expect("a writer");
+        writer.write_all(&[7; 500]).expect("within the share");
+        let refused = writer.write_all(&[7; 1]).expect_err("beyond it").to_string();
+        assert!(refused.contains("may spill 500 bytes now"), "{refused}");
+        let other = honest.create_temp_file("spilled").expect("a file");
+        other.open_writer().expect("a writer").write_all(&[7; 250]).expect("half of what is left");
+        assert_eq!((file.size(), other.size(), all.used_disk_space()), (Some(500), Some(250), 750));
+        writer.finish().expect("finished");
+        drop((file, other, writer));
+        assert_eq!(all.used_disk_space(), 0);
+        assert!(budget.taken().by_tenant.is_empty());
+    }
+}
