@@ -147,6 +147,12 @@ fn tell(stream: &TcpStream, text: &str) {
         text.len()
     );
     let _ = stream.try_write(answer.as_bytes());
+    // Nothing that has come is left unread, or the system would reset the connection rather than close it.
+    for _ in 0..16 {
+        if !stream.try_read(&mut [0; 4 << 10]).is_ok_and(|read| read > 0) {
+            break;
+        }
+    }
 }
 
 fn reserve() -> Option<File> {

@@ -623,7 +623,8 @@ async fn few_descriptors_make_for_few_connections() {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(SocketAddr::from(([127, 0, 0, 2 + number % 3], 0))).expect("an address of this machine");
         let mut connection = socket.connect(binary.address.parse().expect("an address")).await.expect("a connection");
-        connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        // One that is refused may be closed already, and its answer be there.
+        let _ = connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").await;
         connections.push(connection);
     }
     let mut served = 0;
