@@ -18,10 +18,11 @@ use super::datasets::{DatasetRow, dataset_columns};
 use super::engine::{Engine, Row, Value};
 use super::users::{UserRow, user_columns};
 use super::webhooks::{Webhook, WebhookRow, webhook_columns};
-use super::{Catalog, CatalogError, FileId};
+use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 use crate::model::dataset::Dataset;
 use crate::model::schedule::Schedule;
 use crate::model::user::{User, email_key};
+use crate::model::version::VersionSelector;
 
 /// Rows that are read at a time.
 const PAGE: i64 = 1_000;
@@ -201,6 +202,9 @@ impl Catalog {
                  ORDER BY dataset_id, version_number LIMIT $3",
             ),
         ] {
+            // Negative ones were told of.
+            let of = |dataset: i64| DatasetId::new(dataset.unsigned_abs());
+            let numbered = |number: i64| VersionNumber::new(number.unsigned_abs());
             let mut last = (0, 0);
             loop {
                 let values = &[Value::Integer(last.0), Value::Integer(last.1), Value::Integer(PAGE)];
@@ -222,6 +226,11 @@ impl Catalog {
                         to_time(time, table).map(drop)
                     };
                     if let Err(error) = checked() {
+                        tell(format!("{table} {dataset} {number}: {}", told(error)?));
+                    } else if table == "versions"
+                        // With its files and its checksum, as a read finds it.
+                        && let Err(error) = self.resolve_read(of(dataset), VersionSelector::Number(numbered(number))).await
+                    {
                         tell(format!("{table} {dataset} {number}: {}", told(error)?));
                     }
                 }

@@ -42,6 +42,7 @@ macro_rules! contract {
 mod accounts;
 mod alternates;
 mod backup;
+mod checksums;
 mod datasets;
 mod files;
 mod integrity;

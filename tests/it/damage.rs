@@ -346,6 +346,39 @@ async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
     assert_eq!(owned.service.app.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
 }
 
+/// The file as builds wrote it that knew no checksums, but for the bytes that nothing points to.
+fn forget_checksums(file: &std::path::Path) {
+    let mut bytes = fs::read(file).expect("the file");
+    for (found, instead) in [("\"checksums\":true", "\"checksumz\":true"), ("strata.seal:", "strata.past:")] {
+        let at = bytes.windows(found.len()).rposition(|window| window == found.as_bytes()).expect(found);
+        bytes[at..at + found.len()].copy_from_slice(instead.as_bytes());
+    }
+    fs::write(file, bytes).expect("written");
+}
+
+#[tokio::test]
+async fn files_from_before_there_were_checksums_are_read_and_scrubbed() {
+    let owned = owned().await;
+    let id = owned.dataset("Things", json!({}), &[&entities(1)]).await;
+    let right = owned.lines(&format!("/api/{id}/things/v1/")).await;
+    let file = newest(&owned.service);
+    forget_checksums(&file);
+    let fresh = owned.service.beside(|_| {}).await;
+    let answer = fresh.get(&format!("/api/{id}/things/v1/?format=jsonl")).await;
+    assert_eq!((answer.status, answer.text()), (200, right.as_str()));
+    assert_eq!(fresh.app.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    // Zeros in the documents do not decode.
+    let whole = fs::read(&file).expect("the file");
+    damage_documents(&file);
+    assert_eq!(fresh.app.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
+    // A seal that is gone from a file that had one is damage, not age.
+    let mut bytes = whole;
+    let at = bytes.windows(11).rposition(|window| window == b"\"checksumz\"").expect("the layout");
+    bytes[at..at + 11].copy_from_slice(b"\"checksums\"");
+    fs::write(&file, bytes).expect("written");
+    owned.service.beside(|_| {}).await.get(&format!("/api/{id}/things/v1/")).await.is_error(500);
+}
+
 /// The newest of the version files.
 fn newest(service: &TestService) -> PathBuf {
     let files = service.version_files();

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use strata::storage::budget::SpoolCharge;
 use strata::storage::profile::LeafBounds;
 use strata::storage::spool::Spool;
 use strata::storage::store::{self, S3Options, Store};
@@ -33,7 +34,7 @@ impl Bench {
     pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, Written) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = ObjectPath::from(format!("versions/{number}.parquet"));
-        let mut spool = Spool::create(self.directory.path()).expect("a spool");
+        let mut spool = Spool::create(self.directory.path(), SpoolCharge::unbounded()).expect("a spool");
         let lines: String = entities.iter().map(|entity| format!("{entity}\n")).collect();
         if !entities.is_empty() {
             spool.add_lines(lines.as_bytes()).expect("spooled");

@@ -1,6 +1,7 @@
 //! Any entities as a version file, then a query over it. The input: a byte that chooses the layout, a line with a query
 //! string, then an entity on each line.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -99,7 +100,10 @@ async fn selects(reader: VersionReader, entities: &[Value], request: ReadRequest
             assert_eq!(selection.len(), expected.len() as u64, "{request:?}");
             let mut found = Vec::new();
             for unit in documents::units(&reader, selection.len()) {
-                let each = |document: &[u8]| found.push(String::from_utf8_lossy(document).into_owned());
+                let each = |document: &[u8]| {
+                    found.push(String::from_utf8_lossy(document).into_owned());
+                    ControlFlow::Continue(())
+                };
                 documents::for_each(&reader, selection.positions(), &unit, each).await.expect("read");
             }
             let expected: Vec<String> = expected.iter().map(|position| entities[*position].write()).collect();

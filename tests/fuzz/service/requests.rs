@@ -67,6 +67,7 @@ impl Lab {
                     private: false,
                     format: Some(strata::model::source::SourceFormat::Jsonl),
                     records_path: None,
+                    publish_query: false,
                 };
                 app.import(request, std::sync::Arc::new(ImportProgress::default())).await.expect("imported");
             }

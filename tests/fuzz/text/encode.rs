@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strata::encode::{self, ColumnsBuilder};
+use strata::encode::{self, ColumnsBuilder, EntityBound};
 use strata::model::request::{Format, ReadRequest};
 
 use crate::harness::text;
@@ -30,11 +30,12 @@ pub fn check(bytes: &[u8]) {
         assert_eq!(columns.names(), formats::columns(&entities));
     }
 
-    let encoder = encode::text_encoder(&request, Some(Arc::new(columns))).expect("a text format");
+    let encoder =
+        encode::text_encoder(&request, Some(Arc::new(columns)), EntityBound::new(1 << 30)).expect("a text format");
     let mut out = Vec::new();
     encoder.begin(documents.is_empty(), &mut out);
     for (number, document) in documents.iter().enumerate() {
-        encoder.entity(document.as_bytes(), number == 0, &mut out);
+        encoder.entity(document.as_bytes(), number == 0, &mut out).expect("within the bound");
     }
     encoder.end(documents.is_empty(), &mut out);
     let found = Body::Text(String::from_utf8(out).expect("UTF-8"));
