@@ -57,6 +57,7 @@ mod refresh_sources;
 mod refreshes;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod s3_server;
+mod security;
 mod server;
 mod stops;
 mod storage;

@@ -215,8 +215,8 @@ fn what_writers_make_is_read_as_before_in_every_encoding() {
     let texts = StringArray::from_iter((0..rows).map(|row| (row % 5 != 0).then(|| format!("text {:06}", row / 3))));
     let lists = list(&(0..rows).map(|row| row % 4).collect::<Vec<_>>());
     let expected = |row: usize| {
-        let number = if row % 7 != 0 { json!(row * 3) } else { Value::Null };
-        let text = if row % 5 != 0 { json!(format!("text {:06}", row / 3)) } else { Value::Null };
+        let number = if !row.is_multiple_of(7) { json!(row * 3) } else { Value::Null };
+        let text = if !row.is_multiple_of(5) { json!(format!("text {:06}", row / 3)) } else { Value::Null };
         json!({"n": number, "t": text, "l": vec![7; row % 4]})
     };
     for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
