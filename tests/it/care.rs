@@ -387,7 +387,7 @@ fn the_command_sweep_tells_what_it_removes_and_asks_before_it_endangers_reads() 
     let refused = machine.run(&["sweep", "--older-than", "1h"]);
     assert_eq!(printed(&refused, 1), "");
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(message.contains("--offline") && message.contains("3932 s"), "{message}");
+    assert!(message.contains("--offline") && message.contains("3942 s"), "{message}");
     assert_eq!(printed(&machine.run(&["sweep", "--older-than", "soon"]), 2), "");
     fs::remove_file(store.join("versions/left too.parquet")).expect("removed");
     let told = printed(&machine.run(&["sweep", "--older-than", "66m"]), 0);
@@ -477,5 +477,5 @@ fn a_sweep_that_could_take_what_a_read_uses_is_not_configured() {
     let refused = machine.run(&["check"]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(printed(&refused, 1), "");
-    assert!(message.contains("`sweep.older_than_s`: 3600 is not more than the 3932 s"), "{message}");
+    assert!(message.contains("`sweep.older_than_s`: 3600 is not more than the 3942 s"), "{message}");
 }
