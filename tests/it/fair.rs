@@ -237,11 +237,10 @@ async fn explains_and_tools_of_one_user_leave_room_for_others() {
     let running = || service.app.load().heavy_running;
 
     // Tools and reads count for the same user, and calls of the one for the same as of the other.
-    let public = json!({"dataset_id": 2, "filter": ["n:1"]});
-    let one = until(tool(service, "read", &public, &other), || running() == 1).await;
-    let two =
-        until(tool(service, "read", &json!({"dataset_id": 2, "filter": ["n:2"]}), &other), || running() == 2).await;
-    let mut three = tool(service, "read", &json!({"dataset_id": 2, "filter": ["n:3"]}), &other);
+    let public = |offset: u64| json!({"dataset_id": 2, "keywords": [keywords()], "offset": offset});
+    let one = until(tool(service, "read", &public(1), &other), || running() == 1).await;
+    let two = until(tool(service, "read", &public(2), &other), || running() == 2).await;
+    let mut three = tool(service, "read", &public(3), &other);
     is_stuck(&mut three).await;
     let explain = format!("/dataset/explain?dataset_id={own}&filter=n:1");
     served(with_token(service, &explain, &owned.token)).await;
