@@ -132,6 +132,8 @@ impl Catalog {
         let sql = "SELECT hold_id, expires_at FROM file_holds WHERE hold_id > $1 ORDER BY hold_id LIMIT $2";
         let check = |(_, expires_at)| to_time(expires_at, "file_holds.expires_at").map(drop);
         self.check_table("file_holds", sql, -1, |row: &(i64, i64)| row.0, check, tell).await?;
+        let sql = "SELECT probe_id, written_at FROM write_probes WHERE probe_id > $1 ORDER BY probe_id LIMIT $2";
+        self.check_table("write_probes", sql, -1, |row: &(i64, i64)| row.0, check_probe, tell).await?;
         self.check_named_rows(tell).await?;
         self.check_version_rows(tell).await
     }
@@ -280,6 +282,21 @@ impl Catalog {
             }
             Err(error) => tell(told(error.into())?),
         }
+        let sql = "SELECT file_id, finished_at, leased_until FROM scrub_progress WHERE scrub_id = $1";
+        match self.engine.fetch_optional::<(i64, i64, i64)>(sql, &[Value::Integer(0)]).await {
+            Ok(Some((file, finished_at, leased_until))) => {
+                let checked = || {
+                    to_unsigned(file, "scrub_progress.file_id")?;
+                    to_time(finished_at, "scrub_progress.finished_at")?;
+                    to_time(leased_until, "scrub_progress.leased_until")
+                };
+                if let Err(error) = checked() {
+                    tell(format!("scrub_progress 0: {}", told(error)?));
+                }
+            }
+            Ok(None) => tell("scrub_progress 0: it is missing, so that files are never scrubbed".to_owned()),
+            Err(error) => tell(told(error.into())?),
+        }
         let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
                           COALESCE(MAX(v.version_number), 0)
                    FROM datasets d LEFT JOIN versions v ON v.dataset_id = d.dataset_id
@@ -409,6 +426,13 @@ fn check_dataset(row: DatasetRow) -> Result<(), CatalogError> {
             Err(CatalogError::Corrupt { column: "datasets.schedule", value: schedule.clone() })
         }
         _ => Ok(()),
+    }
+}
+
+fn check_probe((_, written_at): (i64, i64)) -> Result<(), CatalogError> {
+    match written_at > 0 {
+        true => to_time(written_at, "write_probes.written_at").map(drop),
+        false => Err(CatalogError::Corrupt { column: "write_probes.written_at", value: written_at.to_string() }),
     }
 }
 

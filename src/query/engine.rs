@@ -43,6 +43,10 @@ use crate::metrics::notes::{self, Notes};
 use crate::model::request::ReadRequest;
 use crate::storage::reader::VersionReader;
 
+/// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One tenant may
+/// have so much of what is free, whatever its share.
+const LEAST_MEMORY_BYTES: u64 = 16 << 20;
+
 /// What bounds the engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -150,8 +154,8 @@ impl Engine {
             .map_err(crate::storage::StorageError::Io)?;
         let context = state.task_ctx();
         let EngineOptions { timeout, diff_timeout, .. } = *options;
-        let memory = Arc::new(Budget::new(options.memory_bytes as u64, options.shares));
-        let spilled = Arc::new(Budget::new(options.spill_bytes, options.shares));
+        let memory = Arc::new(Budget::new(options.memory_bytes as u64, LEAST_MEMORY_BYTES, options.shares));
+        let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
         let runtime = QueryRuntime(Some(runtime));
         let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtime };
         Ok(Engine { shared: Arc::new(shared), context })

@@ -46,6 +46,8 @@ pub struct TenantShares {
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
+    /// What anyone may have if it is free, whatever its share.
+    least: u64,
     shares: TenantShares,
     taken: Mutex<Taken>,
 }
@@ -61,8 +63,8 @@ struct Taken {
 }
 
 impl Budget {
-    pub fn new(limit: u64, shares: TenantShares) -> Budget {
-        Budget { limit, shares, taken: Mutex::default() }
+    pub fn new(limit: u64, least: u64, shares: TenantShares) -> Budget {
+        Budget { limit, least, shares, taken: Mutex::default() }
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -77,12 +79,13 @@ impl Budget {
     fn take(&self, tenant: Tenant, bytes: u64) -> std::result::Result<(), u64> {
         let mut taken = self.taken();
         let own = taken.by_tenant.get(&tenant).copied().unwrap_or_default();
-        let mut left = self.limit.saturating_sub(taken.all - own);
+        let free = self.limit.saturating_sub(taken.all - own);
+        let mut left = free;
         if tenant.anonymous {
             let all = percent(self.limit, self.shares.anonymous_percent);
             left = left.min(all.saturating_sub(taken.anonymous - own));
         }
-        let most = percent(left, self.shares.one_percent);
+        let most = percent(left, self.shares.one_percent).max(self.least.min(free));
         if own.saturating_add(bytes) > most {
             return Err(most);
         }
@@ -286,7 +289,7 @@ mod tests {
 
     #[test]
     fn each_has_a_share_of_what_the_others_leave_and_users_have_some_for_sure() {
-        let budget = Budget::new(1_000, SHARES);
+        let budget = Budget::new(1_000, 0, SHARES);
         let [one, other, user] = [tenant(1, true), tenant(2, true), tenant(3, false)];
         assert_eq!(budget.take(one, 376), Err(375));
         assert_eq!(budget.take(one, 375), Ok(()));
@@ -304,10 +307,21 @@ mod tests {
         assert!(budget.taken().by_tenant.is_empty() && budget.taken().all == 0 && budget.taken().anonymous == 0);
     }
 
+    #[test]
+    fn of_little_one_may_have_what_a_query_needs_while_it_is_free() {
+        let budget = Budget::new(100, 90, SHARES);
+        let [one, other] = [tenant(1, true), tenant(2, true)];
+        assert_eq!(budget.take(one, 91), Err(90));
+        assert_eq!(budget.take(one, 60), Ok(()));
+        assert_eq!(budget.take(other, 41), Err(40));
+        assert_eq!(budget.take(other, 40), Ok(()));
+        assert_eq!(budget.take(one, 1), Err(60));
+    }
+
     proptest! {
         #[test]
         fn the_books_are_right(events in proptest::collection::vec((0..6_u64, 0..400_u64, 0..3_u8), 0..200)) {
-            let budget = Budget::new(1_000, SHARES);
+            let budget = Budget::new(1_000, 0, SHARES);
             let mut own = [0_u64; 6];
             for (key, bytes, event) in events {
                 let tenant = tenant(key, key >= 2);
@@ -332,7 +346,7 @@ mod tests {
 
     #[test]
     fn one_tenants_memory_leaves_anothers() {
-        let (all, budget) = (Arc::new(GreedyMemoryPool::new(1_000)), Arc::new(Budget::new(1_000, SHARES)));
+        let (all, budget) = (Arc::new(GreedyMemoryPool::new(1_000)), Arc::new(Budget::new(1_000, 0, SHARES)));
         let pool = |key| -> Arc<dyn MemoryPool> {
             Arc::new(TenantPool { all: all.clone(), budget: budget.clone(), tenant: tenant(key, false) })
         };
@@ -356,7 +370,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mode = DiskManagerMode::Directories(vec![directory.path().to_owned()]);
         let all = Arc::new(DiskManagerBuilder::default().with_mode(mode).build().expect("a disk manager"));
-        let budget = Arc::new(Budget::new(1_000, SHARES));
+        let budget = Arc::new(Budget::new(1_000, 0, SHARES));
         let files = |key| {
             let share = DiskShare { budget: budget.clone(), tenant: tenant(key, false) };
             TenantFiles { all: all.clone(), share }

@@ -68,7 +68,8 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
         return Ok(SourceFormat::Parquet);
     }
     match content.trim_ascii_start().first() {
-        None => Err(ambiguous("the source is empty")),
+        None if content.is_empty() => Err(ambiguous("the source is empty")),
+        None => Err(ambiguous("it begins with blanks alone")),
         Some(b'[') => Ok(SourceFormat::Json),
         Some(b'{') if has_records_path => Ok(SourceFormat::Json),
         // An object that does not end with its line is one document, and its decoder says what to do.

@@ -615,7 +615,7 @@ fn the_format_is_detected() {
     let unknown = |reason| format!("the format cannot be told from the content ({reason}); {advice}");
     check_detected("", "", "a,b\tc\n", Err(&unknown("its first line has both commas and tabs")));
     check_detected("a.txt", "", "name\nx\n", Err(&unknown("its first line has neither a comma nor a tab")));
-    check_detected("", "", " \n", Err(&unknown("the source is empty")));
+    check_detected("", "", " \n", Err(&unknown("it begins with blanks alone")));
 }
 
 #[test]

@@ -61,7 +61,12 @@ fn what_becomes_of_a_compressed_source_is_bounded_by_what_came() {
     for _ in 0..10 {
         encoder.write_all(&blank).expect("packed");
     }
-    too_large(decode(&encoder.finish().expect("packed"), &DecodeOptions::default()), "sources.max_expansion (500)");
+    let bomb = encoder.finish().expect("packed");
+    let lines = DecodeOptions { format: Some(SourceFormat::Jsonl), ..DecodeOptions::default() };
+    too_large(decode(&bomb, &lines), "sources.max_expansion (500)");
+    // Nobody looks so far to find out what it is.
+    let error = decode(&bomb, &DecodeOptions::default()).expect_err("no format");
+    assert!(error.to_string().contains("it begins with blanks alone"), "{error}");
 }
 
 #[test]
