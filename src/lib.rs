@@ -36,10 +36,10 @@
 //! |---|---|
 //! | a query parameter | one file in `http/params/` and its registry line |
 //! | a step of the pipeline | one file in `query/pipeline/` and its place in the list |
-//! | an output format | one file in `encode/` and its arm in `encode::encoder` |
-//! | a source format | one file in `refresh/` and its arm in `refresh::open` |
+//! | an output format | one file in `encode/` and its arm in `encode::text_encoder` |
+//! | a source format | one file in `refresh/` and its arm in `refresh::open_as` |
 //! | a migration | the same-named file in both folders of `sql/` |
-//! | an operation of owners | one function in `http/management/`, its route there, its row in `http/openapi/management.rs` |
+//! | an operation of owners | one function in `http/management/`, its route there, its row in `http/openapi/management/operations.rs` |
 //! | a tool for agents | one function in `http/mcp/` and its line in `http/mcp/tools.rs` |
 //! | an error status | an arm of the one match in `http/error.rs` |
 //! | a command | one file in `cli/` and its arm in `cli/mod.rs` |
