@@ -1,5 +1,4 @@
-//! The states of a dataset: which version is pinned, and whether it is frozen (specification, "States and
-//! transitions").
+//! The states of a dataset: which version is pinned, and whether it is frozen (docs/semantics.md, States).
 
 use crate::crash;
 use crate::model::dataset::Dataset;

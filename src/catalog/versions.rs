@@ -26,7 +26,7 @@ pub struct Resolved {
     pub version: Option<Version>,
 }
 
-/// A version and whether it is the active one (specification, "Version record").
+/// A version and whether it is the active one (docs/semantics.md, Records).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRecord {
     /// The version.

@@ -4,7 +4,7 @@
 //! 2. They are laid over each other and over the defaults, a later place over an earlier one.
 //! 3. Types parse, and numbers are checked against their ranges.
 //!
-//! To add an option, write one documented field in its section; the README's table follows from it.
+//! To add an option, write one documented field in its section; the table of docs/configuration.md follows from it.
 
 mod cache;
 mod catalog;

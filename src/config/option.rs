@@ -1,5 +1,5 @@
 //! An option is data: its key, documentation, default and range stand in one place, and the parser, the
-//! refusal of unknown keys and the README's table all read them from there.
+//! refusal of unknown keys and the table of docs/configuration.md all read them from there.
 //!
 //! [`section!`] makes a section of the configuration from a list of documented fields:
 //!

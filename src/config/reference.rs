@@ -1,4 +1,4 @@
-//! The configuration's reference for the README, generated from the options themselves.
+//! The table of docs/configuration.md, Options, generated from the options themselves.
 
 use super::Config;
 use super::option::{ConfigOption, OptionKind};

@@ -1,4 +1,4 @@
-//! Bytes that are equal exactly when two JSON values are (decisions, section 3, rule 9): objects whatever the order of
+//! Bytes that are equal exactly when two JSON values are (docs/semantics.md, dedup): objects whatever the order of
 //! their keys, numbers by numeric value, strings exactly.
 //!
 //! The form is the canonical text with the members of every object in the order of their keys' bytes, and with each

@@ -1,4 +1,4 @@
-//! Removing nulls and empty strings (decisions, section 3, rule 2).
+//! Removing nulls and empty strings (docs/semantics.md, denull).
 
 use super::MAX_DEPTH;
 use super::cursor::{Cursor, Kind};

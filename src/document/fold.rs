@@ -1,4 +1,4 @@
-//! Folding: what "case-insensitive" compares (decisions, section 1).
+//! Folding: what "case-insensitive" compares (docs/semantics.md, Case).
 //!
 //! Each character becomes its own Unicode lowercase mapping, without context, and final sigma becomes sigma. So folding
 //! is the same for a text as for its parts put together, and folding twice is folding once.

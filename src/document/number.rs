@@ -1,5 +1,5 @@
-//! The numeric value of a JSON number (decisions, section 1): an integer (no `.`, `e`, `E`) of any length is exact,
-//! every other number is its nearest double, and the two compare mathematically.
+//! The numeric value of a JSON number (docs/semantics.md, Numeric value): an integer (no `.`, `e`, `E`) of any length
+//! is exact, every other number is its nearest double, and the two compare mathematically.
 
 use std::cmp::Ordering;
 use std::hash::Hash;

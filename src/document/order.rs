@@ -1,4 +1,4 @@
-//! The order of `sort`, as bytes (decisions, section 3, rule 8).
+//! The order of `sort`, as bytes (docs/semantics.md, sort).
 //!
 //! Keys compare as bytes in the order of the values: numbers by value, strings by code point, false, true, and last
 //! what cannot be sorted. A descending key is the same with every byte inverted, but for what comes last in both

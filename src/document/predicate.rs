@@ -1,5 +1,5 @@
-//! What `filter` and `filter_contains` ask of one scalar (decisions, section 3, rules 5 and 6). A needle is prepared
-//! once per request.
+//! What `filter` and `filter_contains` ask of one scalar (docs/semantics.md, filter; docs/semantics.md,
+//! filter_contains). A needle is prepared once per request.
 
 use memchr::memmem;
 

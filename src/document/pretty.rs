@@ -1,4 +1,5 @@
-//! Indenting canonical text: two spaces a level, `"key": value`, `[]` and `{}` when empty (decisions, section 4).
+//! Indenting canonical text: two spaces a level, `"key": value`, `[]` and `{}` when empty (docs/semantics.md, json and
+//! jsonl).
 //!
 //! The structural characters of 64 bytes at a time are found by [`scan`](super::scan); the text between two of them is
 //! copied as it stands.

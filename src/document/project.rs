@@ -1,4 +1,5 @@
-//! Choosing fields: `include_source`, `keep_field` and `drop_field` (decisions, section 3, rules 1, 3 and 4).
+//! Choosing fields: `include_source`, `keep_field` and `drop_field` (docs/semantics.md, include_source;
+//! docs/semantics.md, keep_field; docs/semantics.md, drop_field).
 //!
 //! The paths become two trees of keys, which are walked together with the entity in one pass. That is the same as
 //! keeping first and dropping afterwards: what is kept of a value depends on the kind of value alone, never on what was

@@ -1,4 +1,4 @@
-//! What a path reaches in an entity (decisions, section 2), by skipping everything else.
+//! What a path reaches in an entity (docs/semantics.md, Paths), by skipping everything else.
 //!
 //! A key applied to an object takes that member; applied to an array it is applied to every element, nested arrays too;
 //! applied to a scalar it finds nothing. Keys do not repeat in an object, so that the rest of an object is skipped at
@@ -18,7 +18,7 @@ pub fn reach<'a>(document: &'a [u8], path: &Path, mut visit: impl FnMut(Scalar<'
 }
 
 /// Calls `visit` with the text of every value that `path` reaches, in document order, until it breaks. An object or an
-/// array at the end of the path is one value (decisions, section 3, rule 9).
+/// array at the end of the path is one value (docs/semantics.md, dedup).
 pub fn reach_values<'a>(document: &'a [u8], path: &Path, mut visit: impl FnMut(&'a [u8]) -> ControlFlow<()>) {
     let _ = search(document, path, &mut |cursor| visit(cursor.skip_value()));
 }

@@ -1,8 +1,8 @@
 //! Strings inside canonical text: reading them, and writing them with canonical escapes.
 //!
 //! Canonical escapes are `\"`, `\\`, `\b`, `\f`, `\n`, `\r`, `\t` and `\u00xx` in lower case for the other control
-//! characters; everything else stands as itself (decisions, section 4). So a string has exactly one spelling, and two
-//! strings are equal when their raw bytes are.
+//! characters; everything else stands as itself (docs/semantics.md, json and jsonl). So a string has exactly one
+//! spelling, and two strings are equal when their raw bytes are.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! The columns of a table: the union of the flattened keys of its entities, in order of first appearance (decisions,
-//! section 4).
+//! The columns of a table: the union of the flattened keys of its entities, in order of first appearance
+//! (docs/semantics.md, csv and tsv).
 //!
 //! They are found in a pass of their own, before the first row is written, and without keeping entities: parts of the
 //! answer in parallel, each with a [`ColumnsBuilder`], which are then merged in the order of the parts. Whose columns an

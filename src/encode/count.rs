@@ -1,4 +1,4 @@
-//! `count=true`: one JSON object in place of the entities (decisions, section 3, rule 13).
+//! `count=true`: one JSON object in place of the entities (docs/semantics.md, count).
 
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionNumber;

@@ -1,4 +1,4 @@
-//! `format=csv` and `format=tsv`: a header and a row per flattened entity (decisions, section 4).
+//! `format=csv` and `format=tsv`: a header and a row per flattened entity (docs/semantics.md, csv and tsv).
 //!
 //! Quoted as RFC 4180 says, and only where a cell holds the delimiter, a quote, CR or LF; where that can be is known
 //! from canonical text, so that most cells are one search and one copy. A record that would be an empty line is `""`.

@@ -1,4 +1,4 @@
-//! `flatten=true`: any format that keeps nested objects, given entities without any (decisions, section 3, rule 12).
+//! `flatten=true`: any format that keeps nested objects, given entities without any (docs/semantics.md, flatten).
 //!
 //! Entities repeat their keys: a [`Shape`] knows the names, which are spelled out once.
 

@@ -1,4 +1,4 @@
-//! `format=json`: one array, indented or compact (decisions, section 4).
+//! `format=json`: one array, indented or compact (docs/semantics.md, json and jsonl).
 
 use super::{Encode, EntityBound, EntityTooLarge};
 use crate::document;

@@ -1,4 +1,4 @@
-//! `format=parquet`: flattened entities as nullable text columns (decisions, section 4).
+//! `format=parquet`: flattened entities as nullable text columns (docs/semantics.md, parquet).
 //!
 //! Two halves, so that parts of an answer are made in parallel and written in order:
 //!

@@ -2,7 +2,7 @@
 //!
 //! Entities of one dataset repeat their keys, mostly in one order. So the places where values stand are kept as a tree:
 //! a member of an object, an element of an array of objects. A place remembers its column and the place that followed it
-//! last time. Walking an entity (rule 12 of decisions section 3) is then, for each member:
+//! last time. Walking an entity (docs/semantics.md, flatten) is then, for each member:
 //!
 //! 1. compare its key with that of the place that should come next, or of the few after it, where fields are left out;
 //! 2. failing that, look it up by hash, or add it, and expect it next time;

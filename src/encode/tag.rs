@@ -1,4 +1,4 @@
-//! Field names to XML tags (decisions, section 4).
+//! Field names to XML tags (docs/semantics.md, xml).
 
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `format=xml`: `<dataset>` of one `<entity>` each (decisions, section 4).
+//! `format=xml`: `<dataset>` of one `<entity>` each (docs/semantics.md, xml).
 //!
 //! Fields are elements, in order; an array is an element of elements, their tags being the plural and the singular of
 //! the field's name. There is no white space between elements, after the declaration neither. An element without

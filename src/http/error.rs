@@ -1,6 +1,6 @@
 //! Every error answer: one exhaustive match from what went wrong to a status and a public text.
 //!
-//! All of them are plain text (specification, "Errors"). A text says what the caller can know and do; causes inside
+//! All of them are plain text (docs/semantics.md, Errors). A text says what the caller can know and do; causes inside
 //! the service are logged here, once, and never sent.
 
 use std::{error::Error, fmt};
@@ -53,7 +53,7 @@ pub enum HttpError {
     /// The service could not answer the read.
     Read(ReadError),
     /// The service is too busy for what its owner or an agent asks for: as a read's, but that it says when to ask again,
-    /// which the specification has for reads on 429 alone.
+    /// which the text of a read says (docs/semantics.md, Errors).
     Busy(Refused),
     /// A management call is not one.
     Call(CallError),
@@ -451,7 +451,7 @@ fn public_diff_error(error: &DiffError) -> (StatusCode, String) {
     }
 }
 
-/// The status and the text for entities that were sent (decisions, section 6).
+/// The status and the text for entities that were sent (docs/semantics.md, A version or nothing).
 fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
     match error {
         SourceError::BadBody { reason } => (StatusCode::BAD_REQUEST, format!("Invalid body: {reason}.")),
@@ -484,7 +484,7 @@ fn call_status(error: &CallError) -> StatusCode {
     }
 }
 
-/// The status and the text for a refresh that made nothing (decisions, section 6).
+/// The status and the text for a refresh that made nothing (docs/semantics.md, A version or nothing).
 fn public_refresh_error(error: &RefreshError) -> (StatusCode, String) {
     let status = match error {
         RefreshError::NotFound => return (StatusCode::NOT_FOUND, "You have no dataset with this dataset_id.".into()),

@@ -28,7 +28,7 @@ pub(super) fn check(standing: Option<&Standing>) -> Result<(), HttpError> {
     }
 }
 
-/// `X-RateLimit-*` (specification, "Response headers").
+/// `X-RateLimit-*` (docs/read.md, Rate limits).
 pub(super) fn describe(headers: &mut HeaderMap, standing: &Standing) {
     headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(standing.limit));
     headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(standing.remaining));

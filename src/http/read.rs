@@ -1,6 +1,6 @@
 //! `GET /api/{dataset_id}/{name_slug}/{version}/[alt/]`: the read endpoint.
 //!
-//! The checks run in this order (decisions, section 5); each ends the request:
+//! The checks run in this order (docs/semantics.md, Order of checks); each ends the request:
 //! 1. the method: 405,
 //! 2. the path: 400,
 //! 3. the parameters: 400,
@@ -228,7 +228,8 @@ fn describe(headers: &mut HeaderMap, served: &Admitted) {
     }
 }
 
-/// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate (decisions, section 4).
+/// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate (docs/semantics.md,
+/// Content types and file names).
 ///
 /// A header's text is ASCII by rights: a slug that is not stands there as UTF-8, which many clients show as it is, and
 /// once more in the extended notation (RFC 6266), which the others understand and all prefer. `None` if a header

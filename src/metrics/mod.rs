@@ -1,8 +1,8 @@
 //! What the service measures about itself, for Prometheus.
 //!
 //! Every metric is a documented field of [`Metrics`]: its name, its labels and what it says stand there alone, and the
-//! README's table and the `# HELP` lines follow from it ([`markdown_table`]). There is one recorder per process, shared
-//! by all services in it; nothing listens, `http` serves what [`render`] gives.
+//! table of docs/metrics.md and the `# HELP` lines follow from it ([`markdown_table`]). There is one recorder per
+//! process, shared by all services in it; nothing listens, `http` serves what [`render`] gives.
 //!
 //! Label values come from fixed sets (routes, statuses, formats, …), never from a request: no caller can make new series,
 //! and none names a dataset.

@@ -204,7 +204,7 @@ impl fmt::Display for DatasetName {
     }
 }
 
-/// Where the entities of a dataset come from (decisions section 6, `source`).
+/// Where the entities of a dataset come from (docs/semantics.md, Sources).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatasetSource {
     /// `push`: the owner sends them.

@@ -66,7 +66,7 @@ pub struct InvalidDatasetId(pub String);
 impl FromStr for DatasetId {
     type Err = InvalidDatasetId;
 
-    /// Parses `[1-9][0-9]*` (decisions section 5). A number past `u64` is well formed and therefore no
+    /// Parses `[1-9][0-9]*` (docs/semantics.md, Path of a read). A number past `u64` is well formed and therefore no
     /// error; it becomes `u64::MAX`, which is never assigned.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match parse_decimal(text) {

@@ -1,6 +1,6 @@
-//! The fixed limits: bounds of requests that no option changes, each in one place, for the code that keeps it, the README's
-//! table and the tests, which try every one at its maximum and past it. Limits that an operator may choose are options
-//! ([`crate::config`]).
+//! The fixed limits: bounds of requests that no option changes, each in one place, for the code that keeps it, the
+//! table of docs/configuration.md, Fixed limits, and the tests, which try every one at its maximum and past it. Limits
+//! that an operator may choose are options ([`crate::config`]).
 //!
 //! To add a limit, add its entry here and its case in `tests/it/limits/fixed.rs`.
 
@@ -34,7 +34,7 @@ macro_rules! limits {
     ($(#[doc = $about:literal] $name:ident = $most:expr, $beyond:expr;)+) => {
         $(#[doc = $about] pub const $name: usize = $most;)+
 
-        /// Every fixed limit, as the README lists them.
+        /// Every fixed limit, as docs/configuration.md, Fixed limits, lists them.
         pub const ALL: &[Limit] = &[$(Limit {
             name: stringify!($name),
             about: $about.trim_ascii(),

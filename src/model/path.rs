@@ -1,7 +1,7 @@
 //! Paths into an entity: `stock.berlin`, `a\.b`, and lists of them.
 //!
 //! A path is text split at `.`; a backslash before `.` `,` `:` `\` or a blank makes that character part of a key, any
-//! other backslash stands for itself (decisions, section 2). A blank is a space or a tab.
+//! other backslash stands for itself (docs/semantics.md, Paths). A blank is a space or a tab.
 
 use std::fmt;
 

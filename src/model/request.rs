@@ -2,7 +2,7 @@
 
 use super::path::Path;
 
-/// The serialization of a response (specification, "Response formats").
+/// The serialization of a response (docs/semantics.md, Formats).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// One array of entities, `application/json`.
@@ -35,7 +35,7 @@ impl Format {
         }
     }
 
-    /// The `Content-Type` of a body, exactly as the specification writes it.
+    /// The `Content-Type` of a body, exactly as docs/semantics.md, Content types and file names, writes it.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Json => "application/json",
@@ -81,7 +81,7 @@ pub struct Sort {
     pub descending: bool,
 }
 
-/// The parameters of a read, with defaults applied. Fields stand in the specification's processing order.
+/// The parameters of a read, with defaults applied. Fields stand in the order of docs/semantics.md, Steps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReadRequest {
     /// `include_source`.
@@ -157,8 +157,8 @@ impl ReadRequest {
         canonical
     }
 
-    /// The parameters that differ from their defaults, in the specification's processing order, as they could stand in a
-    /// query string before it is encoded.
+    /// The parameters that differ from their defaults, in the order of docs/semantics.md, Steps, as they could stand in
+    /// a query string before it is encoded.
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
         let plain = ReadRequest::default();
         let mut given = Vec::new();

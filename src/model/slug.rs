@@ -1,7 +1,7 @@
 //! The form of a dataset's name that stands in its URL.
 
 /// The URL form of a name: lower case, every run of characters that are not alphanumeric (Unicode) one
-/// `-`, none at the ends; `None` when nothing is left (decisions section 7).
+/// `-`, none at the ends; `None` when nothing is left (docs/semantics.md, Names and slugs).
 ///
 /// Lower case comes first, so that what a character lowers to is what is tested: `İ` lowers to `i` and a
 /// combining dot, which is not alphanumeric.

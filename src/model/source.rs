@@ -2,7 +2,7 @@
 //! its publisher said about the state it was in.
 //!
 //! Format and compression are names that users give (`--format`, the `format` key of a dataset) and that records keep,
-//! so they parse and print as one lower-case word each (decisions section 6).
+//! so they parse and print as one lower-case word each (docs/semantics.md, Sources).
 
 use std::fmt;
 use std::str::FromStr;

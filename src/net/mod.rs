@@ -14,7 +14,8 @@
 //! Names are looked up by [`Resolver`], which blocks no thread, within [`LookUpLimits`]: in number, in all and for one user,
 //! and in time, so that name servers that do not answer keep nobody else waiting.
 //!
-//! Proxies of the environment are not used: behind one, nothing of this would hold. Rules: decisions section 8.
+//! Proxies of the environment are not used: behind one, nothing of this would hold. Rules: docs/semantics.md, Outgoing
+//! requests.
 
 mod address;
 mod client;

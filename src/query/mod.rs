@@ -1,7 +1,7 @@
 //! A read as a DataFusion plan: `ReadRequest -> LogicalPlan -> positions -> documents`.
 //!
 //! Steps of one query:
-//! 1. [`pipeline`] builds the logical plan, one step per file, in the specification's order.
+//! 1. [`pipeline`] builds the logical plan, one step per file, in the order of docs/semantics.md, Steps.
 //! 2. The few optimizer rules that these plans need push predicates and limits into the scan ([`engine`]).
 //! 3. [`scan`] decides what to read per row group ([`access`]) and evaluates predicates over leaves, search text
 //!    and documents ([`kernels`]), giving positions in order.

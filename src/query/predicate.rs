@@ -30,9 +30,9 @@ impl Predicate {
 /// How a path's scalars are compared with the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {
-    /// `filter`: decisions, section 3, rule 5.
+    /// `filter`: docs/semantics.md, filter.
     Equal,
-    /// `filter_contains`: decisions, section 3, rule 6.
+    /// `filter_contains`: docs/semantics.md, filter_contains.
     Contains,
 }
 
@@ -116,7 +116,7 @@ impl Compare {
     }
 }
 
-/// A search for words in every scalar of what a reshaping leaves (decisions, section 3, rule 7).
+/// A search for words in every scalar of what a reshaping leaves (docs/semantics.md, keywords).
 #[derive(Clone, Debug)]
 pub struct Keywords {
     words: Vec<String>,

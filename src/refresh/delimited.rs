@@ -7,7 +7,7 @@
 //! lenient readers shift cells or swallow the rest of the file in these cases.
 //!
 //! Two columns of one name give the entity one key, at the first one's position with the last one's
-//! cell, as two equal keys of a JSON object do (decisions section 1).
+//! cell, as two equal keys of a JSON object do (docs/semantics.md, Entities and values).
 
 use std::collections::HashMap;
 use std::ops::Range;

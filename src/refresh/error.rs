@@ -9,7 +9,7 @@ use crate::net::AddressError;
 /// publisher of the document, or the operator of this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The address is not one that sources may have (decisions section 6: 400).
+    /// The address is not one that sources may have (400: docs/semantics.md, A version or nothing).
     #[error("the source's address cannot be used: {reason}")]
     BadAddress {
         /// What is wrong with it.

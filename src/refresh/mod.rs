@@ -12,7 +12,8 @@
 //!    one). [`open_push`] takes a JSON body that holds more than the entities (`envelope`).
 //! 5. `entity` makes each item canonical and gives it the `_source` that it lacks.
 //!
-//! The decoders are synchronous and run on a thread that may block. Rules: decisions sections 1 and 6.
+//! The decoders are synchronous and run on a thread that may block. Rules: docs/semantics.md, Entities and values;
+//! docs/semantics.md, Sources.
 
 mod client;
 mod compression;
@@ -57,7 +58,7 @@ pub trait Decode: Send {
     /// even a line end. False at the end, with `out` as it was.
     ///
     /// After an error the source is spent: what `out` got in that call is to be dropped, and so is all
-    /// that came before, for a source gives a version as a whole or none (decisions section 6).
+    /// that came before, for a source gives a version as a whole or none (docs/semantics.md, A version or nothing).
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError>;
 }
 

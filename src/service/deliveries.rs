@@ -128,7 +128,7 @@ impl App {
 
     /// Sends one delivery and records what came of it.
     async fn send(&self, sender: &WebhookSender, delivery: &Delivery) {
-        // Webhooks are not on this plan; one may be left over from another (specification, "Plan availability").
+        // Webhooks are not on this plan; one may be left over from another (docs/semantics.md, Webhooks).
         if delivery.owner_plan == Plan::Free {
             return;
         }

@@ -94,7 +94,7 @@ pub struct DiffSummary {
 /// What is written of a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiffForm {
-    /// The Diff result of the specification: the summary and the records of a page, as compact JSON.
+    /// The result of docs/semantics.md, Diffs: the summary and the records of a page, as compact JSON.
     Result,
     /// The records with commas between them: the inside of a JSON array.
     Records,

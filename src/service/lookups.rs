@@ -1,7 +1,7 @@
 //! What the catalog said about the targets of reads, kept for less than a second.
 //!
 //! A look-up costs more than the rest of a small warm read, most of it the way to the database's thread or server and
-//! back. Kept answers must not hide changes (decisions, section 5):
+//! back. Kept answers must not hide changes (docs/semantics.md, Caching):
 //! - A change made by another process shows within [`FRESH`], counted from before the catalog was asked.
 //! - One made by this process shows at once: every write is followed by [`Lookups::changed`], after which keys are
 //!   others. So an answer that was under way meanwhile is kept under a key that nobody asks for any more.

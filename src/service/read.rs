@@ -199,7 +199,7 @@ impl Lookup {
     /// otherwise for the client.
     ///
     /// # Errors
-    /// [`ReadError`], in the order of checks of decisions section 5.
+    /// [`ReadError`], in the order of docs/semantics.md, Order of checks.
     pub fn admit(self, authorization: Authorization<'_>, client: Client, alt: bool) -> Result<Admitted, ReadError> {
         let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
         let holder = authorize(&resolved.dataset, authorization, client)?;

@@ -68,7 +68,7 @@ impl Store {
 
     /// What writers that were killed have left below a folder, and those at work are writing: no object, so that no listing
     /// has it. Only directories have such files here. Parts of uploads that an S3 store keeps are its own to remove, by
-    /// a lifecycle rule (README).
+    /// a lifecycle rule (docs/operate.md, Sweep).
     ///
     /// # Errors
     /// When the directory cannot be listed.

@@ -1,7 +1,6 @@
 //! The POST that tells a dataset's owner of a new version: its body, its signature, and sending it once.
 //!
-//! When one is due, to whom, and what came of it is the catalog's to know. Rules: specification "Events", decisions
-//! section 8.
+//! When one is due, to whom, and what came of it is the catalog's to know. Rules: docs/semantics.md, Webhooks.
 
 mod payload;
 mod send;

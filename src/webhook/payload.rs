@@ -22,7 +22,7 @@ pub struct RefreshEvent {
     pub refreshed_at: DateTime<Utc>,
 }
 
-/// The event as receivers get it; the order of the fields is the specification's.
+/// The event as receivers get it; the order of the fields is that of docs/semantics.md, Webhooks.
 #[derive(Serialize)]
 struct Payload<'a> {
     dataset_id: u64,

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::docs::between;
 use crate::support::files;
 
 /// A directory of its own to run the binary in; its data directory is the default one, `strata-data`.
@@ -225,13 +226,11 @@ fn a_users_password_and_plan_can_be_changed() {
     assert_eq!(serde_json::from_str::<Value>(&body).expect("JSON")["user"]["plan"], "scale");
 }
 
-/// Runs a script of the README, from between its marks, in the machine's directory, with other ports than it names.
+/// Runs a script of a page, from between its marks, in the machine's directory, with other ports than it names.
 #[track_caller]
-fn paste<const N: usize>(machine: &Machine, mark: &str, ports: [&str; N]) -> String {
-    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
-    let script = readme.split(&format!("<!-- {mark}:begin -->")).nth(1).expect(mark);
-    let script = script.split(&format!("<!-- {mark}:end -->")).next().expect(mark);
-    let script = script.trim().trim_start_matches("```sh").trim_end_matches("```").to_owned();
+fn paste<const N: usize>(machine: &Machine, path: &str, mark: &str, ports: [&str; N]) -> String {
+    let script = between(path, &format!("<!-- {mark}:begin -->"), &format!("<!-- {mark}:end -->"));
+    let script = script.trim_start_matches("```sh").trim_end_matches("```").to_owned();
     // All at once, so that they differ.
     let free = ports.map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
     let free = free.map(|listener| listener.local_addr().expect("an address").port().to_string());
@@ -252,9 +251,9 @@ fn paste<const N: usize>(machine: &Machine, mark: &str, ports: [&str; N]) -> Str
 }
 
 #[test]
-fn the_readmes_example_of_tuning_makes_a_slow_read_fast() {
+fn the_example_of_tuning_makes_a_slow_read_fast() {
     let machine = Machine::new();
-    let printed = paste(&machine, "tuning", ["8083"]);
+    let printed = paste(&machine, "docs/performance.md", "tuning", ["8083"]);
     let explained: Vec<&str> = printed.split("Read of dataset 1").skip(1).collect();
     let [before, after] = explained[..] else { panic!("{printed}") };
     for text in ["version 1\n", "50,000 tested, 83 selected", "by documents\n", "verified in documents: 50,000 -> 83, "]
@@ -269,9 +268,9 @@ fn the_readmes_example_of_tuning_makes_a_slow_read_fast() {
 }
 
 #[test]
-fn the_readmes_tour_for_owners_works_when_it_is_pasted() {
+fn the_tour_for_owners_works_when_it_is_pasted() {
     let machine = Machine::new();
-    let printed = paste(&machine, "owner", ["8081", "8082"]);
+    let printed = paste(&machine, "docs/owners.md", "owner", ["8081", "8082"]);
     let received = std::fs::read_to_string(machine.path("received.txt")).expect("what was received");
     assert!(received.contains("genuine {\"dataset_id\":1,\"dataset_name\":\"Planets\",\"version\":1,"), "{received}");
     let answers: Vec<Value> = printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -1,9 +1,11 @@
-//! The configuration: where values come from, what is refused and how the message reads, and the README's table.
+//! The configuration: where values come from, what is refused and how the message reads, and the table of options.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use strata::config::{Config, ConfigError, ConfigFile, ConfigSources, LogFormat, markdown_table};
+
+use crate::docs::check_table;
 
 /// Sources with a file of this text and these environment variables.
 struct Given {
@@ -227,11 +229,6 @@ fn every_option_can_be_set_by_its_environment_variable() {
 }
 
 #[test]
-fn the_readme_has_the_table_of_options() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(path).expect("README.md");
-    let (begin, end) = ("<!-- configuration:begin -->\n", "<!-- configuration:end -->");
-    let table = readme.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map(|(table, _)| table.trim());
-    let expected = markdown_table();
-    assert_eq!(table, Some(expected.trim()), "README.md, between {} and {end}, should be:\n\n{expected}", begin.trim());
+fn the_page_has_the_table_of_options() {
+    check_table("docs/configuration.md", "configuration", &markdown_table());
 }

@@ -18,6 +18,7 @@ use crate::alternates::{Owned, add_user, call};
 use crate::cli::{Machine, Server, failed, get, succeeded};
 use crate::compression::decoded;
 use crate::diff;
+use crate::docs::between;
 use crate::openapi::Document;
 use crate::support::Answer;
 use crate::twin::diff::{self as twin, Bounds};
@@ -56,7 +57,7 @@ fn result(records: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn the_diff_result_is_the_specifications_to_the_byte() {
+async fn the_diff_result_is_the_documented_one_to_the_byte() {
     let owned = Owned::sqlite().await;
     let document = Document::of(&owned.service).await;
     let id = owned.dataset("Things", json!({}), &[V1, V2]).await;
@@ -495,10 +496,9 @@ fn the_command_prints_what_differs_while_a_server_uses_the_same_data() {
 }
 
 #[test]
-fn the_readmes_example_is_what_it_says() {
-    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
-    let section = readme.split("<!-- diff:begin -->").nth(1).and_then(|rest| rest.split("<!-- diff:end -->").next());
-    let mut blocks = section.expect("the example").split("```").skip(1).step_by(2);
+fn the_example_of_a_diff_is_what_it_says() {
+    let section = between("docs/owners.md", "<!-- diff:begin -->", "<!-- diff:end -->");
+    let mut blocks = section.split("```").skip(1).step_by(2);
     let mut block = |kind: &str| blocks.next().and_then(|block| block.strip_prefix(kind)).expect(kind).trim_start();
     let (script, text, _, json) = (block("sh"), block("text"), block("sh"), block("json"));
     let machine = Machine::new();

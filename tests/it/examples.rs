@@ -1,4 +1,4 @@
-//! The specification's examples (`tests/cases/examples.jsonl`), over HTTP.
+//! The examples of reads (`tests/cases/examples.jsonl`), over HTTP.
 //!
 //! Each line with `entities` is a data set, imported into a service of its own as dataset 1, version 1; each other
 //! line is a read of one. A line that uses a parameter or format that does not exist yet is left out, and runs by
@@ -14,7 +14,7 @@ use crate::support::TestService;
 
 const EXAMPLES: &str = include_str!("../cases/examples.jsonl");
 
-/// The specification's formats; anything else is refused.
+/// The formats of docs/semantics.md, Formats; anything else is refused.
 const FORMATS: [&str; 6] = ["json", "jsonl", "csv", "tsv", "xml", "parquet"];
 
 /// A line of the file: a data set, or a read.
@@ -48,7 +48,7 @@ fn missing(query: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn the_examples_of_the_specification() {
+async fn every_example_is_answered_as_it_says() {
     let mut services = BTreeMap::new();
     let (mut ran, mut left_out) = (0, Vec::new());
     let mut wrong = Vec::new();

@@ -17,6 +17,7 @@ mod crash;
 mod damage;
 mod diff;
 mod diffs;
+mod docs;
 mod document;
 mod encode;
 mod examples;

@@ -8,6 +8,7 @@ use strata::http::params::PARAMETERS;
 use crate::agents::{EXACT, entities};
 use crate::alternates::{Owned, parsed};
 use crate::cli::{Machine, Server, one_json_line, succeeded};
+use crate::docs::{between, check_table};
 use crate::openapi::{tool, tools_file};
 use crate::support::{Answer, FIXTURES};
 
@@ -98,8 +99,8 @@ fn the_official_client_reads_edits_and_is_refused() {
     let lines: Vec<&str> = printed.lines().collect();
     assert_eq!(lines.len(), 2, "{printed}");
 
-    // What the README has to paste.
-    let example = between("<!-- agents:begin -->\n```python", "```\n<!-- agents:end -->");
+    // What the page has to paste.
+    let example = between("docs/agents.md", "<!-- agents:begin -->\n```python", "```\n<!-- agents:end -->");
     let example = example.replace("http://127.0.0.1:8080", &server.base_url).replace("strata_…", token);
     let pasted = tool("python").args(["-c", &example]).output().expect("the example runs");
     let (shown, errors) = (String::from_utf8_lossy(&pasted.stdout), String::from_utf8_lossy(&pasted.stderr));
@@ -466,15 +467,7 @@ async fn a_tool_that_the_service_fails_names_the_request() {
     }
 }
 
-/// What the README has between two texts.
-fn between(begin: &str, end: &str) -> &'static str {
-    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
-    readme.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).expect(begin).0.trim()
-}
-
 #[test]
-fn the_readme_has_the_table_of_tools() {
-    let (begin, end) = ("<!-- tools:begin -->", "<!-- tools:end -->");
-    let expected = strata::http::mcp::markdown_table();
-    assert_eq!(between(begin, end), expected.trim(), "README.md, between {begin} and {end}, should be:\n\n{expected}");
+fn the_page_has_the_table_of_tools() {
+    check_table("docs/agents.md", "tools", &strata::http::mcp::markdown_table());
 }

@@ -1,9 +1,8 @@
-//! What the service measures: the registry, the README's table, and what `/metrics` shows.
-
-use std::path::Path;
+//! What the service measures: the registry, the table of docs/metrics.md and what `/metrics` shows.
 
 use strata::metrics::{self, MetricKind};
 
+use crate::docs::check_table;
 use crate::support::TestService;
 
 /// The value of a series of a rendering, as `name` or `name{label="value",…}`.
@@ -13,13 +12,8 @@ pub fn value(rendering: &str, series: &str) -> Option<f64> {
 }
 
 #[test]
-fn the_readme_has_the_table_of_metrics() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(path).expect("README.md");
-    let (begin, end) = ("<!-- metrics:begin -->\n", "<!-- metrics:end -->");
-    let table = readme.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map(|(table, _)| table.trim());
-    let expected = metrics::markdown_table();
-    assert_eq!(table, Some(expected.trim()), "README.md, between {} and {end}, should be:\n\n{expected}", begin.trim());
+fn the_page_has_the_table_of_metrics() {
+    check_table("docs/metrics.md", "metrics", &metrics::markdown_table());
 }
 
 #[test]

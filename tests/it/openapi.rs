@@ -11,6 +11,7 @@ use strata::http::params::{Kind, PARAMETERS, Parameter, Repetition};
 use strata::model::request::Format;
 
 use crate::cli::{Machine, Server, one_json_line, succeeded};
+use crate::docs::between;
 use crate::support::{Answer, FIXTURES, TestService};
 
 const READ: &str = "/api/{dataset_id}/{name_slug}/{version}/";
@@ -212,14 +213,11 @@ async fn every_path_is_there_and_takes_the_methods_that_are_described() {
 }
 
 #[tokio::test]
-async fn the_readme_lists_the_operations_that_the_document_describes() {
+async fn the_page_lists_the_operations_that_the_document_describes() {
     let service = TestService::start().await;
     let document = Document::of(&service).await;
-    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
-    let table =
-        readme.split("<!-- operations:begin -->").nth(1).and_then(|rest| rest.split("<!-- operations:end").next());
-    let listed: BTreeSet<&str> =
-        table.expect("the table").lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let table = between("docs/owners.md", "<!-- operations:begin -->", "<!-- operations:end -->");
+    let listed: BTreeSet<&str> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let mut described = BTreeSet::new();
     for (path, item) in document.0["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("operations") {

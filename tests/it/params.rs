@@ -17,6 +17,8 @@ use strata::{
     },
 };
 
+use crate::docs::check_table;
+
 /// The query is taken, as this request, with these parameters ignored.
 #[track_caller]
 fn accepts(query: &str, expected: ReadRequest, ignored: &[&str]) {
@@ -208,7 +210,7 @@ fn the_order_in_the_url_does_not_matter() {
     ];
     let names: Vec<&str> = pairs.iter().filter_map(|pair| pair.split('=').next()).collect();
     let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name()).collect();
-    assert_eq!(names, registered, "the registry is in the order of the specification");
+    assert_eq!(names, registered, "the registry is in the order of docs/semantics.md, Steps");
     let expected = ReadRequest {
         include_source: false,
         denull: true,
@@ -411,17 +413,8 @@ fn the_registry_is_consistent() {
 }
 
 #[test]
-fn the_readme_holds_the_table_of_the_registry() {
-    const BEGIN: &str = "<!-- parameters:begin -->";
-    const END: &str = "<!-- parameters:end -->";
-    // A missing file fails like a missing table, with the table to be put there.
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap_or_default();
-    let held = readme.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(table, _)| table.trim());
-    let table = markdown_table();
-    assert!(
-        held == Some(table.trim()),
-        "README.md must hold, between {BEGIN} and {END}, each on a line of its own:\n\n{table}\n"
-    );
+fn the_page_has_the_table_of_parameters() {
+    check_table("docs/read.md", "parameters", &markdown_table());
 }
 
 /// Text in which what the parsers look at is frequent.

@@ -5,6 +5,7 @@ use strata::config::StoreUrl;
 use strata::service::{ImportError, RefreshError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::docs::page;
 use crate::support::{Answer, FIXTURE_FILES, TestService, files, fixture};
 use crate::twin::Value;
 
@@ -387,18 +388,25 @@ async fn an_import_that_fails_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_readmes_requests_find_something() {
+async fn the_requests_of_the_pages_find_something() {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    let readme = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
-    let requests = readme.split("'http://127.0.0.1:8080").skip(1).filter_map(|rest| rest.split_once('\'')?.0.into());
-    let requests: Vec<&str> = requests.filter(|request: &&str| request.starts_with("/api/")).collect();
-    assert!(requests.len() >= 8, "{requests:?}");
-    for request in requests {
-        let answer = service.get(request).await;
-        assert_eq!(answer.status, 200, "{request}: {}", String::from_utf8_lossy(&answer.body));
-        assert_eq!(answer.headers.get("x-unknown-parameters"), None, "{request}");
-        let total = answer.headers.get("x-total-count").and_then(|total| total.to_str().ok()?.parse::<u64>().ok());
-        assert!(total.is_some_and(|total| total > 0), "{request} finds nothing");
+    for (path, least) in [("README.md", 7), ("docs/read.md", 11), ("docs/analysts.md", 2)] {
+        let text = page(path);
+        let requests = text.split("'http://127.0.0.1:8080").skip(1).filter_map(|rest| Some(rest.split_once('\'')?.0));
+        let requests: Vec<&str> = requests.filter(|request| request.starts_with("/api/")).collect();
+        assert!(requests.len() >= least, "{path}: {requests:?}");
+        for request in requests {
+            let answer = service.get(request).await;
+            // The one private dataset, which is not read without its key.
+            if request.contains("/palmer-penguins/") {
+                assert_eq!(answer.status, 401, "{path}: {request}");
+                continue;
+            }
+            assert_eq!(answer.status, 200, "{path}: {request}: {}", String::from_utf8_lossy(&answer.body));
+            assert_eq!(answer.headers.get("x-unknown-parameters"), None, "{path}: {request}");
+            let total = answer.headers.get("x-total-count").and_then(|total| total.to_str().ok()?.parse::<u64>().ok());
+            assert!(total.is_some_and(|total| total > 0), "{path}: {request} finds nothing");
+        }
     }
 }

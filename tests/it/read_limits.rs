@@ -127,7 +127,7 @@ async fn a_client_gets_what_the_limit_allows_and_then_429_until_its_window_ends(
 }
 
 #[tokio::test]
-async fn the_specifications_limits_are_the_default() {
+async fn the_documented_limits_are_the_default() {
     let config = Config::default();
     assert_eq!((config.limits.public_per_minute, config.limits.private_per_minute), (100, 300));
     let (service, _) = limited(100, 300).await;

@@ -186,7 +186,7 @@ fn json_documents_that_are_cut_or_go_on_are_bad() {
 }
 
 #[test]
-fn json_nests_as_deep_as_decisions_allow() {
+fn json_nests_as_deep_as_entities_may() {
     let nested = |levels: usize| format!("[{{\"a\":{}{}}}]", "[".repeat(levels - 1), "]".repeat(levels - 1));
     let deepest = nested(128);
     check("a.json", &deepest, &deepest[1..deepest.len() - 1]);

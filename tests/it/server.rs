@@ -315,7 +315,7 @@ async fn heavy_queries_beyond_the_queue_are_refused_and_light_ones_are_not() {
         answer.is_error(503);
         let expected = "The service has as many heavy queries as it takes, from one client or in all. Try again in 5 s, or ask for less.";
         assert!(answer.text().starts_with(expected), "{}", answer.text());
-        // The specification has it on 429 alone.
+        // The text says it (docs/semantics.md, Errors).
         assert_eq!(answer.header("retry-after"), None);
     }
     assert!(heavy.iter().all(|answer| matches!(answer.status, 200 | 503)));

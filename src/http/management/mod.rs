@@ -1,4 +1,4 @@
-//! The management endpoints (specification, "Management endpoints"; decisions, section 7).
+//! The management endpoints (docs/semantics.md, Management; docs/owners.md, Operations).
 //!
 //! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
 //! then 415, 413 and 400 by `JsonBody` or `Query`; then the fields of the body, 404 for what they name, and the rest.

@@ -1,5 +1,5 @@
-//! What management answers: envelopes and records (decisions, section 7). Times are RFC 3339 in UTC; a field that does
-//! not apply is null.
+//! What management answers: envelopes and records (docs/semantics.md, Records). Times are RFC 3339 in UTC; a field that
+//! does not apply is null.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
@@ -262,7 +262,7 @@ pub struct DatasetViewAnswer {
     pub dataset: DatasetViewRecord,
 }
 
-/// A version (specification, "Version record"), without the path of its file.
+/// A version, without the path of its file.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct VersionRecord {
     /// From 1, one more for every refresh that succeeds.
@@ -343,7 +343,7 @@ pub struct ProfileAnswer {
     pub profile: VersionProfile,
 }
 
-/// A webhook (specification, "Webhook record").
+/// A webhook.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct WebhookRecord {
     /// Always true.

@@ -15,7 +15,7 @@
 //! | `output` | results, bounded |
 //! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
 //!
-//! To add a tool, write its function and its line in `tools::TOOLS`; the README's table follows from it.
+//! To add a tool, write its function and its line in `tools::TOOLS`; the table of docs/agents.md follows from it.
 
 mod datasets;
 mod edits;

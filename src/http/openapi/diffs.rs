@@ -1,4 +1,4 @@
-//! The Diff result and its records (specification, "Diff result").
+//! The Diff result and its records (docs/semantics.md, Diffs).
 
 use serde_json::{Value, json};
 use utoipa::openapi::{

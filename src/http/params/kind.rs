@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The words for tables, those of the specification's.
+    /// The words for tables, those of docs/read.md, Parameters.
     pub fn text(&self) -> Cow<'static, str> {
         match self {
             Kind::Boolean => "boolean".into(),

@@ -2,7 +2,7 @@
 //! its parser and its tests; `registry` lists them in order and turns a query string into a `ReadRequest`.
 //!
 //! To add a parameter, write its file and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
-//! README's table, the OpenAPI document and the tool `read` of the MCP server are generated from the registry.
+//! table of docs/read.md, Parameters, the OpenAPI document and the tool `read` of the MCP server are generated from the registry.
 //!
 //! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
 
@@ -50,7 +50,7 @@ pub trait Parameter: Sync {
     /// What its values are.
     fn kind(&self) -> Kind;
 
-    /// What holds when it is not given, in the words of the specification's table ("false", "all", "none").
+    /// What holds when it is not given, in the words of the table in docs/read.md, Parameters ("false", "all", "none").
     fn default_text(&self) -> &'static str;
 
     /// What it does, in one line without a final full stop, for tables. May hold Markdown.
@@ -75,7 +75,7 @@ pub trait Parameter: Sync {
     fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue>;
 }
 
-/// How often one request may give a parameter (decisions, section 3, rule 1).
+/// How often one request may give a parameter (docs/semantics.md, Parameters).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repetition {
     /// At most once; a second time is an error.

@@ -7,7 +7,7 @@
 //! 4. let the parameter write its value into the request.
 //!
 //! The first error ends the parsing. At last the filters, paths and keywords are counted: each costs work per entity.
-//! Rules: decisions, section 3, rule 1.
+//! Rules: docs/semantics.md, Parameters.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ use crate::{
     model::{limits, request::ReadRequest},
 };
 
-/// Every parameter of the read endpoint, in the specification's processing order; what selects or shapes the whole
+/// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
 pub const PARAMETERS: &[&dyn Parameter] = &[
     &IncludeSource,

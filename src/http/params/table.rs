@@ -1,4 +1,4 @@
-//! The README's table of parameters, generated from the registry.
+//! The table of docs/read.md, Parameters, generated from the registry.
 
 use std::fmt::Write;
 

@@ -52,7 +52,7 @@ const CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
 /// Most entities that have their fields in memory at once, but for those of one source.
 const CHUNK_ENTITIES: u64 = 1 << 19;
 
-/// From when on similar entities are not looked for among all: decisions, section 9.
+/// From when on similar entities are not looked for among all: docs/semantics.md, Diffs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffBounds {
     /// Most candidate pairs of one source.

@@ -1,4 +1,4 @@
-//! The steps of a read as one logical plan, in the specification's processing order.
+//! The steps of a read as one logical plan, in the order of docs/semantics.md, Steps.
 //!
 //! Each step takes the plan so far and the request, and gives the plan with its own part on top. A step that
 //! the request does not ask for adds nothing. The plan gives the positions of the selected entities, in the
@@ -44,7 +44,7 @@ struct Pipeline<'a> {
 /// One step of the pipeline.
 type Step = fn(Pipeline<'_>) -> Result<Pipeline<'_>>;
 
-/// The steps, in the order of the specification ("Processing order").
+/// The steps, in the order of docs/semantics.md, Steps.
 const STEPS: &[Step] = &[
     filter::apply,
     filter_contains::apply,

@@ -11,7 +11,8 @@ use crate::query::reshape::Reshape;
 use crate::storage::reader::VersionReader;
 
 /// How a path gets a leaf.
-const INDEX: &str = "`index` with `always` gives the path a leaf in the versions to come (see README, Tuning)";
+const INDEX: &str =
+    "`index` with `always` gives the path a leaf in the versions to come (see docs/performance.md, Tuning)";
 
 /// The hints on a read that has been made.
 pub(super) fn hints(explanation: &Explanation, request: &ReadRequest, reader: &VersionReader) -> Vec<String> {

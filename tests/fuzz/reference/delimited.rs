@@ -1,4 +1,4 @@
-//! CSV and TSV as sources (RFC 4180; decisions, section 6), one byte after the other.
+//! CSV and TSV as sources (RFC 4180; docs/semantics.md, Sources), one byte after the other.
 
 use crate::twin::Value;
 use crate::twin::value::set;

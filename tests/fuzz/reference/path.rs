@@ -1,4 +1,4 @@
-//! Paths (decisions, section 2).
+//! Paths (docs/semantics.md, Paths).
 
 /// A character of a path: one that means something, or one that stands for itself.
 #[derive(Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! Query strings (decisions, section 3, rule 1).
+//! Query strings (docs/semantics.md, Parameters).
 
 use strata::http::params::PARAMETERS;
 use strata::model::path::Path;

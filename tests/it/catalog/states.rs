@@ -1,4 +1,4 @@
-//! The state table of the specification ("States and transitions"), as a table: from every state, every trigger
+//! The table of docs/semantics.md, States: from every state, every trigger
 //! leads where it should, and leaves all else as it was.
 
 use strata::catalog::{Catalog, CatalogError};

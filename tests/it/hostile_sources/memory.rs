@@ -18,7 +18,7 @@ use crate::cli::{Machine, Server};
 /// The memory of one Parquet source, in the configuration of this test.
 const PARQUET_MIB: u64 = 64;
 
-/// What the README promises of each refresh besides that.
+/// What docs/operate.md, Memory, promises of each refresh besides that.
 const REFRESH_MIB: u64 = 600;
 
 fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use strata::model::limits::{self, Beyond, Limit};
 
 use super::{ORDINARY, World, calling, encoded, nested};
+use crate::docs::check_table;
 
 /// Tries a limit.
 type Case = for<'w> fn(&'w World, &'static Limit) -> BoxFuture<'w, ()>;
@@ -70,12 +71,8 @@ async fn each_is_taken_at_its_maximum_and_refused_beyond() {
 }
 
 #[test]
-fn the_readme_has_the_table_of_fixed_limits() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("README.md");
-    let (begin, end) = ("<!-- limits:begin -->\n", "<!-- limits:end -->");
-    let table = readme.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).map(|(table, _)| table.trim());
-    let expected = limits::markdown_table();
-    assert_eq!(table, Some(expected.trim()), "README.md, between {} and {end}, should be:\n\n{expected}", begin.trim());
+fn the_page_has_the_table_of_fixed_limits() {
+    check_table("docs/configuration.md", "limits", &limits::markdown_table());
 }
 
 /// Constants that are named like limits and bound no request: nothing that a caller sends is refused by them.

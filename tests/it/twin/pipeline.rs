@@ -1,4 +1,4 @@
-//! The whole read over trees: the steps of decisions.md, section 3, in the specification's processing order, then the
+//! The whole read over trees: the steps of docs/semantics.md, Steps, in their order, then the
 //! body in each format.
 
 use std::cmp::Ordering;

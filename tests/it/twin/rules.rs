@@ -1,4 +1,5 @@
-//! The rules of decisions.md, sections 1 to 3, over trees.
+//! The rules of docs/semantics.md, Entities and values, docs/semantics.md, Paths, and docs/semantics.md, Steps, over
+//! trees.
 
 use super::number;
 use super::value::{Value, set};
