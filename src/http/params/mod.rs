@@ -2,7 +2,8 @@
 //! its parser and its tests; `registry` lists them in order and turns a query string into a `ReadRequest`.
 //!
 //! To add a parameter, write its file and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
-//! table of docs/read.md, Parameters, the OpenAPI document and the tool `read` of the MCP server are generated from the registry.
+//! table of docs/read.md, Parameters, the OpenAPI document and the tool `read` of the MCP server are generated from the
+//! registry.
 //!
 //! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
 
