@@ -39,7 +39,7 @@ struct Line {
 
 /// Makes a backup. A signal ends it, and leaves a directory that is marked as incomplete.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open(&config).await?;
+    let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
     let files = if arguments.copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
     let mut tell = |_: &_| {};

@@ -67,7 +67,7 @@ struct SumLine {
 
 /// Checks once. Damage makes the command fail, after everything was looked at.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open(&config).await?;
+    let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
     let depth = if arguments.quick { CheckDepth::Footers } else { CheckDepth::Everything };
     let mut printed = Ok(());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::error::CliError;
 use super::{fixtures, print};
-use crate::service::{App, DemoDataset};
+use crate::service::{App, DEMO_OWNER, DemoCredentials, DemoDataset};
 
 /// Queries that show something of each dataset, by its slug. Blanks are written `+`, so that each is one word.
 const EXAMPLES: &[(&str, &[&str])] = &[
@@ -35,13 +35,24 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("palmer-penguins", &["?filter=Species:gentoo&filter=Sex:null", "?filter=Body+Mass+(g):3750&count=true"]),
 ];
 
-/// Loads the demo, unless the data directory holds it already, and prints what can be read.
+/// Loads the demo, unless the data directory holds it already, and prints what can be read and how to act as its owner.
 pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
     let unpacking = |source| CliError::Io { what: "the demo's files cannot be unpacked", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;
     fixtures::write_to(directory.path()).map_err(unpacking)?;
     let datasets = app.load_demo(directory.path()).await?;
-    print(&describe(base_url, &datasets))
+    let credentials = app.demo_credentials().await?;
+    print(&(describe(base_url, &datasets) + &describe_owner(base_url, &credentials)))
+}
+
+fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
+    let (password, token) = (credentials.password.expose(), credentials.token.expose());
+    format!(
+        "Their owner is {DEMO_OWNER}, with the password {password}, until the next start of the demo. As this owner:\n\n  \
+         TOKEN={token}\n  \
+         curl -H \"Authorization: Bearer $TOKEN\" '{base_url}/dataset/list'\n  \
+         curl -H \"Authorization: Bearer $TOKEN\" '{base_url}/dataset/explain?dataset_id=1&explain=text&filter=borders:FRA'\n\n"
+    )
 }
 
 fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {

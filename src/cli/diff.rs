@@ -81,7 +81,7 @@ fn change_type(name: String) -> Result<ChangeType, &'static str> {
 
 /// Compares two versions. Whoever reads the output may stop whenever it likes.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open(&config).await?;
+    let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
     let printed = tokio::select! {
         printed = print(&app, &arguments) => printed,

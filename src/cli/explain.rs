@@ -48,7 +48,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let version = version.or(path.map(|path| path.target.version)).unwrap_or(VersionSelector::Active);
     let ignored = unknown.into_iter().map(|UnknownParameter(name)| name).collect();
 
-    let app = App::open(&config).await?;
+    let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
     let explanation = tokio::select! {
         explanation = app.explain_any(dataset, version, request, ignored) => explanation,

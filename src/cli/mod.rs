@@ -5,6 +5,7 @@
 
 mod backup;
 mod check;
+mod completions;
 mod demo;
 mod diff;
 mod diff_text;
@@ -14,6 +15,7 @@ mod explain;
 mod fixtures;
 mod import;
 mod logging;
+mod manual;
 mod progress;
 mod scrub;
 mod serve;
@@ -64,6 +66,8 @@ enum Command {
     Check(check::Arguments),
     Scrub(scrub::Arguments),
     Backup(backup::Arguments),
+    Completions(completions::Arguments),
+    Manual(manual::Arguments),
 }
 
 /// Parses a command line and runs it to its end, on a thread of its own: how much stack the first one has is for the
@@ -90,6 +94,9 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
     let listen = match &command {
         Command::Serve(arguments) => arguments.listen.clone(),
+        // Whatever is configured.
+        Command::Completions(arguments) => return completions::run(arguments),
+        Command::Manual(arguments) => return manual::run(arguments),
         Command::User(_)
         | Command::Import(_)
         | Command::Explain(_)
@@ -138,6 +145,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
             logging::start(&config.log, "warn")?;
             block_on(backup::run(arguments, config))
         }
+        Command::Completions(_) | Command::Manual(_) => Ok(()),
     }
 }
 

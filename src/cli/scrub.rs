@@ -45,7 +45,7 @@ struct SumLine {
 
 /// Scrubs once. Damage makes the command fail, after everything was read.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open(&config).await?;
+    let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
     let bytes_per_s = arguments.bytes_per_s.unwrap_or(config.scrub.bytes_per_s);
     let mut printed = Ok(());

@@ -50,7 +50,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     if !arguments.offline && older_than <= config.longest_read() {
         return Err(CliError::SweepTooEarly { longest_read_s: config.longest_read().as_secs() });
     }
-    let app = App::open(&config).await?;
+    let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
     let mut failed = Ok(());
     let mut tell = |file: &SweptFile| {

@@ -87,7 +87,10 @@ impl Arguments {
 impl Prepared {
     /// Does it.
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
-        let app = App::open(&config).await?;
+        let app = match self {
+            Prepared::Add { .. } => App::open(&config).await?,
+            Prepared::Passwd { .. } | Prepared::Plan(_) => App::open_existing(&config).await?,
+        };
         match self {
             Prepared::Add { arguments: AddArguments { email, plan, token }, password } => {
                 let added = app.add_user(&email, &password, plan, token.as_deref()).await?;

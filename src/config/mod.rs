@@ -49,6 +49,7 @@ pub use store::{Endpoint, Store, StoreUrl};
 pub use sweep::Sweep;
 pub use webhook::Webhook;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use figment::Figment;
@@ -143,6 +144,12 @@ impl Config {
             Some(url) => url.expose().to_owned(),
             None => format!("sqlite://{}", self.data.directory.join(CATALOG_FILE).display()),
         }
+    }
+
+    /// The file of the catalog, if it is SQLite's.
+    pub fn catalog_file(&self) -> Option<PathBuf> {
+        let url = self.catalog_url();
+        url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")).map(PathBuf::from)
     }
 
     /// The store's URL: `store.url`, or the directory `store` in the data directory.

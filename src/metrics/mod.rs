@@ -26,8 +26,24 @@ pub struct Metric {
     pub kind: MetricKind,
     /// The names of its labels.
     pub labels: &'static [&'static str],
+    /// The values of each label, where they are few: all of its series are there from the start.
+    pub values: &'static [&'static [&'static str]],
     /// What it says, and its unit.
     pub about: &'static str,
+}
+
+impl Metric {
+    /// The label values of each series that is there from the start.
+    fn series(&self) -> Vec<Vec<SharedString>> {
+        let mut series = if self.values.is_empty() { Vec::new() } else { vec![Vec::new()] };
+        for values in self.values {
+            let longer = |begun: &Vec<SharedString>, value: &'static str| {
+                begun.iter().cloned().chain([value.into()]).collect::<Vec<SharedString>>()
+            };
+            series = series.iter().flat_map(|begun| values.iter().map(|value| longer(begun, value))).collect();
+        }
+        series
+    }
 }
 
 /// What Prometheus takes a metric for.
@@ -152,7 +168,7 @@ impl Registered for Histograms {
 
 /// Makes [`Metrics`] and its list from documented fields.
 macro_rules! registry {
-    ($( $(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $([$($label:literal),+])?; )+) => {
+    ($( $(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $([$($label:literal $(: $values:expr)?),+])?; )+) => {
         /// Every metric of the service.
         pub struct Metrics {
             $( $(#[doc = $doc])+ pub $field: $type, )+
@@ -163,6 +179,7 @@ macro_rules! registry {
             name: $name,
             kind: <$type as Registered>::KIND,
             labels: &[$($($label),+)?],
+            values: &[$($($($values,)?)+)?],
             about: concat!($($doc),+),
         }, )+];
 
@@ -175,6 +192,15 @@ macro_rules! registry {
                         MetricKind::Gauge => RECORDER.describe_gauge(name, None, about.into()),
                         MetricKind::Histogram => RECORDER.describe_histogram(name, None, about.into()),
                     }
+                    for values in metric.series() {
+                        let labels = metric.labels.iter().zip(values).map(|(name, value)| Label::new(*name, value));
+                        let key = Key::from_parts(metric.name, labels.collect::<Vec<_>>());
+                        match metric.kind {
+                            MetricKind::Counter => drop(RECORDER.register_counter(&key, &METADATA)),
+                            MetricKind::Gauge => drop(RECORDER.register_gauge(&key, &METADATA)),
+                            MetricKind::Histogram => drop(RECORDER.register_histogram(&key, &METADATA)),
+                        }
+                    }
                 }
                 let mut metrics = ALL.iter();
                 // One element for each field, in the same order.
@@ -185,11 +211,13 @@ macro_rules! registry {
 }
 
 fn registered<T: Registered>(metric: Option<&'static Metric>) -> T {
-    const NONE: Metric = Metric { name: "", kind: MetricKind::Gauge, labels: &[], about: "" };
+    const NONE: Metric = Metric { name: "", kind: MetricKind::Gauge, labels: &[], values: &[], about: "" };
     T::register(metric.unwrap_or(&NONE))
 }
 
 registry! {
+    /// 1, for the build that runs.
+    build_info: Gauges = "strata_build_info" ["version": &[env!("CARGO_PKG_VERSION")]];
     /// Requests whose answer has ended, whole or cut. `route` is the pattern of the path, `none` for paths without one;
     /// `status` is `none` where the client left before the answer began; `format` is that of the body.
     requests: Counters = "strata_http_requests_total" ["route", "status", "format"];
@@ -210,12 +238,12 @@ registry! {
     released_connections: Counter = "strata_connections_released_total";
     /// Connections that were refused; `reason` is `client` (it has `server.connections_per_client`) or `descriptors` (the
     /// process has none left).
-    refused_connections: Counters = "strata_connections_refused_total" ["reason"];
+    refused_connections: Counters = "strata_connections_refused_total" ["reason": &["client", "descriptors"]];
     /// Connections that were cut because an answer on them took longer than `server.answer_timeout_s`, or because their
     /// client took nothing of it for `server.write_stall_s`.
     overdue_connections: Counter = "strata_connections_overdue_total";
     /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
-    limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket", "decision"];
+    limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket": &["public", "private"], "decision": &["allowed", "refused"]];
     /// Calls of tools over MCP that ended; `tool` is `none` where there is no such tool; `outcome` is `done`, `refused`
     /// (the caller's doing), `failed` (the service's) or `left` (the client did).
     tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
@@ -224,9 +252,9 @@ registry! {
     /// Seconds of these refreshes, from holding the dataset to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
     /// Webhooks that were sent; `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
-    webhooks: Counters = "strata_webhooks_total" ["outcome"];
+    webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
     /// Files of the store that a sweep was to remove; `outcome` is `removed` or `failed`.
-    swept_files: Counters = "strata_swept_files_total" ["outcome"];
+    swept_files: Counters = "strata_swept_files_total" ["outcome": &["removed", "failed"]];
     /// Bytes of version files that scrubs have read.
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
     /// Damaged version files that scrubs have found, each time that they did.
@@ -252,7 +280,7 @@ registry! {
     /// Bytes of bodies that are encoded and not yet taken by their clients' connections.
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
     /// Queries that ended; `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
-    queries: Counters = "strata_queries_total" ["outcome"];
+    queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "failed", "cancelled"]];
     /// Seconds that settling a selection, or comparing two versions, took, its wait for a turn not counted.
     query_seconds: Histogram = "strata_query_seconds";
     /// Bytes that running queries hold, as accounted to the memory pool.
@@ -275,7 +303,10 @@ registry! {
     pruned_bytes: Counter = "strata_pruned_bytes_total";
     /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns` or `blooms`, or `diffs` for that of diffs;
     /// `outcome` is `hit` or `miss`.
-    cache_lookups: Counters = "strata_cache_lookups_total" ["cache", "outcome"];
+    cache_lookups: Counters = "strata_cache_lookups_total" [
+        "cache": &["footers", "documents", "columns", "blooms", "diffs"],
+        "outcome": &["hit", "miss"]
+    ];
     /// Bytes of decoded parts that the cache holds.
     cache_bytes: Gauge = "strata_cache_bytes";
     /// Bytes of disk that sources and pushed bodies take while they are received, decoded and written.
@@ -300,7 +331,19 @@ static RECORDER: LazyLock<PrometheusRecorder> = LazyLock::new(|| {
 
 static HANDLE: LazyLock<PrometheusHandle> = LazyLock::new(|| RECORDER.handle());
 
-static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::register);
+static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
+    let metrics = Metrics::register();
+    metrics.build_info.of([env!("CARGO_PKG_VERSION").into()]).set(1.0);
+    metrics
+});
+
+/// The metrics of the process that the client libraries of Prometheus have: `process_cpu_seconds_total`,
+/// `process_resident_memory_bytes`, `process_open_fds` and so on.
+static PROCESS: LazyLock<metrics_process::Collector> = LazyLock::new(|| {
+    let collector = metrics_process::Collector::default();
+    ::metrics::with_local_recorder(&*RECORDER, || collector.describe());
+    collector
+});
 
 /// The metrics of this process.
 pub fn metrics() -> &'static Metrics {
@@ -315,6 +358,7 @@ pub fn all() -> &'static [Metric] {
 /// What Prometheus reads: the text format, version 0.0.4.
 pub fn render() -> String {
     LazyLock::force(&METRICS);
+    ::metrics::with_local_recorder(&*RECORDER, || PROCESS.collect());
     HANDLE.render()
 }
 

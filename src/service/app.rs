@@ -86,6 +86,9 @@ pub enum OpenError {
     /// The data directory is a backup that was not finished.
     #[error("{} is a backup that was not finished: make another one", .0.display())]
     Incomplete(PathBuf),
+    /// There is no catalog where the configuration says, and none is to be made.
+    #[error("there is no catalog {}: give the service's data directory with --data", .0.display())]
+    NoCatalog(PathBuf),
     /// The catalog does not open.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
@@ -112,6 +115,17 @@ impl App {
         let limits = RateLimits::from(&config.limits);
         let rate_limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
         App::open_with(config, Arc::new(rate_limiter)).await
+    }
+
+    /// As [`App::open`], for work on what is there: makes no catalog where there is none.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
+    pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
+        match config.catalog_file() {
+            Some(file) if matches!(file.try_exists(), Ok(false)) => Err(OpenError::NoCatalog(file)),
+            _ => App::open(config).await,
+        }
     }
 
     /// As [`App::open`], with another counter of requests than that of this process.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{AccountError, App, ImportError, ImportProgress, ImportRequest};
+use super::{AccountError, App, ImportError, ImportProgress, ImportRequest, ManageError};
 use crate::catalog::CatalogError;
 use crate::model::dataset::{DatasetName, InvalidDatasetName};
 use crate::model::ids::DatasetId;
@@ -15,8 +15,20 @@ use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
 
-/// Who owns the demo's datasets. The password is random: nobody logs in as the demo owner.
+/// Who owns the demo's datasets. The password is random; [`App::demo_credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";
+
+/// The API token of the demo's owner.
+const DEMO_TOKEN: &str = "demo";
+
+/// With what one acts as the demo's owner.
+#[derive(Clone, Debug)]
+pub struct DemoCredentials {
+    /// The password of [`DEMO_OWNER`].
+    pub password: Secret,
+    /// An API token.
+    pub token: Secret,
+}
 
 /// A dataset of the demo.
 #[derive(Clone, Debug)]
@@ -53,6 +65,9 @@ pub enum DemoError {
         /// Why.
         source: ImportError,
     },
+    /// The owner's token cannot be made.
+    #[error("the demo owner's token")]
+    Token(#[from] ManageError),
     /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
@@ -108,6 +123,23 @@ impl App {
             loaded.push(self.load_entry(request).await?);
         }
         Ok(loaded)
+    }
+
+    /// Gives the demo's owner, who must be there, another password and another API token.
+    ///
+    /// # Errors
+    /// [`DemoError`].
+    pub async fn demo_credentials(&self) -> Result<DemoCredentials, DemoError> {
+        let password = hex::encode(rand::random::<[u8; 12]>());
+        self.set_password(DEMO_OWNER, &password).await?;
+        let missing = || AccountError::NoUser(DEMO_OWNER.to_owned());
+        let owner = self.catalog().user_by_email(DEMO_OWNER).await?.ok_or_else(missing)?;
+        match self.delete_token(&owner, DEMO_TOKEN).await {
+            Ok(()) | Err(ManageError::TokenNotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let token = self.create_token(&owner, DEMO_TOKEN).await?;
+        Ok(DemoCredentials { password: Secret::from_stored(password), token })
     }
 
     async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {

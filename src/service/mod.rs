@@ -95,7 +95,7 @@ pub use backup::{BackedUp, BackupError, BackupFiles};
 pub use check::{CheckDepth, CheckError, Checked, Finding};
 pub use datasets::{DatasetSettings, OwnedDataset};
 pub use deliveries::DeliveryError;
-pub use demo::{DemoDataset, DemoError};
+pub use demo::{DEMO_OWNER, DemoCredentials, DemoDataset, DemoError};
 pub use diffs::{DiffError, DiffForm, DiffSummary, VersionDiff};
 pub use edits::{PullError, Pulled};
 pub use explain::{ExplainError, Explanation};

@@ -20,8 +20,7 @@ pub struct OpenToOthers {
 /// them.
 pub fn open_to_others(config: &Config) -> Vec<OpenToOthers> {
     let data = &config.data.directory;
-    let catalog =
-        config.catalog_url().strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path).to_owned());
+    let catalog = config.catalog_file();
     let store = config.store_url();
     let store = match store.strip_prefix("file://") {
         Some(path) => Some(PathBuf::from(path)),
@@ -32,8 +31,8 @@ pub fn open_to_others(config: &Config) -> Vec<OpenToOthers> {
     let mut open = Vec::new();
     for (path, inside) in [
         (Some(data.clone()), false),
-        (catalog.clone().map(PathBuf::from), true),
-        (catalog.as_ref().map(|path| PathBuf::from(format!("{path}-wal"))), true),
+        (catalog.clone(), true),
+        (catalog.map(|path| PathBuf::from(format!("{}-wal", path.display()))), true),
         (store, true),
     ] {
         let Some(path) = path else { continue };

@@ -540,12 +540,69 @@ fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_t
             assert!(head.starts_with("http/1.1 401"), "{url} without its key: {head}");
         }
     }
+    // The owner's requests, as they are printed.
+    let token = |greeting: &str| {
+        let token = greeting.lines().find_map(|line| line.trim().strip_prefix("TOKEN=")).expect("a token");
+        format!("Bearer {token}")
+    };
+    let prefix = "curl -H \"Authorization: Bearer $TOKEN\" '";
+    let owners = server.greeting.lines().filter_map(|line| line.trim().strip_prefix(prefix));
+    let owners: Vec<&str> = owners.map(|url| url.trim_end_matches('\'')).collect();
+    assert_eq!(owners.len(), 2, "{}", server.greeting);
+    let first_token = token(&server.greeting);
+    for url in owners {
+        let (head, body) = get(url, Some(&first_token));
+        assert!(head.starts_with("http/1.1 200") && body.len() > 100, "{url}: {head}\n{body}");
+    }
     let (first_url, greeting) = (server.base_url.clone(), server.greeting.clone());
     assert_eq!(server.stop("-TERM").0, Some(0));
 
     let files = machine.data_files();
     let server = Server::start(&machine, &["--demo"], &[]);
-    assert_eq!(server.greeting.replace(&server.base_url, ""), greeting.replace(&first_url, ""));
+    let for_readers = |greeting: &str| greeting.split("Their owner is").next().unwrap_or_default().to_owned();
+    assert_eq!(
+        for_readers(&server.greeting).replace(&server.base_url, ""),
+        for_readers(&greeting).replace(&first_url, "")
+    );
+    // Another token opens what the first one did, which no longer does.
+    let list = format!("{}/dataset/list", server.base_url);
+    assert!(get(&list, Some(&token(&server.greeting))).0.starts_with("http/1.1 200"));
+    assert!(get(&list, Some(&first_token)).0.starts_with("http/1.1 401"));
     assert_eq!(machine.data_files(), files);
     assert_eq!(server.stop("-TERM").0, Some(0));
+}
+
+#[test]
+fn a_command_that_works_on_what_is_there_makes_no_directory() {
+    let machine = Machine::new();
+    for arguments in [
+        &["check"][..],
+        &["scrub"],
+        &["sweep"],
+        &["backup", "copy"],
+        &["explain", "1", "limit=1"],
+        &["diff", "1", "1", "2"],
+        &["user", "plan", "ada@example.test", "pro"],
+    ] {
+        let message = failed(&machine.run(&[arguments, &["--data", "nowhere"]].concat()));
+        assert!(message.contains("there is no catalog nowhere/catalog.sqlite"), "{message}");
+        assert!(!machine.path("nowhere").exists() && !machine.path("copy").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let machine = Machine::new();
+    // Not even a configuration that cannot be read is in the way.
+    machine.write("strata.toml", "this is no TOML");
+    let bash = succeeded(&machine.run(&["completions", "bash"]));
+    std::fs::create_dir(machine.path("man1")).expect("made");
+    succeeded(&machine.run(&["manual", "man1"]));
+    for command in ["serve", "user", "import", "explain", "diff", "sweep", "check", "scrub", "backup"] {
+        assert!(bash.contains(&format!("strata__subcmd__{command}")), "{command}");
+        let page = std::fs::read_to_string(machine.path("man1").join(format!("strata-{command}.1"))).expect(command);
+        assert!(page.contains(".SH SYNOPSIS") && page.contains("data.directory"), "{page}");
+    }
+    assert!(machine.path("man1/strata.1").exists());
+    assert!(failed(&machine.run(&["manual", "nowhere"])).contains("manual pages cannot be written"));
 }

@@ -41,6 +41,7 @@ mod mcp;
 mod metrics;
 mod net;
 mod openapi;
+mod packaging;
 mod params;
 mod pipeline;
 mod postgres;

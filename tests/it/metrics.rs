@@ -24,6 +24,7 @@ fn metrics_are_named_by_the_rules_of_prometheus_and_once() {
         assert!(names.insert(name), "{name} is there twice");
         assert!(name.starts_with("strata_") && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
         assert_eq!(name.ends_with("_total"), metric.kind == MetricKind::Counter, "{name}");
+        assert!(metric.values.is_empty() || metric.values.len() == metric.labels.len(), "{name}");
         assert_eq!(name.ends_with("_seconds"), metric.kind == MetricKind::Histogram, "{name}");
         assert!(metric.about.trim().ends_with('.'), "{name}: {:?}", metric.about);
     }
@@ -59,6 +60,19 @@ async fn requests_are_counted_by_route_status_and_format_and_datasets_are_not_na
         let name = metric.name;
         assert!(text.contains(&format!("# HELP {name} ")), "{name} has no text");
         assert!(text.contains(&format!("\n# TYPE {name} ")), "{name} has no type");
+    }
+    // What a rule may ask for is there before it first happens.
+    for series in [
+        "strata_webhooks_total{outcome=\"unanswered\"}",
+        "strata_queries_total{outcome=\"memory\"}",
+        "strata_limiter_decisions_total{bucket=\"private\",decision=\"refused\"}",
+    ] {
+        assert!(value(text, series).is_some(), "{series} in {text}");
+    }
+    let version = concat!("strata_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}");
+    assert_eq!(value(text, version), Some(1.0));
+    for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+        assert!(value(text, name).is_some_and(|number| number > 0.0), "{name} in {text}");
     }
     for name in ["strata_http_answer_seconds", "strata_http_answer_start_seconds"] {
         assert!(text.contains(&format!("{name}_bucket{{route=\"/api/{{*path}}\",le=\"0.001\"}}")), "{text}");

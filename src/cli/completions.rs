@@ -1,0 +1,24 @@
+//! `strata completions`: what a shell needs to complete command lines.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::error::CliError;
+use super::{CommandLine, print};
+
+/// Print what a shell needs to complete command lines
+///
+/// For example: strata completions bash > /etc/bash_completion.d/strata
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut CommandLine::command(), "strata", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,24 @@
+//! `strata manual`: the manual pages.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+
+use super::CommandLine;
+use super::error::CliError;
+
+/// Write the manual pages, one for each command
+///
+/// For example: strata manual /usr/local/share/man/man1
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// A directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Writes them.
+pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
+    clap_mangen::generate_to(CommandLine::command(), &arguments.directory)
+        .map_err(|source| CliError::Io { what: "the manual pages cannot be written", source })
+}
