@@ -11,12 +11,12 @@ use std::io;
 use std::path::Path;
 
 use futures::TryStreamExt;
-use sqlx::postgres::{PgPool, PgRow};
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{Arguments, AssertSqlSafe, Column, ConnectOptions, Connection, Postgres, Row, Sqlite, TypeInfo};
 
 use super::convert::from_time;
-use super::engine::{Engine, Transaction, Value};
+use super::engine::{Engine, SNAPSHOT, Transaction, Value};
 use super::{Catalog, CatalogError, CatalogOptions, sqlite};
 
 impl Catalog {
@@ -58,8 +58,12 @@ impl Catalog {
         let copy = sqlite::open(path, &CatalogOptions::default()).await?;
         let mut transaction = copy.begin().await?;
         if let (Engine::Postgres(link), Transaction::Sqlite(lent)) = (&self.engine, &mut transaction) {
+            let mut snapshot = link.begin(SNAPSHOT).await?;
             let (copy, _) = lent.statement()?;
-            export(link.pool(), copy).await?;
+            // The limit of a statement is not for reading everything.
+            let (original, _) = snapshot.statement()?;
+            export(original, copy).await?;
+            snapshot.commit().await?;
         }
         for (sql, values) in [
             ("DELETE FROM file_reservations", vec![]),
@@ -91,9 +95,8 @@ async fn sync(path: &Path) -> io::Result<()> {
     tokio::fs::File::open(directory).await?.sync_all().await
 }
 
-/// Copies every row of the PostgreSQL database into empty tables of the same names and columns.
-async fn export(pool: &PgPool, copy: &mut SqliteConnection) -> Result<(), CatalogError> {
-    let mut snapshot = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+/// Copies every row that a snapshot of the PostgreSQL database holds into empty tables of the same names and columns.
+async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Result<(), CatalogError> {
     // Datasets and versions refer to each other.
     sqlx::query("PRAGMA defer_foreign_keys = ON").execute(&mut *copy).await?;
     let tables: Vec<String> = sqlx::query_scalar(
@@ -137,7 +140,6 @@ async fn export(pool: &PgPool, copy: &mut SqliteConnection) -> Result<(), Catalo
             .execute(&mut *copy)
             .await?;
     }
-    snapshot.commit().await?;
     Ok(())
 }
 

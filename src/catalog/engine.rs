@@ -9,6 +9,9 @@ use sqlx::{Arguments, Database, Encode, FromRow, Postgres, Sqlite, Type};
 
 use super::link::{Lent, Link, is_broken, within};
 
+/// What begins a transaction of PostgreSQL that only reads, all of one moment.
+pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
 /// The connections to one database.
 #[derive(Clone, Debug)]
 pub(super) enum Engine {
@@ -86,9 +89,7 @@ impl Engine {
     pub async fn begin_snapshot(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
             Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.begin("BEGIN").await?),
-            Engine::Postgres(link) => {
-                Transaction::Postgres(link.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?)
-            }
+            Engine::Postgres(link) => Transaction::Postgres(link.begin(SNAPSHOT).await?),
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A connection that failed at anything but a rule of the tables is discarded: after a full disk SQLite has ended the
 //! transaction by itself, and the driver, which does not know, would refuse every later one. The next call makes a new
-//! connection. What a cancelled call leaves behind is seen when its connection is released (`sqlite.rs`).
+//! connection. What a cancelled call leaves behind is seen when its connection is released (`sqlite.rs`); to a server, a
+//! connection whose `BEGIN` was cut is not given back at all.
 
 use std::fmt;
 use std::io;
@@ -158,6 +159,16 @@ impl<DB: Database> Lent<DB> {
 impl<DB: Database> Drop for Lent<DB> {
     fn drop(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
+        if self.open
+            && self.running
+            && self.server.is_some()
+            && DB::TransactionManager::get_transaction_depth(&connection) == 0
+        {
+            // The driver counts a transaction from the server's answer on, and would end none that it has not counted:
+            // the next one to borrow the connection would read what this one would have seen.
+            drop(connection.detach());
+            return;
+        }
         if self.open {
             DB::TransactionManager::start_rollback(&mut connection);
         }

@@ -748,6 +748,29 @@ async fn both_engines_have_the_same_tables_and_columns() {
     );
 }
 
+#[tokio::test]
+async fn a_begin_that_was_cancelled_leaves_no_transaction_behind() {
+    let database = Database::postgres().await;
+    let (catalog, dataset) = with_dataset(&database).await;
+    let other = database.open().await;
+    for polls in [1, 1, 1, 2, 2, 3] {
+        // A connection that is there already: the first thing to wait for is the answer to `BEGIN`.
+        catalog.probe().await.unwrap();
+        {
+            let mut view = std::pin::pin!(catalog.dataset_view(dataset));
+            for _ in 0..polls {
+                let _ = futures::poll!(&mut view);
+            }
+        }
+        // What was left behind comes back to the others.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for _ in 0..2 {
+            let number = publish(&other, dataset, &rand::random::<u64>().to_string()).await.unwrap().number.get();
+            assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(number), "after {polls} polls");
+        }
+    }
+}
+
 #[test]
 fn both_engines_have_migrations_of_the_same_names() {
     let names = |engine: &str| -> BTreeSet<_> {
