@@ -109,6 +109,11 @@ impl SpoolCharge {
     pub fn add(&mut self, bytes: u64) -> Result<(), SpoolFull> {
         let Some(budget) = &self.budget else { return Ok(()) };
         let limits = &budget.shared.limits;
+        let bytes_after = self.bytes.saturating_add(bytes);
+        let looks = bytes_after >= self.look_at;
+        if looks && free_bytes(&limits.directory).is_some_and(|free| free < limits.reserve_bytes) {
+            return Err(SpoolFull::Disk { reserve: limits.reserve_bytes });
+        }
         {
             let mut used = budget.shared.used();
             let own = used.users.get(&self.user).copied().unwrap_or(0).saturating_add(bytes);
@@ -121,13 +126,10 @@ impl SpoolCharge {
             }
             used.all = all;
             used.users.insert(self.user, own);
-            self.bytes += bytes;
+            self.bytes = bytes_after;
         }
-        if self.bytes >= self.look_at {
-            self.look_at = self.bytes + LOOK_BYTES;
-            if free_bytes(&limits.directory).is_some_and(|free| free < limits.reserve_bytes) {
-                return Err(SpoolFull::Disk { reserve: limits.reserve_bytes });
-            }
+        if looks {
+            self.look_at = self.bytes.saturating_add(LOOK_BYTES);
         }
         Ok(())
     }
@@ -185,8 +187,12 @@ mod tests {
     fn a_disk_that_is_nearly_full_takes_no_more() {
         let directory = std::env::temp_dir();
         let limits = SpoolLimits { bytes: u64::MAX, user_bytes: u64::MAX, reserve_bytes: u64::MAX, directory };
-        let mut charge = SpoolBudget::new(limits).charge(1);
+        let budget = SpoolBudget::new(limits);
+        let mut charge = budget.charge(1);
         charge.add(1).expect("too little to look");
-        assert_eq!(charge.add(LOOK_BYTES), Err(SpoolFull::Disk { reserve: u64::MAX }));
+        for _ in 0..2 {
+            assert_eq!(charge.add(LOOK_BYTES), Err(SpoolFull::Disk { reserve: u64::MAX }));
+            assert_eq!(budget.used_bytes(), 1, "what is refused is not charged");
+        }
     }
 }

@@ -89,6 +89,10 @@ impl DocumentPage {
             }
             _ => return Err(damaged("is not a plain data page")),
         };
+        // Before memory is taken for them.
+        if count != rows {
+            return Err(StorageError::Layout(format!("it holds {count} of {rows} documents")));
+        }
         let mut spans = Vec::with_capacity(count);
         let mut at = 0_usize;
         for _ in 0..count {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, new_empty_array};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -41,6 +42,9 @@ const FOOTER_GUESS_BYTES: u64 = 64 << 10;
 
 /// Most bytes of a file's end that are read: footer, page indexes. A damaged length must not take all memory.
 const FOOTER_BYTES: u64 = 512 << 20;
+
+/// How long a store that has just failed is asked for an object's size.
+const SIZE_WAIT: Duration = Duration::from_secs(5);
 
 /// What stands at both ends of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
@@ -108,6 +112,8 @@ pub struct VersionReader {
 struct ObjectFile {
     store: Arc<dyn ObjectStore>,
     path: ObjectPath,
+    /// As the catalog says.
+    size_bytes: u64,
     cache: PartCache,
 }
 
@@ -128,7 +134,7 @@ impl VersionReader {
         size_bytes: u64,
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
-        let file = ObjectFile { store: store.objects().clone(), path: path.clone(), cache: cache.clone() };
+        let file = ObjectFile { store: store.objects().clone(), path: path.clone(), size_bytes, cache: cache.clone() };
         let load = async { load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error)) };
         let key = PartKey::Footer(path.as_ref().into());
         match cache.get_or_load(key, load).await? {
@@ -315,11 +321,7 @@ impl VersionReader {
             }
             // Parquet's decoders trust some lengths inside of pages.
             let decode = AssertUnwindSafe(|| DocumentPage::decode(column, location, rows, run));
-            let decoded = catch_unwind(decode).unwrap_or_else(|_| Err(undecodable()))?;
-            match decoded.len() == rows {
-                true => Ok(decoded),
-                false => Err(StorageError::Layout(format!("it holds {} of {rows} documents", decoded.len()))),
-            }
+            catch_unwind(decode).unwrap_or_else(|_| Err(undecodable()))
         };
         decode().map_err(|error| self.blame_page(row_group, page, error))
     }
@@ -505,10 +507,26 @@ impl ObjectFile {
     async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
         count_fetch(&range, self.cache.counts());
         let expected = range.end - range.start;
-        let bytes = self.store.get_range(&self.path, range).await?;
+        let bytes = match self.store.get_range(&self.path, range).await {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(self.is_cut(&error).await.unwrap_or_else(|| error.into())),
+        };
         match bytes.len() as u64 == expected {
             true => Ok(bytes),
             false => Err(StorageError::Layout(format!("the file ends early: {} of {expected} bytes", bytes.len()))),
+        }
+    }
+
+    /// Whether a range cannot be fetched because the object is shorter. An S3 server's answer to that looks like one that
+    /// it cannot give at the moment, so the server is asked for the size.
+    async fn is_cut(&self, error: &object_store::Error) -> Option<StorageError> {
+        let object_store::Error::Generic { store: "S3", .. } = error else { return None };
+        match tokio::time::timeout(SIZE_WAIT, self.store.head(&self.path)).await {
+            Ok(Ok(object)) if object.size != self.size_bytes => Some(StorageError::Layout(format!(
+                "the file ends early: it has {} of {} bytes",
+                object.size, self.size_bytes
+            ))),
+            _ => None,
         }
     }
 
@@ -734,12 +752,13 @@ fn check_extent(metadata: &ParquetMetaData, fields: usize, size_bytes: u64) -> R
         }
         let pages = metadata.offset_index().and_then(|index| index.get(number)).and_then(|columns| columns.first());
         let pages = pages.map_or(&[] as &[PageLocation], |pages| pages.page_locations());
-        let mut rows = -1;
+        let (mut rows, mut end) = (-1, 0);
         for page in pages {
-            if page.first_row_index <= rows || !inside(page.offset, page.compressed_page_size.into()) {
+            let is_inside = inside(page.offset, page.compressed_page_size.into());
+            if page.first_row_index <= rows || page.offset < end || !is_inside {
                 return Err(damaged("a page of documents has no place"));
             }
-            rows = page.first_row_index;
+            (rows, end) = (page.first_row_index, page.offset + i64::from(page.compressed_page_size));
         }
         if pages.first().is_none_or(|page| page.first_row_index != 0) || rows >= row_group.num_rows() {
             return Err(damaged("pages of documents do not cut their row group"));

@@ -21,6 +21,8 @@ use crate::loopback_server::{LoopbackServer, Reply, ok, with_status};
 use crate::support::{Answer, Log, TestService};
 
 mod catalogs;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod objects;
 
 /// What is done to bytes.
 #[derive(Clone, Copy, Debug)]

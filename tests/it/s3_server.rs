@@ -28,12 +28,22 @@ impl S3Server {
     pub fn environment(&self) -> [(&'static str, String); 6] {
         [
             ("STRATA_STORE__URL", "s3://bucket/strata".to_owned()),
-            ("STRATA_STORE__ENDPOINT", format!("http://{}", self.address)),
+            ("STRATA_STORE__ENDPOINT", self.endpoint()),
             ("STRATA_STORE__REGION", "us-east-1".to_owned()),
             ("STRATA_STORE__ACCESS_KEY_ID", "key".to_owned()),
             ("STRATA_STORE__SECRET_ACCESS_KEY", "secret".to_owned()),
             ("STRATA_STORE__ALLOW_HTTP", "true".to_owned()),
         ]
+    }
+
+    /// Where it answers.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The directory of the bucket's objects.
+    pub fn bucket(&self) -> std::path::PathBuf {
+        self.directory.path().join("bucket")
     }
 
     /// Listens again.
