@@ -45,7 +45,7 @@ impl Catalog {
     ) -> Result<VersionRecord, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let locked = lock_dataset(&mut transaction, dataset).await?;
-        let mut found = find_version(&mut transaction, dataset, number).await?;
+        let mut found = find_version(&mut transaction, &locked, number).await?;
         if expected.is_some_and(|expected| expected != AlternateBase::of(&found.version)) {
             return Err(CatalogError::Conflict);
         }
@@ -74,7 +74,7 @@ impl Catalog {
     ) -> Result<VersionRecord, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let locked = lock_dataset(&mut transaction, dataset).await?;
-        let mut found = find_version(&mut transaction, dataset, number).await?;
+        let mut found = find_version(&mut transaction, &locked, number).await?;
         let deleted = found.version.alt.take().ok_or(CatalogError::NoAlternate)?;
         set_alternate(&mut transaction, &locked, &found.version).await?;
         unreference(&mut transaction, deleted.id, self.now()).await?;

@@ -9,20 +9,29 @@
 //! - `versions`: the version, with its file and its alternate's as `files` records them, and with the dataset's time of
 //!   creation, so that it belongs to that dataset alone, in no other catalog either.
 //!
-//! Rows from before there were checksums have none, and are taken as they are.
+//! - `api_tokens`: whose a token is. `sessions`: whose a session is, what it holds and when it ends.
+//! - `datasets` once more: what its source is asked by. What does not verify there is no damage to whoever reads: the
+//!   source is fetched whole.
+//!
+//! Rows from before there were checksums have none; neither have those that somebody changes by hand and sets it to null.
+//! They are taken as they are, and sealed when the catalog is opened next (`seals.rs`).
 //!
 //! What is lost altogether is noticed where the rest refers to it: versions are never deleted, so each number up to the
 //! dataset's latest must be there, and so must a dataset that has versions, and a file that a version names.
 
 use sha2::{Digest, Sha256};
 
+use crate::model::dataset::Dataset;
 use crate::model::version::{VersionFile, VersionSelector};
 
 use super::convert::{text, to_unsigned};
 use super::datasets::{DatasetRow, dataset_columns};
 use super::engine::{Transaction, Value};
 use super::files::{FileRow, RecordedFile, file_columns};
-use super::{Catalog, CatalogError, DatasetId, FileId, Resolved, VersionNumber};
+use super::{Catalog, CatalogError, DatasetId, FileId, Resolved, VersionNumber, VersionRecord};
+
+/// Which columns are taken, and how. Another number says that a build took others, which this one cannot compare.
+const SCHEME: &str = "1";
 
 /// Bytes of a SHA-256 that are kept.
 const CHECKSUM_BYTES: usize = 16;
@@ -76,9 +85,23 @@ impl RecordChecksum {
         }
     }
 
-    /// As it is stored: hexadecimal.
+    /// As it is stored: the scheme, and the checksum in hexadecimal.
     pub fn finish(self) -> String {
+        format!("{SCHEME}:{}", self.digits())
+    }
+
+    fn digits(self) -> String {
         hex::encode(&self.0.finalize()[..CHECKSUM_BYTES])
+    }
+
+    /// Whether this is the checksum of the record. One of another scheme, over other columns, says nothing.
+    pub fn agrees(self, stored: &str) -> bool {
+        match stored.split_once(':') {
+            Some((SCHEME, digits)) => digits == self.digits(),
+            Some((scheme, _)) => !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_digit()),
+            // From before there were schemes.
+            None => stored == self.digits(),
+        }
     }
 
     /// Compares it with the stored one, if there is one.
@@ -87,7 +110,7 @@ impl RecordChecksum {
     /// [`CatalogError::Unverified`] with the name of the record.
     pub fn check(self, stored: Option<&str>, record: impl FnOnce() -> String) -> Result<(), CatalogError> {
         match stored {
-            Some(stored) if stored != self.finish() => Err(CatalogError::Unverified { record: record() }),
+            Some(stored) if !self.agrees(stored) => Err(CatalogError::Unverified { record: record() }),
             _ => Ok(()),
         }
     }
@@ -131,7 +154,9 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::Unverified`].
     pub(super) async fn check_no_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
-        let sql = "SELECT version_number FROM versions WHERE dataset_id = $1 LIMIT 1";
+        // One statement: the first version may have been published since the dataset was read.
+        let sql = "SELECT v.version_number FROM versions v LEFT JOIN datasets d ON d.dataset_id = v.dataset_id
+                   WHERE v.dataset_id = $1 AND (d.dataset_id IS NULL OR d.latest_version IS NULL) LIMIT 1";
         let version: Option<(i64,)> = self.engine.fetch_optional(sql, &[id.into()]).await?;
         match version {
             None => Ok(()),
@@ -156,6 +181,29 @@ impl Catalog {
         let values = &[text(&file.content_hash, "content_hash")?, file.id.into(), Value::Integer(limit.into())];
         let rows: Vec<FileRow> = self.engine.fetch_all(sql, values).await?;
         rows.into_iter().map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).collect()
+    }
+}
+
+/// Checks that these are all versions of the dataset, newest first.
+///
+/// # Errors
+/// [`CatalogError::Unverified`].
+pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) -> Result<(), CatalogError> {
+    let latest = dataset.latest_version.map_or(0, VersionNumber::get);
+    let numbers = versions.iter().map(|record| record.version.number.get());
+    match numbers.eq((1..=latest).rev()) {
+        true => Ok(()),
+        false => Err(CatalogError::Unverified { record: format!("a version of dataset {}", dataset.id) }),
+    }
+}
+
+/// What a version is that was not found, under the lock of its dataset, whose latest version this is: lost, or never there.
+pub(super) fn no_version(dataset: DatasetId, latest: Option<VersionNumber>, number: VersionNumber) -> CatalogError {
+    match latest {
+        Some(latest) if (VersionNumber::new(1)..=latest).contains(&number) => {
+            CatalogError::Unverified { record: format!("version {number} of dataset {dataset}") }
+        }
+        _ => CatalogError::NoVersion,
     }
 }
 

@@ -1,26 +1,55 @@
 //! Clones: a new dataset that begins with another's latest version.
 
 use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
+use crate::model::version::{Version, VersionSelector};
 
 use super::datasets::{insert, lock_dataset, lock_owner};
-use super::versions::{VersionRecord, add_version, find_version};
-use super::{Catalog, CatalogError};
+use super::versions::{Resolved, VersionRecord, add_version, find_version};
+use super::{AlternateBase, Catalog, CatalogError};
 
 impl Catalog {
+    /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Four look-ups; whoever reads the
+    /// files first asks this before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Catalog::clone_dataset`].
+    pub async fn check_clone(&self, clone: &NewClone, active_limit: u64) -> Result<Version, CatalogError> {
+        let resolved = self.resolve_read(clone.source, VersionSelector::Latest).await?;
+        let Resolved { dataset: source, version } = resolved.ok_or(CatalogError::NotFound)?;
+        if source.is_private() && source.owner != clone.owner {
+            return Err(CatalogError::NotFound);
+        }
+        if source.frozen {
+            return Err(CatalogError::Frozen);
+        }
+        let version = version.ok_or(CatalogError::NoVersion)?;
+        if self.dataset_by_name(clone.owner, &clone.name).await?.is_some() {
+            return Err(CatalogError::NameTaken);
+        }
+        let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1 AND NOT frozen";
+        let active: Option<(i64,)> = self.engine.fetch_optional(sql, &[clone.owner.into()]).await?;
+        match active.is_some_and(|(active,)| u64::try_from(active).is_ok_and(|active| active >= active_limit)) {
+            true => Err(CatalogError::PlanLimit { limit: active_limit }),
+            false => Ok(version),
+        }
+    }
+
     /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is
     /// one. They share files, which are immutable; everything after is independent. The clone's source is
     /// `push`, its index that of the original. A private dataset can be cloned by its owner alone, and the clone is private with a key of its
-    /// own. No webhook fires: the clone has none yet.
+    /// own. No webhook fires: the clone has none yet. `expected` says which files the version has.
     ///
     /// # Errors
     ///
     /// [`CatalogError::NotFound`] if there is no such owner, no such source, or it is another's and private;
     /// [`CatalogError::Frozen`] and [`CatalogError::NoVersion`] of the source; [`CatalogError::NameTaken`];
-    /// [`CatalogError::PlanLimit`].
+    /// [`CatalogError::PlanLimit`]; [`CatalogError::Conflict`] if the version's files are not as expected.
     pub async fn clone_dataset(
         &self,
         clone: &NewClone,
         active_limit: u64,
+        expected: Option<AlternateBase>,
     ) -> Result<(Dataset, VersionRecord), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         lock_owner(&mut transaction, clone.owner).await?;
@@ -33,7 +62,10 @@ impl Catalog {
             return Err(CatalogError::Frozen);
         }
         let latest = source.latest_version.ok_or(CatalogError::NoVersion)?;
-        let latest = find_version(&mut transaction, source.id, latest).await?.version;
+        let latest = find_version(&mut transaction, &source, latest).await?.version;
+        if expected.is_some_and(|expected| expected != AlternateBase::of(&latest)) {
+            return Err(CatalogError::Conflict);
+        }
 
         let new = NewDataset {
             owner: clone.owner,

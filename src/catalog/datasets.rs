@@ -8,7 +8,7 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 
 use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
-use super::checksums::{RecordChecksum, seal_dataset};
+use super::checksums::{RecordChecksum, check_all_versions, seal_dataset};
 use super::convert::{from_time, optional_text, text, to_named, to_time, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::versions::{VERSIONS, VersionRecord, VersionRow};
@@ -209,10 +209,16 @@ impl Catalog {
 
     /// The dataset with its versions, newest first, and its last attempts, as of one moment: the version
     /// that is active here is the dataset's, and no other is. Three statements; costs what it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Unverified`] if a record is not what was written, or a version is not there.
     pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>, CatalogError> {
         let mut snapshot = self.engine.begin_snapshot().await?;
         let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
         let Some(dataset): Option<DatasetRow> = snapshot.fetch_optional(sql, &[id.into()]).await? else {
+            drop(snapshot);
+            self.check_no_dataset(id).await?;
             return Ok(None);
         };
         let values = &[id.into(), Value::Integer(i64::MAX), Value::Integer(i64::MAX)];
@@ -220,9 +226,13 @@ impl Catalog {
         let values = &[id.into(), Value::Integer(VIEWED_ATTEMPTS)];
         let attempts: Vec<AttemptRow> = snapshot.fetch_all(LAST_ATTEMPTS, values).await?;
         snapshot.commit().await?;
+        let dataset = Dataset::try_from(dataset)?;
+        let versions: Vec<VersionRecord> =
+            versions.into_iter().map(VersionRecord::try_from).collect::<Result<_, _>>()?;
+        check_all_versions(&dataset, &versions)?;
         Ok(Some(DatasetView {
-            dataset: dataset.try_into()?,
-            versions: versions.into_iter().map(VersionRecord::try_from).collect::<Result<_, _>>()?,
+            dataset,
+            versions,
             last_attempts: attempts.into_iter().map(Attempt::try_from).collect::<Result<_, _>>()?,
         }))
     }

@@ -161,6 +161,17 @@ impl CatalogError {
         }
     }
 
+    /// Whether it is the fault of a record, or of the pages that hold it, and does not pass.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            CatalogError::Corrupt { .. }
+                | CatalogError::Unverified { .. }
+                | CatalogError::Damaged { .. }
+                | CatalogError::Database(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
+        )
+    }
+
     /// As an error of opening this SQLite file.
     pub(super) fn of_file(self, path: &str) -> CatalogError {
         match self {

@@ -31,6 +31,15 @@ pub struct RecordedFile {
     pub unreferenced_since: Option<DateTime<Utc>>,
 }
 
+/// The record of a file, if it can be read.
+#[derive(Debug)]
+pub struct ListedFile {
+    /// The file.
+    pub id: FileId,
+    /// Its record, or why it cannot be read.
+    pub file: Result<RecordedFile, CatalogError>,
+}
+
 #[derive(sqlx::FromRow)]
 pub(super) struct FileRow {
     file_id: i64,
@@ -66,7 +75,7 @@ macro_rules! file_columns {
 }
 pub(super) use file_columns;
 
-/// How many paths one statement of [`Catalog::files_named`] asks for.
+/// How many paths, or files, one statement asks for.
 const PATHS_AT_ONCE: usize = 100;
 
 /// How many expired reservations are looked for at once.
@@ -75,13 +84,39 @@ const EXPIRED_AT_ONCE: i64 = 1_000;
 /// Which of the paths `$1` to `$100` are recorded or reserved. An expired reservation counts until
 /// [`Catalog::expire_reservations`] removes it, because until then its file can be recorded.
 static NAMED: LazyLock<String> = LazyLock::new(|| {
-    let placeholders: Vec<String> = (1..=PATHS_AT_ONCE).map(|number| format!("${number}")).collect();
-    let list = placeholders.join(", ");
+    let list = placeholders();
     format!(
         "SELECT path FROM files WHERE path IN ({list})
          UNION SELECT path FROM file_reservations WHERE path IN ({list})"
     )
 });
+
+/// The same, from the tables themselves: no index can be used for the condition, and none holds both columns.
+static NAMED_IN_TABLES: LazyLock<String> = LazyLock::new(|| {
+    let list = placeholders();
+    format!(
+        "SELECT path, created_at FROM files WHERE path || '' IN ({list})
+         UNION ALL SELECT path, expires_at FROM file_reservations WHERE path || '' IN ({list})"
+    )
+});
+
+/// Which of the files `$1` to `$100` a version names, from the table itself; see [`NAMED_IN_TABLES`]. A condition that
+/// null could not meet would let SQLite scan the index of those that have an alternate.
+static REFERRED_IN_TABLE: LazyLock<String> = LazyLock::new(|| {
+    let list = placeholders();
+    format!(
+        "SELECT COALESCE(file_id, 0) AS file, MAX(created_at) AS newest FROM versions
+         WHERE COALESCE(file_id, 0) IN ({list}) GROUP BY COALESCE(file_id, 0)
+         UNION ALL SELECT COALESCE(alt_file_id, 0) AS file, MAX(created_at) AS newest FROM versions
+         WHERE COALESCE(alt_file_id, 0) IN ({list}) GROUP BY COALESCE(alt_file_id, 0)"
+    )
+});
+
+/// `$1, $2, …, $100`.
+fn placeholders() -> String {
+    let placeholders: Vec<String> = (1..=PATHS_AT_ONCE).map(|number| format!("${number}")).collect();
+    placeholders.join(", ")
+}
 
 impl Catalog {
     /// Reserves a path of the store for a file that is about to be written: before the first byte, so that
@@ -162,6 +197,37 @@ impl Catalog {
         Ok(named)
     }
 
+    /// As [`Catalog::files_named`], whatever indexes say: whoever removes a file asks this, too, because a damaged index
+    /// knows less than its table. Reads all records of files and reservations for every hundred paths.
+    pub async fn files_named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let mut named = HashSet::new();
+        for chunk in paths.chunks(PATHS_AT_ONCE) {
+            let value = |position: usize| match chunk.get(position) {
+                Some(path) if !path.contains('\0') => Value::Text(path),
+                _ => Value::OptionalText(None),
+            };
+            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
+            let rows: Vec<(String, i64)> = self.engine.fetch_all(NAMED_IN_TABLES.as_str(), &values).await?;
+            named.extend(rows.into_iter().map(|(path, _)| path));
+        }
+        Ok(named)
+    }
+
+    /// Which of these files a version names, as its entities or its alternate, whatever indexes say. Reads all versions
+    /// twice for every hundred files.
+    async fn referred_in_table(&self, files: &[FileId]) -> Result<HashSet<FileId>, CatalogError> {
+        let mut referred = HashSet::new();
+        for chunk in files.chunks(PATHS_AT_ONCE) {
+            let value = |position: usize| chunk.get(position).map_or(Value::OptionalInteger(None), |id| (*id).into());
+            let values: Vec<Value<'_>> = (0..PATHS_AT_ONCE).map(value).collect();
+            let rows: Vec<(i64, i64)> = self.engine.fetch_all(REFERRED_IN_TABLE.as_str(), &values).await?;
+            for (file, _) in rows {
+                referred.insert(FileId::new(to_unsigned(file, "versions.file_id")?));
+            }
+        }
+        Ok(referred)
+    }
+
     /// The recorded files with ids greater than `after`, by id, at most `limit`: page by page all of them,
     /// those that nothing refers to as well. One range of the primary key.
     pub async fn files(&self, after: Option<FileId>, limit: u32) -> Result<Vec<RecordedFile>, CatalogError> {
@@ -172,6 +238,45 @@ impl Catalog {
         let rows: Vec<FileRow> =
             self.engine.fetch_all(sql, &[Value::Integer(after), Value::Integer(limit.into())]).await?;
         rows.into_iter().map(RecordedFile::try_from).collect()
+    }
+
+    /// As [`Catalog::files`], with the error of each record that cannot be read in its place, so that one damaged record
+    /// keeps nobody from the others. Costs a statement for each record where a page holds such a one.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError`] if not even the ids can be read.
+    pub async fn files_apart(&self, after: Option<FileId>, limit: u32) -> Result<Vec<ListedFile>, CatalogError> {
+        match self.files(after, limit).await {
+            Ok(page) => {
+                return Ok(page.into_iter().map(|file| ListedFile { id: file.file.id, file: Ok(file) }).collect());
+            }
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+        let sql = "SELECT file_id FROM files WHERE file_id > $1 ORDER BY file_id LIMIT $2";
+        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
+        let ids: Vec<(i64,)> =
+            self.engine.fetch_all(sql, &[Value::Integer(after), Value::Integer(limit.into())]).await?;
+        let mut page = Vec::with_capacity(ids.len());
+        for (id,) in ids {
+            let id = FileId::new(to_unsigned(id, "files.file_id")?);
+            match self.recorded_file(id).await {
+                // A sweep was faster.
+                Ok(None) => {}
+                Ok(Some(file)) => page.push(ListedFile { id, file: Ok(file) }),
+                Err(error) if error.is_damage() => page.push(ListedFile { id, file: Err(error) }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(page)
+    }
+
+    /// The record of a file. One look-up by primary key.
+    pub async fn recorded_file(&self, id: FileId) -> Result<Option<RecordedFile>, CatalogError> {
+        let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE file_id = $1");
+        let row: Option<FileRow> = self.engine.fetch_optional(sql, &[id.into()]).await?;
+        row.map(RecordedFile::try_from).transpose()
     }
 
     /// The files that nothing has referred to for longer than `older_than`, the longest first, at most
@@ -189,16 +294,36 @@ impl Catalog {
     /// Removes the records of those of `files` that still nothing refers to, and has not for longer than
     /// `older_than`; none while files are held. What it returns is the caller's to remove from the store,
     /// now or, after a crash, as files that no record names.
+    ///
+    /// That nothing refers to a file must be so by the indexes of `versions` and by the table: a file that only the
+    /// table refers to loses its mark. Reads all versions twice for every hundred files.
     pub async fn remove_file_records(
         &self,
         files: &[FileId],
         older_than: Duration,
     ) -> Result<Vec<VersionFile>, CatalogError> {
         let mut removed = Vec::new();
+        if files.is_empty() {
+            return Ok(removed);
+        }
+        // Not while others wait for the transaction: a file without a reference gets none any more.
+        let referred = self.referred_in_table(files).await?;
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
         let now = self.now();
         for file in files {
+            if referred.contains(file) {
+                let sql = "UPDATE files SET unreferenced_since = NULL
+                           WHERE file_id = $1 AND unreferenced_since IS NOT NULL";
+                if transaction.execute(sql, &[(*file).into()]).await? > 0 {
+                    tracing::error!(
+                        file_id = file.get(),
+                        "a file was taken for unreferenced, and a version names it: an index of the catalog may be \
+                         damaged; `strata check` says where"
+                    );
+                }
+                continue;
+            }
             let row: Option<FileRow> = transaction
                 .fetch_optional(
                     "DELETE FROM files

@@ -17,6 +17,7 @@ use super::convert::{to_optional_time, to_time, to_unsigned};
 use super::datasets::{DatasetRow, dataset_columns};
 use super::engine::{Engine, Row, Value};
 use super::users::{UserRow, user_columns};
+use super::validators::{self, validators_checksum};
 use super::webhooks::{Webhook, WebhookRow, webhook_columns};
 use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 use crate::model::dataset::Dataset;
@@ -108,7 +109,8 @@ impl Catalog {
             concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2");
         self.check_table("datasets", sql, 0, |row: &DatasetRow| row.id(), check_dataset, tell).await?;
         let sql =
-            "SELECT dataset_id, next_run_at, webhook_registrations, validated_url, source_etag, source_last_modified
+            "SELECT dataset_id, next_run_at, webhook_registrations, validated_url, source_etag, source_last_modified,
+                    validators_checksum
                    FROM datasets WHERE dataset_id > $1 ORDER BY dataset_id LIMIT $2";
         self.check_table("datasets", sql, 0, |row: &DatasetRestRow| row.dataset_id, DatasetRestRow::check, tell)
             .await?;
@@ -181,6 +183,14 @@ impl Catalog {
                     }
                     if table != "file_reservations" && !is_hash(&key) {
                         tell(format!("{table}: a hash is none"));
+                    }
+                    let verified = match table {
+                        "sessions" => self.check_session(&key).await,
+                        "api_tokens" => self.check_token(&key).await,
+                        _ => Ok(()),
+                    };
+                    if let Err(error) = verified {
+                        tell(format!("{table}: {}", told(error)?));
                     }
                 }
             }
@@ -455,12 +465,16 @@ struct DatasetRestRow {
     validated_url: Option<String>,
     source_etag: Option<String>,
     source_last_modified: Option<String>,
+    validators_checksum: Option<String>,
 }
 
 impl DatasetRestRow {
     fn check(self) -> Result<(), CatalogError> {
         to_optional_time(self.next_run_at, "datasets.next_run_at")?;
         to_unsigned(self.webhook_registrations, "datasets.webhook_registrations")?;
+        let (etag, last_modified) = (self.source_etag.as_deref(), self.source_last_modified.as_deref());
+        validators_checksum(self.dataset_id, self.validated_url.as_deref(), etag, last_modified)
+            .check(self.validators_checksum.as_deref(), || validators::record_name(self.dataset_id))?;
         match (self.validated_url, self.source_etag.or(self.source_last_modified)) {
             (None, Some(value)) => Err(CatalogError::Corrupt { column: "datasets.source_etag", value }),
             _ => Ok(()),

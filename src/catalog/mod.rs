@@ -44,6 +44,7 @@ mod probe;
 mod references;
 mod schedules;
 mod scrubs;
+mod seals;
 mod sessions;
 mod sqlite;
 mod states;
@@ -59,7 +60,7 @@ pub use clock::Clock;
 pub use datasets::DatasetView;
 pub use error::CatalogError;
 pub use failure::Unavailability;
-pub use files::RecordedFile;
+pub use files::{ListedFile, RecordedFile};
 pub use leases::RefreshLease;
 pub use references::FileReference;
 pub use schedules::DueSchedule;
@@ -105,7 +106,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Opens the catalog at `url` and brings its tables up to date. Several processes may do so at once.
+    /// Opens the catalog at `url`, brings its tables up to date, and gives records that have no checksum theirs. Several
+    /// processes may do so at once.
     ///
     /// - `sqlite://PATH` (or `sqlite:PATH`): a file, made if it is missing together with its directory.
     ///   The path is taken literally, nothing in it is decoded; it has no parameters.
@@ -137,7 +139,9 @@ impl Catalog {
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        Ok(Catalog { engine, clock: Clock::system(), best_effort: BestEffort::new() })
+        let catalog = Catalog { engine, clock: Clock::system(), best_effort: BestEffort::new() };
+        catalog.seal_records().await;
+        Ok(catalog)
     }
 
     /// The same catalog by another clock: a test sets when leases, sessions and files expire.

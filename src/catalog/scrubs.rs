@@ -48,6 +48,14 @@ impl Catalog {
         Ok(())
     }
 
+    /// Records that all files are done, unless a process has the scrub, which goes on.
+    pub async fn finish_idle_scrub(&self) -> Result<(), CatalogError> {
+        let now = from_time(self.now());
+        let sql = "UPDATE scrub_progress SET file_id = 0, finished_at = $1 WHERE scrub_id = 0 AND leased_until <= $1";
+        self.engine.write(sql, &[now]).await?;
+        Ok(())
+    }
+
     /// Gives the scrub back where it is.
     pub async fn release_scrub(&self) -> Result<(), CatalogError> {
         let sql = "UPDATE scrub_progress SET leased_until = $1 WHERE scrub_id = 0";

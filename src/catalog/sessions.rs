@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use super::checksums::RecordChecksum;
 use super::convert::{from_optional, from_time, text, to_time, to_unsigned};
 use super::engine::Value;
 use super::{Catalog, CatalogError, UserId};
@@ -21,6 +22,27 @@ pub struct SessionRecord {
     pub expires_at: DateTime<Utc>,
 }
 
+/// User, data, beginning, end, checksum.
+type SessionRow = (Option<i64>, String, i64, i64, Option<String>);
+
+impl SessionRecord {
+    fn checksum(&self) -> RecordChecksum {
+        // What the database holds fits.
+        let user = self.user.map(|user| i64::try_from(user.get()).unwrap_or(i64::MAX));
+        session_checksum(&self.id_hash, user, &self.data, self.expires_at.timestamp_micros())
+    }
+}
+
+/// The checksum of a session.
+pub(super) fn session_checksum(id_hash: &str, user: Option<i64>, data: &str, expires_at: i64) -> RecordChecksum {
+    RecordChecksum::of("sessions").text(id_hash).optional_number(user).text(data).number(expires_at)
+}
+
+/// What a session's record is called when it does not verify: a hash is not for logs.
+fn record_name() -> String {
+    "a session".to_owned()
+}
+
 impl Catalog {
     /// Records a new session. `false`: there is one with that id already, and nothing was written.
     ///
@@ -28,11 +50,12 @@ impl Catalog {
     ///
     /// [`CatalogError::NotFound`] if there is no such user.
     pub async fn create_session(&self, session: &SessionRecord) -> Result<bool, CatalogError> {
+        let checksum = session.checksum().finish();
         let mut transaction = self.engine.begin().await?;
         let created = transaction
             .execute(
-                "INSERT INTO sessions (session_hash, user_id, data, created_at, expires_at)
-                 VALUES ($1, $2, $3, $4, $5)
+                "INSERT INTO sessions (session_hash, user_id, data, created_at, expires_at, record_checksum)
+                 VALUES ($1, $2, $3, $4, $5, $6)
                  ON CONFLICT (session_hash) DO NOTHING",
                 &[
                     Value::Text(&session.id_hash),
@@ -40,6 +63,7 @@ impl Catalog {
                     text(&session.data, "data")?,
                     from_time(session.created_at),
                     from_time(session.expires_at),
+                    Value::Text(&checksum),
                 ],
             )
             .await
@@ -55,10 +79,11 @@ impl Catalog {
     /// [`CatalogError::NotFound`] if it is not or has expired, so that a request that ends late does not bring back a
     /// session that a log-out has deleted meanwhile; also if there is no such user.
     pub async fn update_session(&self, session: &SessionRecord) -> Result<(), CatalogError> {
+        let checksum = session.checksum().finish();
         let mut transaction = self.engine.begin().await?;
         let changed = transaction
             .execute(
-                "UPDATE sessions SET user_id = $2, data = $3, expires_at = $4
+                "UPDATE sessions SET user_id = $2, data = $3, expires_at = $4, record_checksum = $6
                  WHERE session_hash = $1 AND expires_at > $5",
                 &[
                     Value::Text(&session.id_hash),
@@ -66,6 +91,7 @@ impl Catalog {
                     text(&session.data, "data")?,
                     from_time(session.expires_at),
                     from_time(self.now()),
+                    Value::Text(&checksum),
                 ],
             )
             .await
@@ -78,12 +104,17 @@ impl Catalog {
     }
 
     /// The session with this id, unless it has expired. One look-up by primary key.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Unverified`] if its record is not what was written: it may be another user's, or have ended.
     pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>, CatalogError> {
-        let sql =
-            "SELECT user_id, data, created_at, expires_at FROM sessions WHERE session_hash = $1 AND expires_at > $2";
+        let sql = "SELECT user_id, data, created_at, expires_at, record_checksum FROM sessions
+                   WHERE session_hash = $1 AND expires_at > $2";
         let values = &[Value::Text(id_hash), from_time(self.now())];
-        let row: Option<(Option<i64>, String, i64, i64)> = self.engine.fetch_optional(sql, values).await?;
-        let session = |(user, data, created_at, expires_at): (Option<i64>, String, i64, i64)| {
+        let row: Option<SessionRow> = self.engine.fetch_optional(sql, values).await?;
+        let session = |(user, data, created_at, expires_at, stored): SessionRow| {
+            session_checksum(id_hash, user, &data, expires_at).check(stored.as_deref(), record_name)?;
             Ok(SessionRecord {
                 id_hash: id_hash.to_owned(),
                 user: user.map(|id| to_unsigned(id, "sessions.user_id").map(UserId::new)).transpose()?,
@@ -101,11 +132,30 @@ impl Catalog {
     ///
     /// [`CatalogError::NotFound`], also if it has expired.
     pub async fn extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) -> Result<(), CatalogError> {
-        let sql = "UPDATE sessions SET expires_at = $2 WHERE session_hash = $1 AND expires_at > $3";
-        match self.engine.write(sql, &[Value::Text(id_hash), from_time(expires_at), from_time(self.now())]).await? {
-            0 => Err(CatalogError::NotFound),
-            _ => Ok(()),
-        }
+        let mut transaction = self.engine.begin().await?;
+        let sql = "UPDATE sessions SET expires_at = expires_at WHERE session_hash = $1 AND expires_at > $2
+                   RETURNING user_id, data, created_at, expires_at, record_checksum";
+        let values = &[Value::Text(id_hash), from_time(self.now())];
+        let row: Option<SessionRow> = transaction.fetch_optional(sql, values).await?;
+        let (user, data, _, ends, stored) = row.ok_or(CatalogError::NotFound)?;
+        session_checksum(id_hash, user, &data, ends).check(stored.as_deref(), record_name)?;
+        let checksum = session_checksum(id_hash, user, &data, expires_at.timestamp_micros()).finish();
+        let sql = "UPDATE sessions SET expires_at = $2, record_checksum = $3 WHERE session_hash = $1";
+        transaction.execute(sql, &[Value::Text(id_hash), from_time(expires_at), Value::Text(&checksum)]).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Checks the record of a session.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Unverified`].
+    pub(super) async fn check_session(&self, id_hash: &str) -> Result<(), CatalogError> {
+        let sql = "SELECT user_id, data, created_at, expires_at, record_checksum FROM sessions WHERE session_hash = $1";
+        let row: Option<SessionRow> = self.engine.fetch_optional(sql, &[Value::Text(id_hash)]).await?;
+        let Some((user, data, _, expires_at, stored)) = row else { return Ok(()) };
+        session_checksum(id_hash, user, &data, expires_at).check(stored.as_deref(), record_name)
     }
 
     /// Moves the end of a session that is there, if the catalog can be written at the moment.

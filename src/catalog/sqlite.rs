@@ -160,7 +160,8 @@ mod tests {
                 ("PRAGMA max_page_count = 1".to_owned(), false),
                 ("INSERT INTO write_probes VALUES (1, 1)".to_owned(), false),
                 (
-                    "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1)".to_owned(),
+                    "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1, NULL)"
+                        .to_owned(),
                     true,
                 ),
             ] {
@@ -173,7 +174,7 @@ mod tests {
             }
             drop(lent);
             // The next one meets no trace of it, nor its limit.
-            let sql = "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1)";
+            let sql = "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1, NULL)";
             let written = engine.write(sql, &[]).await;
             assert_eq!(written.unwrap_or_else(|error| panic!("{caller:?}: {error}")), 1);
             let probes: Vec<(i64,)> = engine.fetch_all("SELECT probe_id FROM write_probes", &[]).await.expect("read");

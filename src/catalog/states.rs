@@ -3,7 +3,7 @@
 use crate::crash;
 use crate::model::dataset::Dataset;
 
-use super::checksums::seal_dataset;
+use super::checksums::{no_version, seal_dataset};
 use super::convert::to_unsigned;
 use super::datasets::{check_limit, lock_dataset, lock_owner, reschedule};
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
@@ -15,7 +15,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`].
+    /// [`CatalogError::NotFound`], [`CatalogError::NoVersion`]; [`CatalogError::Unverified`] if the version is lost.
     pub async fn rollback(
         &self,
         dataset: DatasetId,
@@ -33,7 +33,7 @@ impl Catalog {
             )
             .await?;
         if pinned == 0 {
-            return Err(CatalogError::NoVersion);
+            return Err(no_version(dataset, record.latest_version, version));
         }
         record.pinned_version = Some(version);
         if freeze {

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 
 use crate::model::user::User;
 
+use super::checksums::RecordChecksum;
 use super::clock::before;
 use super::convert::{from_time, text, to_optional_time, to_time};
 use super::engine::Value;
@@ -32,6 +33,17 @@ struct TokenUserRow {
     #[sqlx(flatten)]
     user: UserRow,
     last_used_at: Option<i64>,
+    record_checksum: Option<String>,
+}
+
+/// The checksum of whose a token is.
+pub(super) fn token_checksum(hash: &str, user: i64) -> RecordChecksum {
+    RecordChecksum::of("api_tokens").text(hash).number(user)
+}
+
+/// What a token's record is called when it does not verify: a hash is not for logs.
+fn record_name() -> String {
+    "an API token".to_owned()
 }
 
 impl Catalog {
@@ -41,13 +53,20 @@ impl Catalog {
     ///
     /// [`CatalogError::TokenNameTaken`], [`CatalogError::NotFound`] if there is no such user.
     pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str) -> Result<(), CatalogError> {
+        let checksum = token_checksum(token_hash, i64::try_from(user.get()).unwrap_or(-1)).finish();
         let mut transaction = self.engine.begin().await?;
         let added = transaction
             .execute(
-                "INSERT INTO api_tokens (user_id, name, token_hash, created_at)
-                 VALUES ($1, $2, $3, $4)
+                "INSERT INTO api_tokens (user_id, name, token_hash, created_at, record_checksum)
+                 VALUES ($1, $2, $3, $4, $5)
                  ON CONFLICT (user_id, name) DO NOTHING",
-                &[user.into(), text(name, "name")?, Value::Text(token_hash), from_time(self.now())],
+                &[
+                    user.into(),
+                    text(name, "name")?,
+                    Value::Text(token_hash),
+                    from_time(self.now()),
+                    Value::Text(&checksum),
+                ],
             )
             .await
             .map_err(CatalogError::of_insert)?;
@@ -60,15 +79,20 @@ impl Catalog {
 
     /// The user whose token has this hash. One indexed look-up; at most once a minute and token it also
     /// records the use, which is a commit, if the catalog can be written at the moment.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Unverified`] if the token's record is not what was written: it may be another user's.
     pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<User>, CatalogError> {
         let sql = concat!(
             "SELECT ",
             user_columns!(),
-            ", api_tokens.last_used_at FROM api_tokens JOIN users ON users.user_id = api_tokens.user_id
+            ", api_tokens.last_used_at, api_tokens.record_checksum FROM api_tokens JOIN users ON users.user_id = api_tokens.user_id
              WHERE api_tokens.token_hash = $1"
         );
         let row: Option<TokenUserRow> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
         let Some(row) = row else { return Ok(None) };
+        token_checksum(token_hash, row.user.id()).check(row.record_checksum.as_deref(), record_name)?;
         let now = self.now();
         let stale = before(now, TOUCH_INTERVAL);
         if row.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
@@ -83,6 +107,18 @@ impl Catalog {
             .await;
         }
         User::try_from(row.user).map(Some)
+    }
+
+    /// Checks the record of a token.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Unverified`].
+    pub(super) async fn check_token(&self, token_hash: &str) -> Result<(), CatalogError> {
+        let sql = "SELECT user_id, record_checksum FROM api_tokens WHERE token_hash = $1";
+        let row: Option<(i64, Option<String>)> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
+        let Some((user, stored)) = row else { return Ok(()) };
+        token_checksum(token_hash, user).check(stored.as_deref(), record_name)
     }
 
     /// The user's tokens by name.

@@ -6,9 +6,10 @@
 use crate::model::dataset::Dataset;
 use crate::model::source::Validators;
 
+use super::checksums::RecordChecksum;
 use super::convert::optional_text;
 use super::datasets::is_fetched_alike;
-use super::engine::Transaction;
+use super::engine::{Transaction, Value};
 use super::{Catalog, CatalogError, DatasetId};
 
 /// By what a version's source can be asked whether it has changed.
@@ -22,14 +23,36 @@ pub struct FetchedState<'a> {
 
 impl Catalog {
     /// What to ask the dataset's source by; `None` when it must be fetched whole. What answers that it has not changed
-    /// since is the document of the dataset's newest version. One look-up by primary key.
+    /// since is the document of the dataset's newest version. One look-up by primary key. What is not what was written asks
+    /// for nothing.
     pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>, CatalogError> {
-        let sql = "SELECT validated_url, source_etag, source_last_modified FROM datasets WHERE dataset_id = $1";
-        let row: Option<(Option<String>, Option<String>, Option<String>)> =
+        let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
+                   FROM datasets WHERE dataset_id = $1";
+        let row: Option<(i64, Option<String>, Option<String>, Option<String>, Option<String>)> =
             self.engine.fetch_optional(sql, &[dataset.into()]).await?;
-        let Some((Some(url), etag, last_modified)) = row else { return Ok(None) };
+        let Some((id, Some(url), etag, last_modified, stored)) = row else { return Ok(None) };
+        let checksum = validators_checksum(id, Some(&url), etag.as_deref(), last_modified.as_deref());
+        if let Err(error) = checksum.check(stored.as_deref(), || record_name(dataset.get())) {
+            tracing::error!(%error, "a source is fetched whole");
+            return Ok(None);
+        }
         Ok(Some(Validators { url, etag, last_modified }))
     }
+}
+
+/// The checksum of what a dataset's source is asked by.
+pub(super) fn validators_checksum(
+    dataset: i64,
+    url: Option<&str>,
+    etag: Option<&str>,
+    last_modified: Option<&str>,
+) -> RecordChecksum {
+    RecordChecksum::of("validators").number(dataset).optional_text(url).optional_text(etag).optional_text(last_modified)
+}
+
+/// What they are called when they do not verify.
+pub(super) fn record_name(dataset: impl std::fmt::Display) -> String {
+    format!("what the source of dataset {dataset} is asked by")
 }
 
 /// Records them for the version that `transaction` publishes, unless the dataset, whose row is locked, is fetched in
@@ -44,13 +67,17 @@ pub(super) async fn record(
     let Some(FetchedState { validators, .. }) = fetched.filter(usable) else {
         return forget(transaction, locked.id).await;
     };
-    let sql =
-        "UPDATE datasets SET validated_url = $2, source_etag = $3, source_last_modified = $4 WHERE dataset_id = $1";
+    let sql = "UPDATE datasets SET validated_url = $2, source_etag = $3, source_last_modified = $4,
+                   validators_checksum = $5 WHERE dataset_id = $1";
+    let id = i64::try_from(locked.id.get()).unwrap_or(i64::MAX);
+    let (etag, last_modified) = (validators.etag.as_deref(), validators.last_modified.as_deref());
+    let checksum = validators_checksum(id, Some(&validators.url), etag, last_modified).finish();
     let values = &[
         locked.id.into(),
         optional_text(Some(&validators.url), "url")?,
-        optional_text(validators.etag.as_deref(), "etag")?,
-        optional_text(validators.last_modified.as_deref(), "last_modified")?,
+        optional_text(etag, "etag")?,
+        optional_text(last_modified, "last_modified")?,
+        Value::Text(&checksum),
     ];
     transaction.execute(sql, values).await?;
     Ok(())
@@ -58,7 +85,8 @@ pub(super) async fn record(
 
 /// Lets the dataset's source be fetched whole next time.
 pub(super) async fn forget(transaction: &mut Transaction, dataset: DatasetId) -> Result<(), CatalogError> {
-    let sql = "UPDATE datasets SET validated_url = NULL, source_etag = NULL, source_last_modified = NULL
+    let sql = "UPDATE datasets SET validated_url = NULL, source_etag = NULL, source_last_modified = NULL,
+                   validators_checksum = NULL
                WHERE dataset_id = $1 AND validated_url IS NOT NULL";
     transaction.execute(sql, &[dataset.into()]).await?;
     Ok(())

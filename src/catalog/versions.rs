@@ -7,7 +7,7 @@ use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
 use super::attempts::{AttemptOutcome, finish, start};
-use super::checksums::{RecordChecksum, joined_file, seal_dataset};
+use super::checksums::{RecordChecksum, joined_file, no_version, seal_dataset};
 use super::convert::{from_optional, from_time, to_time, to_unsigned};
 use super::datasets::{DatasetRow, dataset_columns, insert, lock_dataset};
 use super::engine::{Transaction, Value};
@@ -429,17 +429,17 @@ async fn shared_file(
     }
 }
 
-/// One version as a part of `transaction`.
+/// One version of `dataset`, whose row is locked, as a part of `transaction`.
 ///
 /// # Errors
 ///
-/// [`CatalogError::NoVersion`].
+/// [`CatalogError::NoVersion`]; [`CatalogError::Unverified`] if it is lost.
 pub(super) async fn find_version(
     transaction: &mut Transaction,
-    dataset: DatasetId,
+    dataset: &Dataset,
     number: VersionNumber,
 ) -> Result<VersionRecord, CatalogError> {
     let sql = versions_sql!("v.version_number = $2");
-    let row: Option<VersionRow> = transaction.fetch_optional(sql, &[dataset.into(), number.into()]).await?;
-    VersionRecord::try_from(row.ok_or(CatalogError::NoVersion)?)
+    let row: Option<VersionRow> = transaction.fetch_optional(sql, &[dataset.id.into(), number.into()]).await?;
+    VersionRecord::try_from(row.ok_or_else(|| no_version(dataset.id, dataset.latest_version, number))?)
 }

@@ -96,7 +96,7 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
                 path: Some(path),
                 reason: Some(reason),
                 size_bytes: None,
-                versions: versions.iter().map(VersionLine::from).collect(),
+                versions: versions.iter().flatten().map(VersionLine::from).collect(),
             },
             Finding::Catalog { reason } => FindingLine {
                 finding: "catalog",
@@ -122,12 +122,8 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
         });
     }
     Ok(match finding {
-        Finding::Damaged { path, reason, versions } if versions.is_empty() => {
-            format!("damaged {path}: {reason} (no version names it; it waits for the sweep)\n")
-        }
         Finding::Damaged { path, reason, versions } => {
-            let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
-            format!("damaged {path}: {reason} ({})\n", versions.join(", "))
+            format!("damaged {path}: {reason} ({})\n", needed_by(versions.as_deref()))
         }
         Finding::Catalog { reason } => format!("damaged catalog: {reason}\n"),
         Finding::Dangling(reference) => format!("damaged {reference}: there is no record of its file\n"),
@@ -135,6 +131,15 @@ fn line(finding: &Finding, json: bool) -> Result<String, CliError> {
             format!("unnamed {path} ({size_bytes} bytes; a sweep removes it when it is old enough)\n")
         }
     })
+}
+
+/// The versions that need a damaged file, for people.
+pub(super) fn needed_by(versions: Option<&[FileReference]>) -> String {
+    match versions {
+        None => "which versions name it cannot be read".to_owned(),
+        Some([]) => "no version names it; it waits for the sweep".to_owned(),
+        Some(versions) => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn sum(checked: &Checked, json: bool) -> Result<String, CliError> {

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::check::VersionLine;
+use super::check::{VersionLine, needed_by};
 use super::error::CliError;
 use super::signals::Signals;
 use super::{json_line, print};
@@ -69,14 +69,10 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
     let DamagedFile { path, reason, versions, intact_copy } = file;
     if json {
-        let versions = versions.iter().map(VersionLine::from).collect();
+        let versions = versions.iter().flatten().map(VersionLine::from).collect();
         return json_line(&FileLine { path, reason, versions, intact_copy: intact_copy.as_deref() });
     }
-    let versions: Vec<String> = versions.iter().map(ToString::to_string).collect();
-    let needed = match versions.is_empty() {
-        true => "no version names it; it waits for the sweep".to_owned(),
-        false => versions.join(", "),
-    };
+    let needed = needed_by(versions.as_deref());
     let copy = match intact_copy {
         Some(copy) => format!("{copy} holds the same entities and is intact"),
         None => "no other file holds the same entities".to_owned(),

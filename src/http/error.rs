@@ -343,7 +343,7 @@ impl IntoResponse for HttpError {
             HttpError::RateLimited { retry_after_s } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
-            HttpError::Busy(_) => {
+            HttpError::Busy(_) | HttpError::Manage(ManageError::Refused(_)) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
             }
             HttpError::RangeNotSatisfiable { length } => {
@@ -573,6 +573,12 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
             "The alternate of this version was saved or deleted after this etag was given; nothing was saved. Pull again, \
              edit what is there now, and push with the new etag.",
         ),
+        ManageError::SourceChanged => (
+            StatusCode::CONFLICT,
+            "The dataset got another version, or another alternate, while its files were read; nothing was cloned. Clone \
+             it again.",
+        ),
+        ManageError::Refused(refused) => return (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => return catalog_unavailable(*reason),
         ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")

@@ -2,7 +2,8 @@
 //!
 //! 1. The directory, new or empty, gets a mark that it is not complete ([`INCOMPLETE`]); a service refuses to open it.
 //! 2. All files are held. The catalog is copied as of one moment, under a name that nothing opens.
-//! 3. Every file that the copy names is linked or copied, and then read whole and compared with its record.
+//! 3. Every file that the copy names is linked or copied, and then read whole and compared with its record. The copy of the
+//!    catalog is checked itself.
 //! 4. The catalog gets its name, and the mark goes. Each step is on the disk before the next.
 //!
 //! Files never change, so a link is as good as a copy on the same file system; `copy` makes copies all the same.
@@ -17,7 +18,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::App;
 use super::check::{CheckDepth, Damage, inspect};
-use crate::catalog::{Catalog, CatalogError};
+use crate::catalog::{Catalog, CatalogError, ListedFile};
 use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
@@ -75,6 +76,20 @@ pub enum BackupError {
     /// The directory does not work as a store.
     #[error("the backup's store")]
     Store(#[source] StorageError),
+    /// The copy of the catalog is damaged, as the catalog then is.
+    #[error("the catalog is damaged: {reason}; `strata check` tells all of it")]
+    Damaged {
+        /// The first thing that is wrong.
+        reason: String,
+    },
+    /// The record of a file cannot be read.
+    #[error("the record {file} of the catalog's files cannot be backed up")]
+    Record {
+        /// The file.
+        file: FileId,
+        /// Why.
+        source: CatalogError,
+    },
     /// A file cannot be fetched, or is damaged.
     #[error("the file {path} cannot be backed up ({versions})")]
     File {
@@ -122,7 +137,10 @@ impl App {
         let catalog = directory.join(PARTIAL_CATALOG);
         self.catalog().copy_to_sqlite(&catalog).await?;
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
-        let backed_up = self.back_up_files(&copy, directory, files, tell).await;
+        let backed_up = match self.back_up_files(&copy, directory, files, tell).await {
+            Ok(backed_up) => check_copy(&copy).await.map(|()| backed_up),
+            failed => failed,
+        };
         // Whole, without a log beside it, before it is renamed.
         copy.close().await;
         backed_up
@@ -143,10 +161,11 @@ impl App {
         let mut backed_up = BackedUp::default();
         let mut last: Option<FileId> = None;
         loop {
-            let page = copy.files(last, PAGE).await?;
+            let page = copy.files_apart(last, PAGE).await?;
             let Some(end) = page.last() else { break };
-            last = Some(end.file.id);
-            for recorded in &page {
+            last = Some(end.id);
+            for ListedFile { id, file } in page {
+                let recorded = file.map_err(|source| BackupError::Record { file: id, source })?;
                 match self.back_up_file(&recorded.file, &target, files).await {
                     Ok(linked) => backed_up.linked += u64::from(linked),
                     Err(source) => return Err(unusable(copy, &recorded.file, source).await?),
@@ -212,6 +231,16 @@ async fn unusable(copy: &Catalog, file: &VersionFile, source: FileFailure) -> Re
         false => references.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
     Ok(BackupError::File { path: file.path.clone(), versions, source: Box::new(source) })
+}
+
+/// Checks that the copy of the catalog is whole: damage goes along with a copy, and a backup is for the day of damage.
+async fn check_copy(copy: &Catalog) -> Result<(), BackupError> {
+    let mut first = None;
+    copy.check_integrity(true, &mut |reason| first = first.take().or(Some(reason))).await?;
+    match first {
+        None => Ok(()),
+        Some(reason) => Err(BackupError::Damaged { reason }),
+    }
 }
 
 /// Makes the directory, or takes an empty one, and marks it.

@@ -10,7 +10,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
 use super::App;
-use crate::catalog::{CatalogError, FileReference, RecordedFile};
+use crate::catalog::{CatalogError, FileReference, ListedFile};
 use crate::config::VERSIONS_FOLDER;
 use crate::model::ids::{FileId, HoldId};
 use crate::model::version::VersionFile;
@@ -30,7 +30,7 @@ const RENEWED: Duration = Duration::from_secs(45);
 const PAGE: u32 = 500;
 
 /// Most versions that are told of one damaged file; clones and unchanged sources may share it among more.
-pub(super) const REFERENCES: u32 = 100;
+const REFERENCES: u32 = 100;
 
 /// How closely files are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub enum Finding {
         path: String,
         /// What is wrong with it.
         reason: String,
-        /// Versions that name it; none when it only waits for the sweep.
-        versions: Vec<FileReference>,
+        /// Versions that name it; none when it only waits for the sweep. `None` when the catalog cannot tell.
+        versions: Option<Vec<FileReference>>,
     },
     /// The catalog's database is damaged, or its records do not agree.
     Catalog {
@@ -92,6 +92,9 @@ pub enum CheckError {
     /// The store cannot be listed.
     #[error("the store cannot be listed")]
     Store(#[from] StorageError),
+    /// The store, or this process, cannot read files at the moment.
+    #[error("files cannot be read at the moment")]
+    Unavailable(#[source] StorageError),
 }
 
 /// Why a file is not what its record says.
@@ -151,19 +154,29 @@ impl App {
         tell: &mut (dyn FnMut(&Finding) + Send),
     ) -> Result<Checked, CheckError> {
         let mut checked = Checked::default();
-        for reference in self.catalog().references_to_nothing(REFERENCES).await? {
+        let dangling = unless_damaged(self.catalog().references_to_nothing(REFERENCES).await)?;
+        for reference in dangling.unwrap_or_default() {
             checked.damaged += 1;
             tell(&Finding::Dangling(reference));
         }
         let at_once = std::thread::available_parallelism().map_or(1, usize::from).max(2);
         let mut last: Option<FileId> = None;
         loop {
-            let page = self.catalog().files(last, PAGE).await?;
+            let page = self.catalog().files_apart(last, PAGE).await?;
             let Some(end) = page.last() else { break };
-            last = Some(end.file.id);
+            last = Some(end.id);
             let mut reading = FuturesUnordered::new();
-            for RecordedFile { file, .. } in page {
+            for ListedFile { id, file } in page {
                 checked.files += 1;
+                let file = match file {
+                    Ok(recorded) => recorded.file,
+                    Err(error) => {
+                        checked.damaged += 1;
+                        let versions = self.known_references(id).await?;
+                        tell(&Finding::Damaged { path: record_name(id), reason: error.to_string(), versions });
+                        continue;
+                    }
+                };
                 checked.bytes += file.size_bytes;
                 if reading.len() >= at_once
                     && let Some((file, found)) = reading.next().await
@@ -203,9 +216,14 @@ impl App {
     ) -> Result<(), CheckError> {
         let Err(damage) = found else { return Ok(()) };
         checked.damaged += 1;
-        let versions = self.catalog().references_to(file.id, REFERENCES).await?;
+        let versions = self.known_references(file.id).await?;
         tell(&Finding::Damaged { path: file.path.clone(), reason: damage.to_string(), versions });
         Ok(())
+    }
+
+    /// The versions that name a file; `None` when the catalog's damage keeps them from being read.
+    pub(super) async fn known_references(&self, file: FileId) -> Result<Option<Vec<FileReference>>, CatalogError> {
+        unless_damaged(self.catalog().references_to(file, REFERENCES).await)
     }
 
     /// Does `work` while all files are held. When the hold is lost, as after the process was stopped for minutes,
@@ -236,6 +254,31 @@ impl App {
                 Err(error) => tracing::warn!(%error, "the hold on files could not be renewed"),
             }
         }
+    }
+}
+
+/// What the catalog answered; `None` when it is damaged there.
+pub(super) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_damage() => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a part of the catalog cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What a file is called whose record cannot be read.
+pub(super) fn record_name(file: FileId) -> String {
+    format!("(record {file} of the catalog's files)")
+}
+
+/// Versions in a line of the log.
+pub(super) fn for_people(versions: Option<&[FileReference]>) -> String {
+    match versions {
+        None => "not known".to_owned(),
+        Some(versions) => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 

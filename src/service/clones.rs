@@ -6,12 +6,12 @@
 use super::App;
 use super::datasets::OwnedDataset;
 use super::manage::ManageError;
-use crate::catalog::Resolved;
+use crate::catalog::AlternateBase;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
 use crate::model::ids::DatasetId;
 use crate::model::secret::Secret;
 use crate::model::user::User;
-use crate::model::version::VersionSelector;
+use crate::model::version::Version;
 
 impl App {
     /// Makes a dataset of the user's whose version 1 is the latest version of a public dataset, or one of the user's
@@ -19,7 +19,8 @@ impl App {
     ///
     /// # Errors
     /// [`ManageError::CloneNotFound`], also for another's private dataset; [`ManageError::Frozen`],
-    /// [`ManageError::NothingToClone`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`].
+    /// [`ManageError::NothingToClone`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`], all of them before a file
+    /// is read; [`ManageError::SourceChanged`], [`ManageError::Refused`].
     pub async fn clone_dataset(
         &self,
         user: &User,
@@ -35,32 +36,33 @@ impl App {
             schedule: Some(DEFAULT_SCHEDULE.to_owned()),
             ping_token: Secret::ping_token(rand::random()),
         };
-        self.check_clonable(user, source).await?;
-        let cloned = self.write(self.catalog().clone_dataset(&clone, self.active_limit(user.plan))).await;
-        let (dataset, _) = cloned.map_err(|error| match error {
-            ManageError::DatasetNotFound => ManageError::CloneNotFound,
-            ManageError::VersionNotFound => ManageError::NothingToClone,
-            other => other,
-        })?;
+        let limit = self.active_limit(user.plan);
+        let found = self.catalog().check_clone(&clone, limit).await.map_err(refused)?;
+        self.check_sound(user, &found).await?;
+        let base = AlternateBase::of(&found);
+        let cloned = self.write(self.catalog().clone_dataset(&clone, limit, Some(base))).await;
+        let (dataset, _) = cloned.map_err(refused)?;
         self.with_attempts(dataset).await
     }
 
-    /// Reads the files that a clone would share: damage is not to spread. Whether there is something to clone, and for
-    /// whom, is settled with the clone.
-    async fn check_clonable(&self, user: &User, source: DatasetId) -> Result<(), ManageError> {
-        let Some(Resolved { dataset, version: Some(version) }) =
-            self.catalog().resolve_read(source, VersionSelector::Latest).await?
-        else {
-            return Ok(());
-        };
-        if dataset.frozen || (dataset.is_private() && dataset.owner != user.id) {
-            return Ok(());
-        }
+    /// Reads the files that a clone would share, in a turn of the user's: damage is not to spread.
+    async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
+        let _turn = self.ingest().turn(user.id).await?;
         for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {
-            if !self.is_sound(file).await {
+            if !self.is_sound(file).await.map_err(ManageError::Storage)? {
                 return Err(ManageError::Failed(format!("the version file {} is damaged", file.path)));
             }
         }
         Ok(())
+    }
+}
+
+/// What an error of the catalog means to whoever clones.
+fn refused(error: impl Into<ManageError>) -> ManageError {
+    match error.into() {
+        ManageError::DatasetNotFound => ManageError::CloneNotFound,
+        ManageError::VersionNotFound => ManageError::NothingToClone,
+        ManageError::Stale => ManageError::SourceChanged,
+        other => other,
     }
 }

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit};
+use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
 use super::version_file::Document;
 use super::{App, RefreshError};
 use crate::config::Config;
@@ -54,8 +54,8 @@ impl Ingest {
     /// Waits for a turn.
     ///
     /// # Errors
-    /// [`RefreshError::Refused`].
-    pub async fn turn(&self, user: UserId) -> Result<Turn, RefreshError> {
+    /// [`Refused`].
+    pub async fn turn(&self, user: UserId) -> Result<Turn, Refused> {
         Ok(self.turns.acquire(Holder::User(user), 1).await?)
     }
 

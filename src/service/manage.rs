@@ -1,6 +1,7 @@
 //! What all management has in common: why an owner's request is refused, and what follows every write.
 
 use super::App;
+use super::fair::Refused;
 use crate::catalog::CatalogError;
 use crate::storage::StorageError;
 
@@ -84,6 +85,12 @@ pub enum ManageError {
     /// What the change was based on is no longer so.
     #[error("the record has changed meanwhile")]
     Stale,
+    /// The version that was to be cloned is no longer as it was when its files were read.
+    #[error("the dataset to clone has changed meanwhile")]
+    SourceChanged,
+    /// Too many others are at it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// The catalog failed. After a failed commit the change may have been made.
     #[error("the catalog")]
     Catalog(#[source] CatalogError),

@@ -471,7 +471,7 @@ impl App {
                 let mut opened = self.source_client(owner).open(url, known.as_ref()).await?;
                 if let Opened::NotModified(validators) = opened {
                     match before {
-                        Some(file) if self.is_sound(&file).await => return Ok((Made::Shared(file), Some(validators))),
+                        Some(file) if self.is_sound(&file).await? => return Ok((Made::Shared(file), Some(validators))),
                         // What the source would give again is needed now.
                         Some(_) => opened = self.source_client(owner).open(url, None).await?,
                         None => return Err(not_asked().into()),
@@ -521,7 +521,7 @@ impl App {
         crash::point("refresh.spooled");
         let alike = before.filter(|file| file.content_hash == spooled.content_sha256());
         if let Some(file) = alike
-            && self.is_sound(&file).await
+            && self.is_sound(&file).await?
         {
             return Ok((Made::Shared(file), validators));
         }
@@ -533,7 +533,7 @@ impl App {
     }
 
     /// The file of the newest version, if the same entities would be written as they are in it: not where the dataset's
-    /// index was another one, or an older build wrote it, or it cannot be read.
+    /// index was another one, or an older build wrote it, without a profile or without checksums, or it cannot be read.
     async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
         let file = match self.catalog().version(dataset.id, latest).await {
@@ -545,7 +545,9 @@ impl App {
             Err(error) => return Err(error.into()),
         };
         match VersionReader::open_recorded(self.store(), &file, self.cache()).await {
-            Ok(reader) if reader.has_profile() && reader.layout().index == dataset.index => Ok(Some(file)),
+            Ok(reader) if reader.has_profile() && reader.has_checksums() && reader.layout().index == dataset.index => {
+                Ok(Some(file))
+            }
             Ok(_) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, path = file.path, "a version file cannot be shared, and is written anew");

@@ -4,6 +4,10 @@
 //!    still none does; then the files. A crash in between leaves an unnamed file, of which the second part takes care.
 //! 2. Files of the store that are neither recorded nor reserved, which crashes and failures leave behind, are removed
 //!    when they are old enough by the store's clock.
+//!
+//!    That nobody names a file must be so by the catalog's indexes, which answer at once, and by its tables: an index that
+//!    is damaged may lack what its table holds. Candidates are gathered, so that a hundred cost one reading of a table.
+//!
 //! 3. So are files that a killed writer has begun, which no listing of the store has, where the store is a directory.
 //! 4. Temporary files and exports of processes on this data directory that have ended are removed.
 //!
@@ -14,6 +18,7 @@
 //! Sweeps of several processes at once do no harm: each removal is checked by itself, and files that are gone already
 //! are passed over.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -145,21 +150,51 @@ impl App {
         self.catalog().expire_reservations().await?;
         let listing = self.store().objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
         let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        let mut unnamed: Vec<ObjectMeta> = Vec::new();
         while let Some(page) = pages.next().await {
             let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
             old.retain(|object| is_older(object.last_modified, self.catalog().now(), older_than));
             let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
             let named = self.catalog().files_named(&paths).await?;
-            let unnamed = old.iter().filter(|object| !named.contains(object.location.as_ref()));
-            for object in unnamed {
-                if self.catalog().files_held().await? {
-                    swept.held = true;
-                    return Ok(());
-                }
-                self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed, swept, tell).await;
+            unnamed.extend(old.into_iter().filter(|object| !named.contains(object.location.as_ref())));
+            if unnamed.len() >= PAGE as usize && !self.remove_unnamed(&mut unnamed, swept, tell).await? {
+                return Ok(());
             }
         }
+        self.remove_unnamed(&mut unnamed, swept, tell).await?;
         Ok(())
+    }
+
+    /// Removes candidates that the catalog's tables do not name either; `false` when files are held.
+    async fn remove_unnamed(
+        &self,
+        candidates: &mut Vec<ObjectMeta>,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<bool, SweepError> {
+        let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
+        let named = self.named_in_tables(&paths).await?;
+        for object in candidates.drain(..).filter(|object| !named.contains(object.location.as_ref())) {
+            if self.catalog().files_held().await? {
+                swept.held = true;
+                return Ok(false);
+            }
+            self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed, swept, tell).await;
+        }
+        Ok(true)
+    }
+
+    /// Which of these paths the catalog's tables name, though its indexes do not.
+    async fn named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let named = self.catalog().files_named_in_tables(paths).await?;
+        for path in &named {
+            tracing::error!(
+                path,
+                "an index of the catalog does not know a file that its table names: it is damaged, `strata check` says \
+                 where; the file stays"
+            );
+        }
+        Ok(named)
     }
 
     async fn sweep_unfinished(
@@ -174,7 +209,11 @@ impl App {
             // A writer that is at work has reserved its file, however long ago its last byte was.
             let objects: Vec<&str> = page.iter().map(|file| file.object.as_str()).collect();
             let named = self.catalog().files_named(&objects).await?;
-            for file in page.iter().filter(|file| !named.contains(&file.object)) {
+            let mut unnamed = page.to_vec();
+            unnamed.retain(|file| !named.contains(&file.object));
+            let objects: Vec<&str> = unnamed.iter().map(|file| file.object.as_str()).collect();
+            let named = self.named_in_tables(&objects).await?;
+            for file in unnamed.iter().filter(|file| !named.contains(&file.object)) {
                 if self.catalog().files_held().await? {
                     swept.held = true;
                     return Ok(());

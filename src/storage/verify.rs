@@ -31,8 +31,7 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
     let mut shredder = Shredder::new(reader.layout());
     let mut entities = 0;
     for row_group in 0..reader.row_groups().len() {
-        let columns = columns(reader, row_group).await?;
-        let mut documents = Documents { texts: Vec::new(), first: 0 };
+        let mut documents = Documents { texts: Vec::new(), first: 0, columns: columns(reader, row_group).await? };
         for page in 0..reader.page_count(row_group) {
             let page = reader.documents(row_group, page).await?;
             for row in page.rows() {
@@ -44,11 +43,11 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
                 documents.texts.push(text.to_owned());
                 entities += 1;
                 if documents.texts.len() == BATCH_ROWS {
-                    documents.compare(&mut shredder, &columns)?;
+                    (documents, shredder) = documents.compare(shredder).await?;
                 }
             }
         }
-        documents.compare(&mut shredder, &columns)?;
+        (documents, shredder) = documents.compare(shredder).await?;
         if documents.first != reader.row_groups()[row_group].rows {
             return Err(damaged("a row group lacks entities"));
         }
@@ -81,16 +80,24 @@ struct Documents {
     texts: Vec<String>,
     /// The row of the first of them.
     first: usize,
+    /// The other columns of the row group.
+    columns: Vec<ArrayRef>,
 }
 
 impl Documents {
-    /// Computes the columns of the documents that wait, and compares them with those of the file.
-    fn compare(&mut self, shredder: &mut Shredder, columns: &[ArrayRef]) -> Result<(), StorageError> {
+    /// Computes the columns of the documents that wait, and compares them with those of the file: on a thread for what
+    /// takes long, as a batch of large documents does.
+    async fn compare(mut self, mut shredder: Shredder) -> Result<(Documents, Shredder), StorageError> {
+        let compare = move || self.compare_now(&mut shredder).map(|()| (self, shredder));
+        tokio::task::spawn_blocking(compare).await.map_err(|_| StorageError::Worker)?
+    }
+
+    fn compare_now(&mut self, shredder: &mut Shredder) -> Result<(), StorageError> {
         let documents = StringArray::from_iter_values(self.texts.drain(..));
         let rows = documents.len();
         let batch = shredder.shred(&documents)?;
         let schema = batch.schema();
-        for (index, stored) in columns.iter().enumerate() {
+        for (index, stored) in self.columns.iter().enumerate() {
             let (expected, name) = (batch.column(index + 1), schema.field(index + 1).name());
             if stored.len() < self.first + rows {
                 return Err(damaged(&format!("the column {name} lacks entities")));

@@ -111,7 +111,7 @@ async fn check(owned: &Owned, depth: CheckDepth) -> Vec<(String, String, Vec<Str
     assert!(!catalog(owned).await.files_held().await.expect("an answer"), "the check gave the files back");
     let told = told.into_iter().map(|finding| match finding {
         Finding::Damaged { path, reason, versions } => {
-            (path, reason, versions.iter().map(ToString::to_string).collect())
+            (path, reason, versions.iter().flatten().map(ToString::to_string).collect())
         }
         Finding::Catalog { reason } => (String::new(), reason, Vec::new()),
         Finding::Dangling(reference) => (String::new(), "no record".to_owned(), vec![reference.to_string()]),

@@ -93,7 +93,9 @@ async fn used_long_ago(owned: &Owned) {
     let url = format!("sqlite://{}", owned.service.directory().join("catalog.sqlite").display());
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     let later = (owned_now() + 100_000) * 1_000_000;
-    let sql = format!("UPDATE api_tokens SET last_used_at = 1; UPDATE sessions SET expires_at = {later};");
+    let sql = format!(
+        "UPDATE api_tokens SET last_used_at = 1; UPDATE sessions SET expires_at = {later}, record_checksum = NULL;"
+    );
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.expect("set");
 }
 

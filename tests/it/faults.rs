@@ -37,6 +37,10 @@ enum Fault {
 struct Plot {
     armed: Option<(usize, Fault)>,
     struck: bool,
+    /// No call goes well, as of a server that does not answer.
+    down: bool,
+    /// The calls for objects of which this is a part of the path panic.
+    panics_on: Option<String>,
 }
 
 /// Decides call by call; clones share the plot.
@@ -45,12 +49,31 @@ struct Fate(Arc<Mutex<Plot>>);
 
 impl Fate {
     fn arm(&self, call: usize, fault: Fault) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Plot { armed: Some((call, fault)), struck: false };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Plot { armed: Some((call, fault)), ..Plot::default() };
     }
 
     /// Lets all calls go well again, and tells whether one failed.
     fn disarm(&self) -> bool {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).struck
+    }
+
+    /// Lets the store answer nobody, or everybody again.
+    fn set_down(&self, down: bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).down = down;
+    }
+
+    /// Lets calls for one object panic.
+    fn panic_on(&self, path: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).panics_on = Some(path.to_owned());
+    }
+
+    fn panic_if_told(&self, path: &Path) {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).panics_on.clone();
+        assert!(told.is_none_or(|told| !path.as_ref().contains(&told)), "the store panics as the test wants");
+    }
+
+    fn is_down(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).down
     }
 
     /// The fault of this call.
@@ -66,6 +89,9 @@ impl Fate {
     }
 
     async fn apply<T>(&self, call: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
+        if self.is_down() {
+            return Err(object_store::Error::Generic { store: "S3", source: "nobody answers".into() });
+        }
         match self.next() {
             None => call.await,
             Some(Fault::Before) => Err(failure()),
@@ -132,6 +158,7 @@ impl ObjectStore for Faulty {
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        self.fate.panic_if_told(path);
         self.fate.apply(self.inner.get_opts(path, options)).await
     }
 
@@ -182,9 +209,15 @@ struct Doomed {
 impl Doomed {
     /// With a dataset that has a version and an alternate of it.
     async fn start() -> Doomed {
+        Doomed::start_with(|_| {}).await
+    }
+
+    /// With the configuration changed.
+    async fn start_with(change: impl FnOnce(&mut Config)) -> Doomed {
         let directory = tempfile::tempdir().expect("a directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
+        change(&mut config);
         let (objects, fate) = (Arc::new(InMemory::new()), Fate::default());
         let faulty: Arc<dyn ObjectStore> = Arc::new(Faulty { inner: objects.clone(), fate: fate.clone() });
         let limits = RateLimits::from(&config.limits);
@@ -369,4 +402,51 @@ async fn a_backup_from_a_store_that_fails_is_marked_as_incomplete() {
     }
     assert_eq!(complete, 1);
     doomed.is_sound("backups").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_does_not_answer_is_no_damage() {
+    let doomed = Doomed::start().await;
+    doomed.fate.set_down(true);
+    let mut told = Vec::new();
+    let mut tell = |file: &strata::service::DamagedFile| told.push(file.clone());
+    let scrubbed = doomed.app.scrub(0, &mut tell).await;
+    assert!(matches!(scrubbed, Err(strata::service::CheckError::Unavailable(_))), "{scrubbed:?}");
+    assert_eq!(told, []);
+    let name: DatasetName = "Clone".parse().expect("a name");
+    let cloned = doomed.app.clone_dataset(&doomed.user, doomed.dataset, name).await;
+    assert!(matches!(cloned, Err(strata::service::ManageError::Storage(_))), "{cloned:?}");
+    doomed.fate.set_down(false);
+    let scrubbed = doomed.app.scrub(0, &mut |_| {}).await.expect("scrubbed");
+    assert_eq!((scrubbed.files, scrubbed.damaged), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scrub_on_a_store_that_does_not_answer_goes_on_with_the_same_file() {
+    let doomed = Doomed::start_with(|config| {
+        config.scrub.interval_s = 1;
+        config.scrub.bytes_per_s = 0;
+    })
+    .await;
+    doomed.fate.set_down(true);
+    let app = doomed.app.clone();
+    let scrubbing = tokio::spawn(async move { app.scrub_periodically().await });
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let catalog = strata::catalog::Catalog::open(&doomed.app.config().catalog_url()).await.expect("the catalog");
+    let zero = Duration::ZERO;
+    // Not one file counts as done, and nobody has the scrub.
+    assert_eq!(catalog.take_scrub(zero, zero).await.expect("asked"), Some(None));
+    scrubbing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_panics_on_a_file_is_told_and_does_not_end_the_scrub() {
+    let doomed = Doomed::start().await;
+    let paths: Vec<String> =
+        doomed.objects.list(None).map_ok(|object| object.location.to_string()).try_collect().await.expect("a list");
+    doomed.fate.panic_on(&paths[0]);
+    let mut told = Vec::new();
+    let mut tell = |file: &strata::service::DamagedFile| told.push(file.path.clone());
+    let scrubbed = doomed.app.scrub(0, &mut tell).await.expect("scrubbed");
+    assert_eq!((scrubbed.files, scrubbed.damaged, told), (2, 1, paths[..1].to_vec()));
 }

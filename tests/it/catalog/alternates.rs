@@ -112,7 +112,7 @@ async fn clone_of(catalog: &Catalog, source: DatasetId, text: &str) -> DatasetId
         schedule: None,
         ping_token: Secret::ping_token(rand::random()),
     };
-    catalog.clone_dataset(&clone, 1_000).await.unwrap().0.id
+    catalog.clone_dataset(&clone, 1_000, None).await.unwrap().0.id
 }
 
 async fn a_shared_alternate_is_unreferenced_after_its_last(database: Database) {

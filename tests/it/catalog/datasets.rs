@@ -216,7 +216,7 @@ async fn a_clone_begins_with_the_latest_version(database: Database) {
     let latest = catalog.save_alternate(source, VersionNumber::new(2), &file("alt"), None).await.unwrap().version;
     while catalog.claim_delivery().await.unwrap().is_some() {}
 
-    let (clone, first) = catalog.clone_dataset(&clone_of(source, other, "Clone"), 1).await.unwrap();
+    let (clone, first) = catalog.clone_dataset(&clone_of(source, other, "Clone"), 1, None).await.unwrap();
     assert_eq!((clone.owner, clone.source.clone(), clone.private_key.clone()), (other, DatasetSource::Push, None));
     assert_eq!(clone.index, index);
     assert_eq!((clone.pinned_version, clone.latest_version), (None, Some(VersionNumber::new(1))));
@@ -241,10 +241,10 @@ async fn a_private_dataset_is_cloned_by_its_owner_alone(database: Database) {
     let new = NewDataset { private_key: Some(Secret::private_key(random())), ..new_dataset(owner, "private") };
     let source = catalog.create_dataset(&new, 10).await.unwrap();
     publish(&catalog, source.id, "a").await.unwrap();
-    let refused = catalog.clone_dataset(&clone_of(source.id, other, "x"), 10).await;
+    let refused = catalog.clone_dataset(&clone_of(source.id, other, "x"), 10, None).await;
     assert!(matches!(refused, Err(CatalogError::NotFound)), "{refused:?}");
     let request = clone_of(source.id, owner, "x");
-    let (clone, _) = catalog.clone_dataset(&request, 10).await.unwrap();
+    let (clone, _) = catalog.clone_dataset(&request, 10, None).await.unwrap();
     assert_eq!(clone.private_key, Some(request.private_key));
     assert_ne!(clone.private_key, source.private_key);
 }
@@ -253,7 +253,7 @@ async fn what_cannot_be_cloned_is_refused(database: Database) {
     let (catalog, source) = with_dataset(&database).await;
     let other = catalog.add_user("b@example.test", "h", Plan::Pro).await.unwrap();
     let clone = async |source, user, text: &str, limit| {
-        catalog.clone_dataset(&clone_of(source, user, text), limit).await.map(|(clone, _)| clone.id)
+        catalog.clone_dataset(&clone_of(source, user, text), limit, None).await.map(|(clone, _)| clone.id)
     };
     let without_version = clone(source, other, "x", 9).await;
     assert!(matches!(without_version, Err(CatalogError::NoVersion)), "{without_version:?}");

@@ -289,7 +289,7 @@ impl Subject {
                     schedule: None,
                     ping_token: Secret::ping_token(rand::random()),
                 };
-                self.datasets.push(catalog.clone_dataset(&clone, LIMIT).await?.0.id);
+                self.datasets.push(catalog.clone_dataset(&clone, LIMIT, None).await?.0.id);
             }
             Operation::Register { dataset } => {
                 catalog.register_webhook(self.id(dataset), &format!("https://{step}.test/"), None).await?;

@@ -254,7 +254,7 @@ impl Catalog {
             sqlx::query_as("SELECT name FROM pragma_table_info('datasets')").fetch_all(&self.0).await.expect("columns");
         let own = |column: &str| match column {
             // A copy is not what the checksum was made of.
-            "dataset_id" | "record_checksum" => "NULL".to_owned(),
+            "dataset_id" | "record_checksum" | "validators_checksum" => "NULL".to_owned(),
             "name" | "name_key" | "name_slug" => "'many-' || counted.n".to_owned(),
             "ping_token" | "ping_token_hash" => "lower(hex(randomblob(32)))".to_owned(),
             other => format!("datasets.{other}"),
