@@ -464,6 +464,8 @@ fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
         SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("This is too large: {error}.")),
         SourceError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, format!("Invalid request: {error}.")),
         SourceError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, format!("{error}.")),
+        SourceError::Full(SpoolFull::User { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}.")),
+        SourceError::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}.")),
         SourceError::Io(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "The service could not receive these entities. The failure was logged.".into(),
@@ -499,6 +501,8 @@ fn public_refresh_error(error: &RefreshError) -> (StatusCode, String) {
             SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             SourceError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             SourceError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            SourceError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            SourceError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
             SourceError::Io(_) => return made_nothing(),
         },
         RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,

@@ -103,10 +103,10 @@ impl App {
         index: IndexSettings,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {
-        let PushedEntities { spooled, turn: _turn } = entities;
+        let PushedEntities { spooled, turn } = entities;
         let progress = Arc::default();
         let file = tokio::select! {
-            file = self.write_reserved(spooled, index, &progress) => file?,
+            file = self.write_reserved(spooled, index, &turn, &progress) => file?,
             () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();
