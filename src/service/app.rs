@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::admission::{Admission, Load};
+use super::background::kept_up;
 use super::backup::INCOMPLETE;
 use super::damage;
 use super::deliveries::Deliveries;
@@ -170,7 +172,12 @@ impl App {
             spill_bytes: config.query.spill_bytes,
         })?;
         let (damage, reports) = mpsc::channel(damage::WAITING);
-        tokio::spawn(damage::log_reports(catalog.clone(), reports).in_current_span());
+        let (reported, reports) = (catalog.clone(), Arc::new(Mutex::new(reports)));
+        let log_reports = move || {
+            let (catalog, reports) = (reported.clone(), reports.clone());
+            async move { damage::log_reports(&catalog, &mut *reports.lock().await).await }
+        };
+        tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
         let cache = PartCache::new(config.cache.memory_bytes).reporting(damage);
         let responses = Responses::new(config.cache.response_bytes);
         let diffs = Diffs::new(config.cache.diff_bytes);
