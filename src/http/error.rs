@@ -343,7 +343,9 @@ impl IntoResponse for HttpError {
             HttpError::RateLimited { retry_after_s } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
-            HttpError::Busy(_) => {
+            HttpError::Busy(_)
+            | HttpError::Manage(ManageError::Refused(_))
+            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
             }
             HttpError::RangeNotSatisfiable { length } => {
@@ -540,6 +542,10 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
         ManageError::TooManyLogins { retry_after_s } => {
             let text = format!("Too many log-ins; the next one is tried in {retry_after_s} s.");
             return (StatusCode::TOO_MANY_REQUESTS, text);
+        }
+        ManageError::Refused(refused) => {
+            let text = format!("The service is busy: {refused}. Try again in {} s.", Refused::RETRY_AFTER_S);
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
         }
         ManageError::LoginsBusy => {
             (StatusCode::SERVICE_UNAVAILABLE, "Too many log-ins are being checked. Try again in a moment.")

@@ -13,7 +13,7 @@ use super::files::PushedEntities;
 use super::manage::ManageError;
 use super::{App, RefreshError};
 use crate::catalog::{AlternateBase, VersionRecord};
-use crate::model::ids::DatasetId;
+use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
@@ -91,14 +91,16 @@ impl App {
             Some(_) => return Err(ManageError::Stale.into()),
             None => None,
         };
-        let app = self.clone();
-        self.refreshes().run(async move { Ok(app.save_now(dataset, version, entities, index, base).await) }).await?
+        let (app, owner) = (self.clone(), owner.id);
+        self.refreshes()
+            .run(async move { Ok(app.save_now(owner, (dataset, version), entities, index, base).await) })
+            .await?
     }
 
     async fn save_now(
         &self,
-        dataset: DatasetId,
-        version: VersionNumber,
+        owner: UserId,
+        (dataset, version): (DatasetId, VersionNumber),
         entities: PushedEntities,
         index: IndexSettings,
         base: Option<AlternateBase>,
@@ -112,7 +114,7 @@ impl App {
         let new = file.new.clone();
         // From here on a record may name it, whatever becomes of this future.
         file.keep();
-        let saved = self.write(self.catalog().save_alternate(dataset, version, &new, base)).await;
+        let saved = self.write(owner, self.catalog().save_alternate(dataset, version, &new, base)).await;
         if saved.is_err() {
             self.abandon_file(&new.path).await;
         }
@@ -130,6 +132,6 @@ impl App {
         version: VersionNumber,
     ) -> Result<VersionRecord, ManageError> {
         self.catalog().owned_dataset(owner.id, dataset).await?;
-        self.write(self.catalog().delete_alternate(dataset, version)).await
+        self.write(owner.id, self.catalog().delete_alternate(dataset, version)).await
     }
 }

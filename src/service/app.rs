@@ -12,6 +12,7 @@ use tracing::Instrument;
 use super::admission::{Admission, Load};
 use super::background::kept_up;
 use super::backup::INCOMPLETE;
+use super::catalog_gates::CatalogGates;
 use super::damage;
 use super::deliveries::Deliveries;
 use super::diffs::Diffs;
@@ -67,6 +68,7 @@ struct Parts {
     logins: Logins,
     refreshes: Refreshes,
     ingest: Ingest,
+    catalog_gates: CatalogGates,
     deliveries: Deliveries,
     readiness: Readiness,
     outgoing: Outgoing,
@@ -188,6 +190,7 @@ impl App {
         let logins = Logins::new(&config.limits, engine.threads());
         let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
         let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
+        let catalog_gates = CatalogGates::new(config);
         let (config, lookups) = (config.clone(), Lookups::new());
         let parts = Parts {
             config,
@@ -205,6 +208,7 @@ impl App {
             logins,
             refreshes,
             ingest,
+            catalog_gates,
             deliveries,
             readiness: Readiness::default(),
             outgoing,
@@ -286,6 +290,7 @@ impl App {
         metrics.query_memory_limit_bytes.set(self.config().query.memory_bytes as f64);
         metrics.cache_bytes.set(self.cache().memory_bytes() as f64);
         self.ingest().update_metrics();
+        self.catalog_gates().update_metrics();
         self.admission().update_metrics();
     }
 
@@ -299,6 +304,10 @@ impl App {
 
     pub(super) fn ingest(&self) -> &Ingest {
         &self.parts.ingest
+    }
+
+    pub(super) fn catalog_gates(&self) -> &CatalogGates {
+        &self.parts.catalog_gates
     }
 
     pub(super) fn deliveries(&self) -> &Deliveries {

@@ -36,7 +36,7 @@ impl App {
             ping_token: Secret::ping_token(rand::random()),
         };
         self.check_clonable(user, source).await?;
-        let cloned = self.write(self.catalog().clone_dataset(&clone, self.active_limit(user.plan))).await;
+        let cloned = self.write(user.id, self.catalog().clone_dataset(&clone, self.active_limit(user.plan))).await;
         let (dataset, _) = cloned.map_err(|error| match error {
             ManageError::DatasetNotFound => ManageError::CloneNotFound,
             ManageError::VersionNotFound => ManageError::NothingToClone,

@@ -1,7 +1,9 @@
 //! What all management has in common: why an owner's request is refused, and what follows every write.
 
 use super::App;
+use super::fair::Refused;
 use crate::catalog::CatalogError;
+use crate::model::ids::UserId;
 use crate::storage::StorageError;
 
 /// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
@@ -84,6 +86,9 @@ pub enum ManageError {
     /// What the change was based on is no longer so.
     #[error("the record has changed meanwhile")]
     Stale,
+    /// Too many others are at it, or too many calls of this one.
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// The catalog failed. After a failed commit the change may have been made.
     #[error("the catalog")]
     Catalog(#[source] CatalogError),
@@ -132,15 +137,20 @@ impl Drop for Seen<'_> {
 }
 
 impl App {
-    /// Runs a write in the catalog and makes it seen at once by the reads of this process: every write of an owner
-    /// goes through here.
+    /// Runs a write of an owner in the catalog, in the owner's turn, and makes it seen at once by the reads of this process:
+    /// every write of an owner goes through here.
     ///
     /// # Errors
-    /// Those of the write, as [`ManageError`].
-    pub(super) async fn write<T, E>(&self, write: impl Future<Output = Result<T, E>>) -> Result<T, ManageError>
+    /// Those of the write, as [`ManageError`]; [`ManageError::Refused`].
+    pub(super) async fn write<T, E>(
+        &self,
+        owner: UserId,
+        write: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ManageError>
     where
         ManageError: From<E>,
     {
+        let _turn = self.catalog_gates().write(owner).await?;
         let _seen = Seen(self);
         Ok(write.await?)
     }
