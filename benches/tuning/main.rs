@@ -126,7 +126,11 @@ impl Bench {
         let added =
             app.add_user("bench@example.org", "not a secret", Plan::Scale, Some("bench")).await.expect("a user");
         let token = added.token.expect("a token was asked for");
-        let owner = app.user_of_token(token.expose()).await.expect("the catalog answers").expect("the user");
+        let owner = app
+            .user_of_token(strata::service::Client::Unspecified, token.expose())
+            .await
+            .expect("the catalog answers")
+            .expect("the user");
         Bench { app, owner, source, plans }
     }
 

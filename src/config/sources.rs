@@ -24,7 +24,7 @@ section! {
         /// Bytes of disk in the data directory that sources and pushed bodies may take while they are received, decoded and
         /// written, all users together.
         spool_bytes: u64 = 128 << 30, within 1..=1 << 50;
-        /// Of these, those of one user.
+        /// Of these, those of one user; at most `fair.space_percent` of what the others leave, too.
         user_spool_bytes: u64 = 32 << 30, within 1..=1 << 50;
         /// Bytes of that disk that they leave free.
         disk_reserve_bytes: u64 = 256 << 20, within 0..=1 << 50;

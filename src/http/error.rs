@@ -343,7 +343,9 @@ impl IntoResponse for HttpError {
             HttpError::RateLimited { retry_after_s } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
-            HttpError::Busy(_) | HttpError::Manage(ManageError::Refused(_)) => {
+            HttpError::Busy(_)
+            | HttpError::Manage(ManageError::Refused(_))
+            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
             }
             HttpError::RangeNotSatisfiable { length } => {
@@ -464,6 +466,8 @@ fn public_entities_error(error: &SourceError) -> (StatusCode, String) {
         SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("This is too large: {error}.")),
         SourceError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, format!("Invalid request: {error}.")),
         SourceError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, format!("{error}.")),
+        SourceError::Full(SpoolFull::User { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}.")),
+        SourceError::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}.")),
         SourceError::Io(_) => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "The service could not receive these entities. The failure was logged.".into(),
@@ -499,6 +503,8 @@ fn public_refresh_error(error: &RefreshError) -> (StatusCode, String) {
             SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             SourceError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             SourceError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            SourceError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            SourceError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
             SourceError::Io(_) => return made_nothing(),
         },
         RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -536,6 +542,10 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
         ManageError::TooManyLogins { retry_after_s } => {
             let text = format!("Too many log-ins; the next one is tried in {retry_after_s} s.");
             return (StatusCode::TOO_MANY_REQUESTS, text);
+        }
+        ManageError::Refused(refused) => {
+            let text = format!("The service is busy: {refused}. Try again in {} s.", Refused::RETRY_AFTER_S);
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
         }
         ManageError::LoginsBusy => {
             (StatusCode::SERVICE_UNAVAILABLE, "Too many log-ins are being checked. Try again in a moment.")

@@ -147,7 +147,10 @@ async fn counted_look_up(
     if anonymous {
         count(app, client, Bucket::Public, told).await?;
     }
-    let lookup = app.look_up(target).await;
+    let lookup = match anonymous {
+        true => app.look_up(target).await,
+        false => app.look_up_in_turn(client, target).await,
+    };
     told.private = lookup.as_ref().is_ok_and(Lookup::is_private);
     if !anonymous {
         let bucket = if told.private { Bucket::Private } else { Bucket::Public };

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::resolver::LookUp;
 
@@ -30,14 +30,14 @@ impl Default for LookUpLimits {
 /// Counts look-ups. A user whose names do not resolve waits for their own, and for nobody else's.
 pub(super) struct LookUps {
     limits: LookUpLimits,
-    all: Semaphore,
+    all: Arc<Places>,
     /// By user; one that looks nothing up is forgotten.
     users: Mutex<HashMap<u64, Weak<Semaphore>>>,
 }
 
 impl LookUps {
     pub fn new(limits: LookUpLimits) -> LookUps {
-        LookUps { limits, all: Semaphore::new(limits.at_once), users: Mutex::default() }
+        LookUps { limits, all: Places::new(limits.at_once), users: Mutex::default() }
     }
 
     /// The addresses of a name, on behalf of a user or of nobody in particular.
@@ -49,7 +49,7 @@ impl LookUps {
                 Some(own) => Some(own.acquire().await.map_err(io::Error::other)?),
                 None => None,
             };
-            let _all = self.all.acquire().await.map_err(io::Error::other)?;
+            let _all = self.all.take(user).await.map_err(io::Error::other)?;
             resolver.look_up(name).await
         };
         let late = |_| {
@@ -69,6 +69,89 @@ impl LookUps {
         let own = Arc::new(Semaphore::new(self.limits.at_once_for_one));
         users.insert(user, Arc::downgrade(&own));
         own
+    }
+}
+
+/// Places of all look-ups. One that becomes free goes to the user who has fewest, not to the one that has waited longest: else
+/// some users with all that one may have would keep everybody else waiting.
+struct Places {
+    state: Mutex<State>,
+}
+
+struct State {
+    free: usize,
+    /// By user, nobody in particular being one; without those that have none.
+    held: HashMap<Option<u64>, usize>,
+    /// In the order in which they came. A user has no more in here than look-ups at the same time.
+    waiting: Vec<Waiting>,
+}
+
+struct Waiting {
+    user: Option<u64>,
+    tell: oneshot::Sender<Place>,
+}
+
+/// A place, until dropped.
+struct Place {
+    places: Arc<Places>,
+    user: Option<u64>,
+}
+
+impl Places {
+    fn new(free: usize) -> Arc<Places> {
+        Arc::new(Places { state: Mutex::new(State { free, held: HashMap::new(), waiting: Vec::new() }) })
+    }
+
+    /// Waits for a place. Cancel safe.
+    async fn take(self: &Arc<Self>, user: Option<u64>) -> Result<Place, oneshot::error::RecvError> {
+        let (tell, told) = oneshot::channel();
+        self.change(|state| state.waiting.push(Waiting { user, tell }));
+        told.await
+    }
+
+    /// Makes a change, and gives what is free then to those who wait.
+    fn change(self: &Arc<Self>, change: impl FnOnce(&mut State)) {
+        let mut granted = Vec::new();
+        {
+            // Nothing panics between two changes that belong together.
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut state);
+            state.waiting.retain(|waiting| !waiting.tell.is_closed());
+            while state.free > 0
+                && let Some(next) = state.next()
+            {
+                let waiting = state.waiting.remove(next);
+                state.free -= 1;
+                *state.held.entry(waiting.user).or_default() += 1;
+                granted.push(waiting);
+            }
+        }
+        for Waiting { user, tell } in granted {
+            // One that has left a moment ago gives it back by that.
+            let _ = tell.send(Place { places: self.clone(), user });
+        }
+    }
+}
+
+impl State {
+    /// Of those whose user has fewest, the first.
+    fn next(&self) -> Option<usize> {
+        let held = |waiting: &Waiting| self.held.get(&waiting.user).copied().unwrap_or(0);
+        (0..self.waiting.len()).min_by_key(|at| held(&self.waiting[*at]))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.change(|state| {
+            state.free += 1;
+            if let Some(held) = state.held.get_mut(&self.user) {
+                *held -= 1;
+                if *held == 0 {
+                    state.held.remove(&self.user);
+                }
+            }
+        });
     }
 }
 
@@ -124,5 +207,31 @@ mod tests {
             look_ups.users.lock().expect("not poisoned").values().filter(|own| own.strong_count() > 0).count(),
             0
         );
+    }
+
+    #[tokio::test]
+    async fn a_place_goes_to_the_user_who_has_fewest() {
+        let places = Places::new(4);
+        let take = |user| Box::pin(places.take(Some(user)));
+        // Two users have all places, and more than one look-up that waits.
+        let mut held = Vec::new();
+        for user in [1, 1, 2, 2] {
+            held.push(take(user).await.expect("free"));
+        }
+        let mut waiting: Vec<_> = [1, 2, 1, 2].map(take).into();
+        assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+        let mut left = take(3);
+        assert!((&mut left).now_or_never().is_none());
+        drop(left);
+        let mut honest = take(4);
+        assert!((&mut honest).now_or_never().is_none());
+        held.remove(0);
+        let honest = (&mut honest).now_or_never().expect("the first place that is free").expect("given");
+        // Then the one that came first, whose user has none any more.
+        held.remove(0);
+        assert!((&mut waiting[0]).now_or_never().is_some() && (&mut waiting[1]).now_or_never().is_none());
+        drop((honest, held, waiting));
+        let state = places.state.lock().expect("not poisoned");
+        assert_eq!((state.free, state.held.len()), (4, 0));
     }
 }

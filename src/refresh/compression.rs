@@ -54,7 +54,8 @@ pub(super) fn decompress(
             }
         };
         let counted = Counted::Became(expansion.clone());
-        source = Box::new(CountingReader::new(unpacked, None, options.source_limit_bytes, counted));
+        let (limit_bytes, cancelled) = (options.source_limit_bytes, options.cancelled.clone());
+        source = Box::new(CountingReader::new(unpacked, None, limit_bytes, counted, cancelled));
         found = compression;
     }
     Ok((source, found))

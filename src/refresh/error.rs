@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::net::AddressError;
+use crate::storage::budget::SpoolFull;
 
 /// Why a source gave no entities. The variants differ by who has to act: the owner of the address, the
 /// publisher of the document, or the operator of this machine.
@@ -59,6 +60,9 @@ pub enum SourceError {
         /// The time over which it is measured.
         seconds: u64,
     },
+    /// There is no room for the temporary copy.
+    #[error(transparent)]
+    Full(#[from] SpoolFull),
     /// Reading a local file or writing the temporary copy failed on this machine.
     #[error("reading the source failed: {0}")]
     Io(#[source] io::Error),

@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt};
 use tokio::io::AsyncRead;
 use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
+use tokio_util::sync::CancellationToken;
 
 use super::error::{SourceError, into_io};
 use super::expansion::Expansion;
@@ -175,13 +176,16 @@ impl SourceInput {
     }
 }
 
-/// Counts what passes, retries interruptions, and stops a source that is larger than it may be.
+/// Counts what passes, retries interruptions, and stops a source that is larger than it may be, or that nobody waits for.
+///
+/// It is here that the waiting is looked at, for a source of gigabytes need not give a single entity.
 pub(super) struct CountingReader<R> {
     inner: R,
     progress: Option<Progress>,
     passed_bytes: u64,
     limit_bytes: u64,
     expansion: Counted,
+    cancelled: CancellationToken,
 }
 
 /// What the bytes that pass are to the source's expansion.
@@ -194,13 +198,22 @@ pub(super) enum Counted {
 
 impl<R: Read> CountingReader<R> {
     /// Lets at most `limit_bytes` pass; 0 is no limit.
-    pub(super) fn new(inner: R, progress: Option<Progress>, limit_bytes: u64, expansion: Counted) -> Self {
-        Self { inner, progress, passed_bytes: 0, limit_bytes, expansion }
+    pub(super) fn new(
+        inner: R,
+        progress: Option<Progress>,
+        limit_bytes: u64,
+        expansion: Counted,
+        cancelled: CancellationToken,
+    ) -> Self {
+        Self { inner, progress, passed_bytes: 0, limit_bytes, expansion, cancelled }
     }
 }
 
 impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancelled.is_cancelled() {
+            return Err(into_io(SourceError::Interrupted { reason: "nobody waits for it any more".to_owned() }));
+        }
         let count = loop {
             match self.inner.read(buffer) {
                 Ok(count) => break count,
@@ -293,11 +306,5 @@ impl Window {
             }
         }
         Ok(self.end > before)
-    }
-
-    /// The unread bytes and then the rest of the stream, for a consumer that wants a reader.
-    pub(super) fn into_reader(self) -> impl Read + Send {
-        let unread = self.buffer[self.start..self.end].to_vec();
-        io::Cursor::new(unread).chain(self.source)
     }
 }

@@ -33,11 +33,14 @@ mod reader;
 mod receive;
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
+
+use tokio_util::sync::CancellationToken;
 
 use crate::model::path::Path;
 use crate::model::source::{Compression, SourceFormat};
+use crate::storage::budget::{SpoolAccount, SpoolCharge};
 
 pub use self::client::{FetchLimits, Fetched, ObjectSources, Opened, SourceClient};
 pub use self::envelope::EnvelopeFields;
@@ -91,6 +94,10 @@ pub struct DecodeOptions {
     /// Where the temporary copy of a Parquet stream is written. It has no name there and goes with the
     /// process.
     pub spool_directory: PathBuf,
+    /// Whose disk that takes.
+    pub spool_account: SpoolAccount,
+    /// Once it is cancelled, nobody waits for the entities: reading ends with [`SourceError::Interrupted`].
+    pub cancelled: CancellationToken,
 }
 
 impl Default for DecodeOptions {
@@ -108,6 +115,8 @@ impl Default for DecodeOptions {
             parquet_memory_bytes: defaults.parquet_memory_bytes,
             window_bytes: 512 * 1024,
             spool_directory: std::env::temp_dir(),
+            spool_account: SpoolAccount::unbounded(),
+            cancelled: CancellationToken::new(),
         }
     }
 }
@@ -179,7 +188,8 @@ fn open_as(
     };
     let expansion = Expansion::new(options.expansion);
     let shown = (!is_received).then(|| progress.clone());
-    let counted = CountingReader::new(stream, shown.clone(), limit_bytes, Counted::Came(expansion.clone()));
+    let came = Counted::Came(expansion.clone());
+    let counted = CountingReader::new(stream, shown.clone(), limit_bytes, came, options.cancelled.clone());
     let (unpacked, compression) = compression::decompress(Box::new(counted), options, &expansion)?;
     let mut window = Window::new(Box::new(unpacked), options.window_bytes);
     skip_mark(&mut window)?;
@@ -215,8 +225,8 @@ fn open_as(
                 Box::new(parquet::ParquetDecoder::try_new(file, writer, options, &expansion, shown)?)
             }
             _ => {
-                let copy = spool(window, &options.spool_directory)?;
-                Box::new(parquet::ParquetDecoder::try_new(copy, writer, options, &expansion, None)?)
+                let (copy, charge) = spool(window, options)?;
+                Box::new(parquet::ParquetDecoder::try_new(copy, writer, options, &expansion, None)?.with_copy(charge))
             }
         },
     };
@@ -252,10 +262,19 @@ fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<
     Ok(())
 }
 
-/// Copies the rest of a stream to a temporary file without a name.
-fn spool(window: Window, directory: &std::path::Path) -> Result<File, SourceError> {
-    let mut file = tempfile::tempfile_in(directory).map_err(SourceError::Io)?;
-    io::copy(&mut window.into_reader(), &mut file)?;
+/// Copies the rest of a stream to a temporary file without a name, and charges what that takes.
+fn spool(mut window: Window, options: &DecodeOptions) -> Result<(File, SpoolCharge), SourceError> {
+    let mut charge = options.spool_account.charge();
+    let mut file = tempfile::tempfile_in(&options.spool_directory).map_err(SourceError::Io)?;
+    loop {
+        let chunk = window.unread();
+        charge.add(chunk.len() as u64)?;
+        file.write_all(chunk).map_err(SourceError::Io)?;
+        window.consume(chunk.len());
+        if !window.fill()? {
+            break;
+        }
+    }
     file.rewind().map_err(SourceError::Io)?;
-    Ok(file)
+    Ok((file, charge))
 }

@@ -124,7 +124,7 @@ impl App {
             return Err(ManageError::TooManyTokens { limit: TOKENS });
         }
         let token = Secret::api_token(rand::random());
-        self.write(self.catalog().add_token(user.id, name, &token.hash())).await?;
+        self.write(user.id, self.catalog().add_token(user.id, name, &token.hash())).await?;
         Ok(token)
     }
 
@@ -133,7 +133,7 @@ impl App {
     /// # Errors
     /// [`ManageError::TokenNotFound`].
     pub async fn delete_token(&self, user: &User, name: &str) -> Result<(), ManageError> {
-        self.write(self.catalog().delete_token(user.id, name)).await.map_err(|error| match error {
+        self.write(user.id, self.catalog().delete_token(user.id, name)).await.map_err(|error| match error {
             ManageError::DatasetNotFound => ManageError::TokenNotFound,
             other => other,
         })

@@ -13,7 +13,7 @@ use super::files::PushedEntities;
 use super::manage::ManageError;
 use super::{App, RefreshError};
 use crate::catalog::{AlternateBase, VersionRecord};
-use crate::model::ids::DatasetId;
+use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
@@ -91,28 +91,30 @@ impl App {
             Some(_) => return Err(ManageError::Stale.into()),
             None => None,
         };
-        let app = self.clone();
-        self.refreshes().run(async move { Ok(app.save_now(dataset, version, entities, index, base).await) }).await?
+        let (app, owner) = (self.clone(), owner.id);
+        self.refreshes()
+            .run(async move { Ok(app.save_now(owner, (dataset, version), entities, index, base).await) })
+            .await?
     }
 
     async fn save_now(
         &self,
-        dataset: DatasetId,
-        version: VersionNumber,
+        owner: UserId,
+        (dataset, version): (DatasetId, VersionNumber),
         entities: PushedEntities,
         index: IndexSettings,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {
-        let PushedEntities { spooled, turn: _turn } = entities;
+        let PushedEntities { spooled, turn } = entities;
         let progress = Arc::default();
         let file = tokio::select! {
-            file = self.write_reserved(spooled, index, &progress) => file?,
+            file = self.write_reserved(spooled, index, &turn, &progress) => file?,
             () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();
         // From here on a record may name it, whatever becomes of this future.
         file.keep();
-        let saved = self.write(self.catalog().save_alternate(dataset, version, &new, base)).await;
+        let saved = self.write(owner, self.catalog().save_alternate(dataset, version, &new, base)).await;
         if saved.is_err() {
             self.abandon_file(&new.path).await;
         }
@@ -130,6 +132,6 @@ impl App {
         version: VersionNumber,
     ) -> Result<VersionRecord, ManageError> {
         self.catalog().owned_dataset(owner.id, dataset).await?;
-        self.write(self.catalog().delete_alternate(dataset, version)).await
+        self.write(owner.id, self.catalog().delete_alternate(dataset, version)).await
     }
 }

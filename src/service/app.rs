@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::admission::{Admission, Load};
+use super::background::kept_up;
 use super::backup::INCOMPLETE;
+use super::catalog_gates::CatalogGates;
 use super::damage;
 use super::deliveries::Deliveries;
 use super::diffs::Diffs;
@@ -65,6 +68,7 @@ struct Parts {
     logins: Logins,
     refreshes: Refreshes,
     ingest: Ingest,
+    catalog_gates: CatalogGates,
     deliveries: Deliveries,
     readiness: Readiness,
     outgoing: Outgoing,
@@ -184,7 +188,12 @@ impl App {
             spill_bytes: config.query.spill_bytes,
         })?;
         let (damage, reports) = mpsc::channel(damage::WAITING);
-        tokio::spawn(damage::log_reports(catalog.clone(), reports).in_current_span());
+        let (reported, reports) = (catalog.clone(), Arc::new(Mutex::new(reports)));
+        let log_reports = move || {
+            let (catalog, reports) = (reported.clone(), reports.clone());
+            async move { damage::log_reports(&catalog, &mut *reports.lock().await).await }
+        };
+        tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
         let cache = PartCache::new(config.cache.memory_bytes).reporting(damage);
         let responses = Responses::new(config.cache.response_bytes);
         let diffs = Diffs::new(config.cache.diff_bytes);
@@ -195,6 +204,7 @@ impl App {
         let logins = Logins::new(&config.limits, engine.threads());
         let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
         let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
+        let catalog_gates = CatalogGates::new(config);
         let (config, lookups) = (config.clone(), Lookups::new());
         let parts = Parts {
             config,
@@ -212,6 +222,7 @@ impl App {
             logins,
             refreshes,
             ingest,
+            catalog_gates,
             deliveries,
             readiness: Readiness::default(),
             outgoing,
@@ -293,6 +304,7 @@ impl App {
         metrics.query_memory_limit_bytes.set(self.config().query.memory_bytes as f64);
         metrics.cache_bytes.set(self.cache().memory_bytes() as f64);
         self.ingest().update_metrics();
+        self.catalog_gates().update_metrics();
         self.admission().update_metrics();
     }
 
@@ -306,6 +318,10 @@ impl App {
 
     pub(super) fn ingest(&self) -> &Ingest {
         &self.parts.ingest
+    }
+
+    pub(super) fn catalog_gates(&self) -> &CatalogGates {
+        &self.parts.catalog_gates
     }
 
     pub(super) fn deliveries(&self) -> &Deliveries {

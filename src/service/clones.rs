@@ -40,7 +40,7 @@ impl App {
         let found = self.catalog().check_clone(&clone, limit).await.map_err(refused)?;
         self.check_sound(user, &found).await?;
         let base = AlternateBase::of(&found);
-        let cloned = self.write(self.catalog().clone_dataset(&clone, limit, Some(base))).await;
+        let cloned = self.write(user.id, self.catalog().clone_dataset(&clone, limit, Some(base))).await;
         let (dataset, _) = cloned.map_err(refused)?;
         self.with_attempts(dataset).await
     }

@@ -27,7 +27,7 @@ const REMEMBERED: usize = 1_024;
 const NAMED: u32 = 100;
 
 /// Logs what is reported, until nobody is left who could report.
-pub(super) async fn log_reports(catalog: Catalog, mut reports: mpsc::Receiver<DamageReport>) {
+pub(super) async fn log_reports(catalog: &Catalog, reports: &mut mpsc::Receiver<DamageReport>) {
     let mut said: HashMap<String, Instant> = HashMap::new();
     while let Some(DamageReport { path, cause }) = reports.recv().await {
         let now = Instant::now();
@@ -35,7 +35,7 @@ pub(super) async fn log_reports(catalog: Catalog, mut reports: mpsc::Receiver<Da
         if said.contains_key(&path) || said.len() >= REMEMBERED {
             continue;
         }
-        let versions = match named(&catalog, &path).await {
+        let versions = match named(catalog, &path).await {
             Ok(versions) => versions,
             Err(error) => format!("not known: {error}"),
         };

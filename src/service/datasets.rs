@@ -79,7 +79,7 @@ impl App {
             index: settings.index.unwrap_or_default(),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let dataset = self.write(self.catalog().create_dataset(&new, self.active_limit(owner.plan))).await?;
+        let dataset = self.write(owner.id, self.catalog().create_dataset(&new, self.active_limit(owner.plan))).await?;
         Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
     }
 
@@ -108,7 +108,7 @@ impl App {
             schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
             index: settings.index,
         };
-        let dataset = self.write(self.catalog().update_dataset(id, &change)).await?;
+        let dataset = self.write(owner.id, self.catalog().update_dataset(id, &change)).await?;
         self.with_attempts(dataset).await
     }
 
@@ -158,7 +158,7 @@ impl App {
     pub async fn rotate_key(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         self.catalog().owned_dataset(owner.id, id).await?;
         let new_key = Secret::private_key(rand::random());
-        let rotated = self.write(self.catalog().rotate_key(id, &new_key)).await;
+        let rotated = self.write(owner.id, self.catalog().rotate_key(id, &new_key)).await;
         let dataset = rotated.map_err(|error| match error {
             ManageError::Stale => ManageError::Public,
             other => other,
@@ -178,7 +178,7 @@ impl App {
         freeze: bool,
     ) -> Result<OwnedDataset, ManageError> {
         self.catalog().owned_dataset(owner.id, id).await?;
-        let dataset = self.write(self.catalog().rollback(id, version, freeze)).await?;
+        let dataset = self.write(owner.id, self.catalog().rollback(id, version, freeze)).await?;
         self.with_attempts(dataset).await
     }
 
@@ -188,7 +188,7 @@ impl App {
     /// [`ManageError::DatasetNotFound`].
     pub async fn unpin(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         self.catalog().owned_dataset(owner.id, id).await?;
-        let dataset = self.write(self.catalog().unpin(id)).await?;
+        let dataset = self.write(owner.id, self.catalog().unpin(id)).await?;
         self.with_attempts(dataset).await
     }
 
@@ -198,7 +198,7 @@ impl App {
     /// [`ManageError::DatasetNotFound`], [`ManageError::NotFrozen`], [`ManageError::PlanLimit`].
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
         self.catalog().owned_dataset(owner.id, id).await?;
-        let dataset = self.write(self.catalog().unfreeze(id, self.active_limit(owner.plan))).await?;
+        let dataset = self.write(owner.id, self.catalog().unfreeze(id, self.active_limit(owner.plan))).await?;
         self.with_attempts(dataset).await
     }
 

@@ -366,7 +366,7 @@ impl App {
         }
         match outcome {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
-            Err(ReadError::Busy(refused)) if !begun && refused.is_anothers(since) => begin().await,
+            Err(error) if !begun && error.is_anothers(since) => begin().await,
             outcome => outcome,
         }
     }

@@ -18,17 +18,18 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
-use super::admission::Admission;
+use super::admission::{Admission, Turn};
 use super::export_room::{Room, Space};
 use super::fair::Holder;
 use super::read::Taker;
@@ -145,6 +146,8 @@ pub struct Export {
     progress: watch::Receiver<Progress>,
     total: u64,
     make: Make,
+    /// Its place among the streamed answers, unless it is short.
+    place: Option<Turn>,
 }
 
 impl Exports {
@@ -183,16 +186,19 @@ impl Exports {
     ) -> Result<Option<Export>, ReadError> {
         let Some((progress, begun)) = self.follow(engine, admission, identity, &make) else { return Ok(None) };
         let since = Instant::now();
-        match Exports::begun(progress, make.clone()).await {
+        let mut export = match Exports::begun(progress, make).await {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
-            Err(ReadError::Busy(refused)) if !begun && refused.is_anothers(since) => {
-                match self.follow(engine, admission, identity, &make) {
-                    Some((progress, _)) => Exports::begun(progress, make).await,
-                    None => Ok(None),
-                }
-            }
-            outcome => outcome,
+            // An answer of its own is made in its own share, which whoever begins this next does not use up either.
+            Err(error) if !begun && error.is_anothers(since) => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(None) => return Ok(None),
+            Ok(Some(export)) => export,
+        };
+        // One chunk is read at once, and done with.
+        if export.known_bytes().is_none_or(|bytes| bytes > CHUNK_BYTES) {
+            export.place = Some(admission.stream().await?);
         }
+        Ok(Some(export))
     }
 
     /// The export whose making this is, as soon as its first bytes are there.
@@ -200,8 +206,10 @@ impl Exports {
         let known = progress.wait_for(|progress| !matches!(progress, Progress::Started)).await;
         let known = known.map_err(|_| vanished())?.clone();
         match known {
-            Progress::Writing { head: Head { total, .. }, .. } => Ok(Some(Export { progress, total, make })),
-            Progress::Made(file) => Ok(Some(Export { progress, total: file.total, make })),
+            Progress::Writing { head: Head { total, .. }, .. } => {
+                Ok(Some(Export { progress, total, make, place: None }))
+            }
+            Progress::Made(file) => Ok(Some(Export { progress, total: file.total, make, place: None })),
             Progress::Started | Progress::GivenUp => Ok(None),
             Progress::Failed(error) => Err(error),
         }
@@ -522,8 +530,8 @@ impl Export {
         let over = |progress: &Progress| !matches!(progress, Progress::Started | Progress::Writing { .. });
         match &*self.progress.wait_for(over).await.map_err(|_| vanished())? {
             Progress::Made(file) => Ok(Some(file.bytes)),
-            Progress::Failed(error) => Err(error.clone()),
-            Progress::Started | Progress::Writing { .. } | Progress::GivenUp => Ok(None),
+            Progress::Failed(error) if !error.is_of_a_share() => Err(error.clone()),
+            Progress::Started | Progress::Writing { .. } | Progress::GivenUp | Progress::Failed(_) => Ok(None),
         }
     }
 
@@ -535,7 +543,7 @@ impl Export {
     /// The bytes of a range, as far as there are that many, at the reader's pace.
     pub fn part(self, range: Range<u64>) -> BoxStream<'static, Result<Bytes, ReadError>> {
         let make = self.make.clone();
-        let reading = Reading { export: self, file: None, at: range.start, end: range.end };
+        let reading = Reading { export: self, at: range.start, end: range.end };
         let following = stream::try_unfold(reading, Reading::next);
         following
             .map_ok(move |step| match step {
@@ -550,7 +558,6 @@ impl Export {
 /// A reader of an export's file.
 struct Reading {
     export: Export,
-    file: Option<tokio::fs::File>,
     at: u64,
     end: u64,
 }
@@ -579,24 +586,22 @@ impl Reading {
                     self.end = self.end.min(file.bytes);
                     (file.bytes, Some((&file.path, &file.path)))
                 }
-                Progress::GivenUp => {
-                    let step = Step::GivenUp { at: self.at, end: self.end };
-                    // Nothing is left to be read here.
-                    self.end = self.at;
-                    return Ok(Some((step, self)));
-                }
+                Progress::GivenUp => return Ok(Some(self.give_up())),
+                // For whom it was made there was no room; for this reader there may be.
+                Progress::Failed(error) if error.is_of_a_share() => return Ok(Some(self.give_up())),
                 Progress::Failed(error) => return Err(error.clone()),
             };
             if let Some((first, second)) = paths.filter(|_| self.at < there.min(self.end)) {
                 let bytes = CHUNK_BYTES.min(there.min(self.end) - self.at);
-                let chunk = self.read(first, second, bytes).await;
-                match chunk {
+                match read_part(first.clone(), second.clone(), self.at, bytes).await {
                     Ok(chunk) => {
                         self.at += chunk.len() as u64;
                         return Ok(Some((Step::Chunk(chunk), self)));
                     }
                     // Given up a moment ago, perhaps.
-                    Err(_) if matches!(progress, Progress::Writing { .. }) && self.file.is_none() => {}
+                    Err(_) if matches!(progress, Progress::Writing { .. }) => {}
+                    // Somebody else has removed it.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(self.give_up())),
                     Err(error) => return Err(unreadable(error)),
                 }
             }
@@ -606,26 +611,28 @@ impl Reading {
         }
     }
 
-    /// The next bytes of the file, which has one name or, later, the other.
-    async fn read(&mut self, first: &Path, second: &Path, bytes: u64) -> io::Result<Bytes> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => {
-                let mut file = match tokio::fs::File::open(first).await {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => tokio::fs::File::open(second).await?,
-                    other => other?,
-                };
-                file.seek(io::SeekFrom::Start(self.at)).await?;
-                self.file.insert(file)
-            }
-        };
-        let mut chunk = BytesMut::with_capacity(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let read = file.take(bytes).read_buf(&mut chunk).await?;
-        if read == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file of the exports is shorter than it was"));
-        }
-        Ok(chunk.freeze())
+    /// The rest is to be made once more. Nothing is left to be read here, and the place goes to whatever makes it.
+    fn give_up(mut self) -> (Step, Reading) {
+        let step = Step::GivenUp { at: self.at, end: self.end };
+        self.end = self.at;
+        self.export.place = None;
+        (step, self)
     }
+}
+
+/// A part of a file, which has one name or, later, the other. It is opened for each part: readers may be many and slow, and
+/// descriptors are few.
+async fn read_part(first: Arc<Path>, second: Arc<Path>, at: u64, bytes: u64) -> io::Result<Bytes> {
+    let read = move || {
+        let file = match fs::File::open(&first) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::File::open(&second)?,
+            other => other?,
+        };
+        let mut chunk = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut chunk, at)?;
+        Ok(Bytes::from(chunk))
+    };
+    tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
 }
 
 /// A range of an export's bytes, made for one reader alone.
@@ -678,6 +685,9 @@ mod tests {
         admission: Admission,
         exports: Exports,
     }
+
+    /// A failure that is nobody's share.
+    const LATE: ReadError = ReadError::Timeout { seconds: 1 };
 
     /// Everything is everybody's.
     const NO_SHARES: config::Fair = config::Fair { share_percent: 100, user_percent: 0, space_percent: 100 };
@@ -826,9 +836,83 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_share_of_who_has_begun_a_making_is_not_that_of_others() {
+        let setup = setup(1_000, HOUR);
+        let (begun, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+        let (counted, let_go) = (begun.clone(), asked.clone());
+        let failing: Make = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let let_go = let_go.clone();
+            Box::pin(async move {
+                let_go.acquire().await.expect("open").forget();
+                Err(ReadError::OutOfMemory)
+            })
+        });
+        let let_go = async {
+            tokio::task::yield_now().await;
+            asked.add_permits(1);
+        };
+        let (first, second, ()) = tokio::join!(setup.get(1, &failing), setup.get(1, &failing), let_go);
+        assert!(matches!(first, Err(ReadError::OutOfMemory)));
+        // It makes an answer of its own.
+        assert!(matches!(second, Ok(None)) && begun.load(Ordering::SeqCst) == 1);
+        setup.is_empty().await;
+
+        // In the middle: who reads gets the rest from an answer of its own, too.
+        let (first, sender) = sent();
+        let (again, made) = chunks(&[b"one", b" two", b" three"]);
+        let is_first = std::sync::atomic::AtomicBool::new(true);
+        let make: Make = Arc::new(move |taker| match is_first.swap(false, Ordering::SeqCst) {
+            true => first(taker),
+            false => again(taker),
+        });
+        let send = async {
+            for chunk in ["one", " two"] {
+                sender.send(Ok(Bytes::from(chunk))).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(setup.get(2, &make), send);
+        let mut export = export.expect("no error").expect("an export");
+        sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
+        assert_eq!(export.bytes().await.expect("no error"), None);
+        assert_eq!(read(export.whole()).await.expect("a body"), b"one two three");
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn readers_of_long_exports_hold_a_place_and_no_descriptor() {
+        let setup = setup(1 << 30, HOUR);
+        let (long, _) = chunks(&[&[1; 300_000], &[2; 300_000]]);
+        let (short, _) = chunks(&[&[3; 1_000]]);
+        let bodies = [setup.read(1, &long).await, setup.read(2, &short).await];
+        assert_eq!(bodies.map(|body| body.map(|body| body.len())), [Some(600_000), Some(1_000)]);
+        let places = || setup.admission.load().streams;
+        assert_eq!(places(), 0);
+        let mut body = setup.get(1, &long).await.expect("no error").expect("an export").whole();
+        let first = body.next().await.expect("a chunk").expect("bytes");
+        let held = std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten().filter(|entry| {
+            let target = std::fs::read_link(entry.path()).unwrap_or_default();
+            target.starts_with(setup.root.path()) && target.extension().is_some_and(|extension| extension == "parquet")
+        });
+        assert_eq!((held.count(), places()), (0, 1));
+        let small = setup.get(2, &short).await.expect("no error").expect("an export").whole();
+        assert_eq!(places(), 1);
+        // Somebody removes the files: the rest is made once more.
+        for entry in std::fs::read_dir(setup.exports.shared.directory.path()).expect("a directory").flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "parquet") {
+                std::fs::remove_file(entry.path()).expect("removed");
+            }
+        }
+        let rest = read(body).await.expect("the rest");
+        assert!([&first[..], &rest].concat() == [[1_u8; 300_000], [2; 300_000]].concat());
+        assert_eq!(read(small).await.expect("a body"), [3; 1_000]);
+        assert_eq!(places(), 0);
+    }
+
+    #[tokio::test]
     async fn a_making_that_fails_or_panics_leaves_nothing_behind_and_is_tried_again() {
         let setup = setup(1_000, HOUR);
-        let failing: Make = Arc::new(|_| Box::pin(async { Err(ReadError::OutOfMemory) }));
+        let failing: Make = Arc::new(|_| Box::pin(async { Err(LATE) }));
         let panicking: Make = Arc::new(|_| Box::pin(async { panic!("on purpose") }));
         for make in [&failing, &panicking] {
             let all = futures::future::join_all((0..5).map(|_| setup.get(1, make))).await;
@@ -844,10 +928,10 @@ mod tests {
         };
         let (export, ()) = tokio::join!(setup.get(1, &make), send);
         let mut waiting = setup.get(1, &make).await.expect("no error").expect("an export");
-        sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
+        sender.send(Err(LATE)).await.expect("sent");
         let body = read(export.expect("no error").expect("an export").whole()).await;
-        assert!(matches!(body, Err(ReadError::OutOfMemory)), "{body:?}");
-        assert!(matches!(waiting.bytes().await, Err(ReadError::OutOfMemory)));
+        assert!(matches!(body, Err(ReadError::Timeout { .. })), "{body:?}");
+        assert!(matches!(waiting.bytes().await, Err(ReadError::Timeout { .. })));
         drop(waiting);
         setup.is_empty().await;
 

@@ -128,7 +128,7 @@ impl FairSemaphore {
         let mut measured = Measured::start(&self.shared);
         let entered = match self.try_enter(holder, units) {
             Some(permit) => Ok(permit),
-            None => self.wait(holder, units).await,
+            None => self.wait(holder, units, Some(self.shared.wait)).await,
         };
         measured.outcome = match &entered {
             Ok(_) => Outcome::Entered,
@@ -144,22 +144,33 @@ impl FairSemaphore {
         let permit = loop {
             let entered = match self.try_enter(holder, units) {
                 Some(permit) => Ok(permit),
-                None => self.wait(holder, units).await,
+                // Once in the queue it stays there: whoever came later is not served first.
+                None => self.wait(holder, units, None).await,
             };
             match entered {
                 Ok(permit) => break permit,
-                Err(Refused { waited: None, .. }) => tokio::time::sleep(PAUSE).await,
-                Err(_) => {}
+                Err(_) => tokio::time::sleep(PAUSE).await,
             }
         };
         measured.outcome = Outcome::Entered;
         permit
     }
 
-    /// Takes so many units, all of them, if they can be had at once. Not counted in metrics: nobody is refused.
+    /// Takes so many units, all of them, if they can be had at once: those who wait are passed where they would be by one
+    /// that waits too. Not counted in metrics: nobody is refused.
     pub fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
-        let entered = self.shared.queue().try_enter(holder, units);
-        entered.then(|| Permit { shared: self.shared.clone(), holder, units })
+        let mut queue = self.shared.queue();
+        if queue.try_enter(holder, units) {
+            return Some(Permit { shared: self.shared.clone(), holder, units });
+        }
+        if queue.waiting() == 0 {
+            return None;
+        }
+        let (tell, mut told) = oneshot::channel();
+        let grants = queue.try_join(holder, units, tell);
+        drop(queue);
+        self.shared.tell(grants);
+        told.try_recv().ok()
     }
 
     /// Units that are held now.
@@ -192,7 +203,8 @@ impl FairSemaphore {
         entered.then(|| Permit { shared: self.shared.clone(), holder, units })
     }
 
-    async fn wait(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+    /// Waits in the queue, at most so long.
+    async fn wait(&self, holder: Holder, units: u64, limit: Option<Duration>) -> Result<Permit, Refused> {
         let shared = &self.shared;
         let (tell, told) = oneshot::channel();
         let ticket = {
@@ -204,9 +216,13 @@ impl FairSemaphore {
         };
         let mut waiting = Waiting { shared, holder, ticket, told };
         let refused = |waited| Refused { gate: shared.gate, waited };
-        match tokio::time::timeout(shared.wait, &mut waiting.told).await {
+        let told = match limit {
+            None => Ok((&mut waiting.told).await),
+            Some(limit) => tokio::time::timeout(limit, &mut waiting.told).await,
+        };
+        match told {
             Ok(told) => told.map_err(|_| refused(None)),
-            Err(_) => Err(refused(Some(shared.wait))),
+            Err(_) => Err(refused(limit)),
         }
     }
 }
@@ -226,6 +242,10 @@ impl Shared {
             grants.extend(std::iter::from_fn(|| queue.grant()));
         }
         drop(queue);
+        self.tell(grants);
+    }
+
+    fn tell(self: &Arc<Self>, grants: Vec<Grant<Tell>>) {
         for Grant { holder, units, tell } in grants {
             // One that has left a moment ago gives them back by that.
             let _ = tell.send(Permit { shared: self.clone(), holder, units });
@@ -413,6 +433,45 @@ mod tests {
         drop(granted);
         assert!(stays.await.is_ok());
         assert_eq!((semaphore.held(), semaphore.waiting()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_for_its_own_share_stops_nobody_that_only_tries() {
+        let semaphore = semaphore(4, 10, HOUR);
+        let held = [semaphore.acquire(user(1), 1).await, semaphore.acquire(user(1), 1).await];
+        let mut own = Box::pin(semaphore.acquire(user(1), 1));
+        assert!(poll!(&mut own).is_pending());
+        let tried = semaphore.try_acquire(user(2), 1);
+        assert!(tried.is_some(), "two are free, and the first has its share");
+        // It keeps to its own share, and leaves no trace.
+        assert!(semaphore.try_acquire(user(1), 1).is_none() && semaphore.try_acquire(user(2), 1).is_none());
+        assert_eq!((semaphore.held(), semaphore.waiting()), (3, 1));
+        // One that is waited for is not passed.
+        let mut large = Box::pin(semaphore.acquire(user(3), 4));
+        assert!(poll!(&mut large).is_pending());
+        assert!(semaphore.try_acquire(user(4), 1).is_none());
+        drop((held, tried));
+        assert!(own.await.is_ok() && large.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_refused_keeps_its_place() {
+        let semaphore = semaphore(1, 10, Duration::from_millis(100));
+        let held = semaphore.acquire(user(1), 1).await;
+        let patient = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire_patiently(user(2), 1).await }
+        });
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        // Those of the same user come later.
+        let mut later = Box::pin(semaphore.acquire(user(2), 1));
+        assert!(poll!(&mut later).is_pending());
+        tokio::time::sleep(Duration::from_millis(80)).await;
+        drop(held);
+        let first = patient.await.expect("no panic");
+        assert!(poll!(&mut later).is_pending(), "it has passed the one that was first");
+        drop(first);
+        assert!(later.await.is_ok());
     }
 
     #[tokio::test]

@@ -197,6 +197,20 @@ impl<W> FairQueue<W> {
         self.tickets
     }
 
+    /// Puts one in the queue that does not wait, and takes it out again if its turn is not now. Those that wait no longer,
+    /// perhaps itself among them.
+    pub fn try_join(&mut self, holder: Holder, units: u64, tell: W) -> Vec<Grant<W>> {
+        let ticket = self.join(holder, units, tell);
+        let mut grants: Vec<Grant<W>> = std::iter::from_fn(|| self.grant()).collect();
+        let next = self.next;
+        if self.leave(holder, ticket).is_some() {
+            // It has not waited, so it has had no turn.
+            self.next = next;
+            grants.extend(std::iter::from_fn(|| self.grant()));
+        }
+        grants
+    }
+
     /// Takes one out that has just come, or the one whose place it takes, if too many wait.
     pub fn cut(&mut self, newcomer: Holder) -> Option<W> {
         if self.waiting() <= self.shares.queue {
@@ -217,12 +231,20 @@ impl<W> FairQueue<W> {
 
     /// Takes one out of the queue, if it still is in there. Grants may follow.
     pub fn leave(&mut self, holder: Holder, ticket: Ticket) -> Option<W> {
+        let was_waited_for = self.waited_for() == Some((holder, ticket));
         let account = self.accounts.get_mut(&holder)?;
         let at = account.queue.iter().position(|waiter| waiter.ticket == ticket)?;
         let waiter = account.queue.remove(at)?;
         self.waiting[holder.kind() as usize] -= 1;
         if account.queue.is_empty() {
             self.turns[holder.kind() as usize].retain(|other| *other != holder);
+        } else if was_waited_for && let Some(at) = self.turn_of(holder) {
+            self.turns[holder.kind() as usize].remove(at);
+            self.turns[holder.kind() as usize].push_back(holder);
+        }
+        if was_waited_for {
+            // It had its turn, though it did not last until the units were there.
+            self.next = holder.kind().other();
         }
         self.forget_if_idle(holder);
         Some(waiter.tell)
@@ -252,6 +274,26 @@ impl<W> FairQueue<W> {
             }
         }
         None
+    }
+
+    /// The one that all others wait for, because it is next and needs more than is free.
+    fn waited_for(&self) -> Option<(Holder, Ticket)> {
+        for kind in [self.next, self.next.other()] {
+            for holder in &self.turns[kind as usize] {
+                let waiter = self.accounts.get(holder)?.queue.front()?;
+                match self.obstacle(*holder, waiter.units) {
+                    Some(Obstacle::Share) => {}
+                    Some(Obstacle::Reserve) => break,
+                    Some(Obstacle::Units) => return Some((*holder, waiter.ticket)),
+                    None => return None,
+                }
+            }
+        }
+        None
+    }
+
+    fn turn_of(&self, holder: Holder) -> Option<usize> {
+        self.turns[holder.kind() as usize].iter().position(|other| *other == holder)
     }
 
     fn grant_to(&mut self, holder: Holder, at: usize) -> Option<Grant<W>> {
@@ -574,6 +616,22 @@ mod tests {
             model.gives_back(0);
         }
         assert_eq!(model.granted[1..], [others[2], hostile[0], others[0], others[1], hostile[1], hostile[2]][..]);
+    }
+
+    #[test]
+    fn one_that_leaves_while_all_wait_for_it_has_had_its_turn() {
+        let mut model = Model::new(Shares { share_percent: 100, user_percent: 0, ..shares_of(10, 1_000) });
+        model.asks(user(1), 9);
+        // It is next and needs more than is free, again and again.
+        model.asks(user(2), 10);
+        let small = model.asks(anonymous(1), 1);
+        let patient = model.asks(user(3), 1);
+        model.asks(user(2), 10);
+        assert!(!model.granted.contains(&small) && !model.granted.contains(&patient));
+        model.leaves(0);
+        assert!(model.granted.contains(&small), "its turn is over, and that of the other kind has come");
+        model.gives_back(1);
+        assert!(model.granted.contains(&patient), "and that of other users before it has one again");
     }
 
     #[test]

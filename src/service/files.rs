@@ -76,14 +76,14 @@ impl App {
         self.check_head(owner, named, ended).await?;
         let document = receiving.receive().await?;
         let turn = self.ingest().turn(owner).await?;
-        let mut decoding = self.decode(document, &Arc::default());
+        let mut decoding = self.decode(document, &turn, &Arc::default());
         let members = decoding.fields().await;
         let spooled = decoding.finish().await?;
         let members = members.ok_or(RefreshError::Worker)?;
         Ok(Pushed { members, entities: PushedEntities { spooled, turn } })
     }
 
-    /// Writes entities to a new file of the store, reserved until it is recorded or abandoned.
+    /// Writes entities to a new file of the store, in a turn, reserved until it is recorded or abandoned.
     ///
     /// # Errors
     /// [`RefreshError`]; the file is abandoned then.
@@ -91,12 +91,13 @@ impl App {
         &self,
         entities: Spooled,
         index: IndexSettings,
+        turn: &Turn,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let path = new_path();
         self.catalog().reserve_file(path.as_ref(), None, RESERVED).await?;
         let written = tokio::select! {
-            written = self.write_file(entities, path.clone(), index, progress) => written,
+            written = self.write_file(entities, path.clone(), index, turn, progress) => written,
             error = self.keep_reserved(path.as_ref()) => Err(error),
         };
         if written.is_err() {

@@ -130,8 +130,7 @@ impl App {
             return Err(RefreshError::Frozen.into());
         }
         let entities = Entities::Imported(Box::new(request.clone()));
-        let published =
-            self.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, None, progress).await?;
+        let published = self.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
         Ok(imported(dataset, &published.version))
     }
 
@@ -164,10 +163,10 @@ impl App {
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
-        let _turn = self.ingest().turn(owner).await?;
+        let turn = self.ingest().turn(owner).await?;
         let document = self.open_import(owner, request, request.publish_query).await?;
-        let spooled = self.decode(document, progress).finish().await?;
-        self.write_reserved(spooled, IndexSettings::default(), progress).await
+        let spooled = self.decode(document, &turn, progress).finish().await?;
+        self.write_reserved(spooled, IndexSettings::default(), &turn, progress).await
     }
 
     async fn publish_new(

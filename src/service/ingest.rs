@@ -6,6 +6,7 @@
 //!   one with many refreshes keeps nobody waiting for long.
 //! - Decoding and writing have threads of their own, not those that everybody's blocking calls share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
@@ -29,8 +30,12 @@ pub(super) struct Ingest {
     budget: SpoolBudget,
 }
 
-/// The right to decode and write.
-pub(super) type Turn = Permit;
+/// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when the
+/// last of them is gone, so that a thread whose client has left still counts.
+#[derive(Clone)]
+pub(super) struct Turn {
+    _permit: Arc<Permit>,
+}
 
 impl Ingest {
     pub fn new(config: &Config, directory: &std::path::Path) -> Ingest {
@@ -45,6 +50,7 @@ impl Ingest {
             budget: SpoolBudget::new(SpoolLimits {
                 bytes: sources.spool_bytes,
                 user_bytes: sources.user_spool_bytes,
+                share_percent: config.fair.space_percent,
                 reserve_bytes: sources.disk_reserve_bytes,
                 directory: directory.to_owned(),
             }),
@@ -56,7 +62,13 @@ impl Ingest {
     /// # Errors
     /// [`Refused`].
     pub async fn turn(&self, user: UserId) -> Result<Turn, Refused> {
-        Ok(self.turns.acquire(Holder::User(user), 1).await?)
+        Ok(Turn { _permit: Arc::new(self.turns.acquire(Holder::User(user), 1).await?) })
+    }
+
+    /// Turns that are taken.
+    #[cfg(test)]
+    pub fn turns_held(&self) -> u64 {
+        self.turns.held()
     }
 
     /// Waits for a place among what is received.

@@ -3,6 +3,7 @@
 use super::App;
 use super::fair::Refused;
 use crate::catalog::CatalogError;
+use crate::model::ids::UserId;
 use crate::storage::StorageError;
 
 /// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
@@ -88,7 +89,7 @@ pub enum ManageError {
     /// The version that was to be cloned is no longer as it was when its files were read.
     #[error("the dataset to clone has changed meanwhile")]
     SourceChanged,
-    /// Too many others are at it.
+    /// Too many others are at it, or too many calls of this one.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The catalog failed. After a failed commit the change may have been made.
@@ -139,15 +140,20 @@ impl Drop for Seen<'_> {
 }
 
 impl App {
-    /// Runs a write in the catalog and makes it seen at once by the reads of this process: every write of an owner
-    /// goes through here.
+    /// Runs a write of an owner in the catalog, in the owner's turn, and makes it seen at once by the reads of this process:
+    /// every write of an owner goes through here.
     ///
     /// # Errors
-    /// Those of the write, as [`ManageError`].
-    pub(super) async fn write<T, E>(&self, write: impl Future<Output = Result<T, E>>) -> Result<T, ManageError>
+    /// Those of the write, as [`ManageError`]; [`ManageError::Refused`].
+    pub(super) async fn write<T, E>(
+        &self,
+        owner: UserId,
+        write: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ManageError>
     where
         ManageError: From<E>,
     {
+        let _turn = self.catalog_gates().write(owner).await?;
         let _seen = Seen(self);
         Ok(write.await?)
     }

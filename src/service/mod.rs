@@ -9,6 +9,7 @@
 //! | `rate`, `rate_memory` | how many requests a client may make |
 //! | `identity` | what an answer is the answer to |
 //! | `body`, `stream` | the selected entities to the bytes of an answer |
+//! | `catalog_gates` | fair shares of the catalog: changes of owners, look-ups of callers |
 //! | `fair`, `fair_queue` | a semaphore that users and networks share fairly |
 //! | `admission` | who may work when there is more to do than the machine can |
 //! | `responses` | answers as they are sent: compressed, shared by those who ask for the same, kept while they are small |
@@ -44,6 +45,7 @@ mod app;
 mod background;
 mod backup;
 mod body;
+mod catalog_gates;
 mod check;
 mod clones;
 mod damage;

@@ -14,7 +14,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -64,14 +64,18 @@ impl Memory {
 
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Result<Held, ReadError> {
-        let turn = self.admission.parquet_again(self.size_bytes as u64).await;
-        let began = Instant::now();
+        let mut patience = self.engine.timeout();
         loop {
+            let turn = self.admission.parquet_again(self.size_bytes as u64).await;
             match self.engine.reserve("parquet body", self.size_bytes) {
                 Ok(memory) => return Ok(Held { _turn: Some(turn), _memory: memory }),
-                Err(error) if began.elapsed() > self.engine.timeout() => return Err(error.into()),
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(error) if patience.is_zero() => return Err(error.into()),
+                Err(_) => {}
             }
+            // Who cannot go on keeps nobody waiting who can.
+            drop(turn);
+            tokio::time::sleep(PAUSE).await;
+            patience = patience.saturating_sub(PAUSE);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the selected documents ([`super::body`]).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -137,6 +138,23 @@ pub enum ReadError {
     /// The version cannot be read.
     #[error("the version cannot be read")]
     Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl ReadError {
+    /// Whether one who waited since then for what another one asked for, and failed with it, should ask itself: for the
+    /// other one's share was used up, which says nothing of its own.
+    pub(super) fn is_anothers(&self, since: Instant) -> bool {
+        match self {
+            ReadError::Busy(refused) => refused.is_anothers(since),
+            ReadError::OutOfMemory => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there was no room, or no turn, for whom it was done.
+    pub(super) fn is_of_a_share(&self) -> bool {
+        matches!(self, ReadError::Busy(_) | ReadError::OutOfMemory)
+    }
 }
 
 impl From<CatalogError> for ReadError {

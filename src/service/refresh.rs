@@ -73,7 +73,7 @@ pub enum RefreshError {
     NotPushed,
     /// The source cannot be fetched or used.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(SourceError),
     /// The version file cannot be written.
     #[error("writing the version")]
     Storage(#[source] StorageError),
@@ -100,6 +100,15 @@ pub enum RefreshError {
     Worker,
 }
 
+impl From<SourceError> for RefreshError {
+    fn from(error: SourceError) -> RefreshError {
+        match error {
+            SourceError::Full(full) => RefreshError::Full(full),
+            other => RefreshError::Source(other),
+        }
+    }
+}
+
 impl From<StorageError> for RefreshError {
     fn from(error: StorageError) -> RefreshError {
         match error {
@@ -112,7 +121,7 @@ impl From<StorageError> for RefreshError {
 impl From<ReceiveError> for RefreshError {
     fn from(error: ReceiveError) -> RefreshError {
         match error {
-            ReceiveError::Source(error) => RefreshError::Source(error),
+            ReceiveError::Source(error) => error.into(),
             ReceiveError::Full(full) => RefreshError::Full(full),
             ReceiveError::Io(error) => RefreshError::Storage(error.into()),
         }
@@ -215,8 +224,8 @@ pub(super) enum Entities {
     Imported(Box<ImportRequest>),
     /// From a body that still comes. While it does, the token tells that its sender has left.
     Pushed(Box<Receiving>, CancellationToken),
-    /// From a document that has been decoded.
-    Decoded(Box<Decoding>),
+    /// From a document that has been decoded, in this turn.
+    Decoded(Box<Decoding>, Turn),
 }
 
 /// The entities of the version to be.
@@ -253,7 +262,7 @@ impl App {
         }
         let (app, id) = (self.clone(), dataset.id);
         let entities = Entities::Fetched(None);
-        self.refreshes().run(async move { app.make_version(id, trigger, entities, None).await }).await
+        self.refreshes().run(async move { app.make_version(id, trigger, entities).await }).await
     }
 
     /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on it
@@ -296,7 +305,7 @@ impl App {
                 let leaving = left.clone().drop_guard();
                 let entities = Entities::Pushed(Box::new(receiving), left);
                 let trigger = RefreshTrigger::Manual;
-                let made = async move { app.make_version(dataset, trigger, entities, None).await };
+                let made = async move { app.make_version(dataset, trigger, entities).await };
                 let made = self.refreshes().run(made).await;
                 leaving.disarm();
                 made
@@ -326,7 +335,7 @@ impl App {
     /// Makes a version of a body that names its dataset behind its beginning.
     async fn push_unnamed(&self, owner: UserId, document: Document) -> Result<VersionRecord, RefreshError> {
         let turn = self.ingest().turn(owner).await?;
-        let mut decoding = self.decode(document, &Arc::default());
+        let mut decoding = self.decode(document, &turn, &Arc::default());
         let fields = decoding.fields().await;
         if let Some(fields) = &fields {
             fields.integer(DATASET_ID)?;
@@ -338,7 +347,7 @@ impl App {
             SourceError::BadBody { reason }
         })?;
         self.pushed_to(owner, dataset).await?;
-        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding)), Some(turn)).await
+        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), turn)).await
     }
 
     /// The dataset, if it takes what this owner pushes.
@@ -357,9 +366,8 @@ impl App {
         dataset: DatasetId,
         trigger: RefreshTrigger,
         entities: Entities,
-        turn: Option<Turn>,
     ) -> Result<VersionRecord, RefreshError> {
-        self.make_version_reporting(dataset, trigger, entities, turn, &Arc::default()).await
+        self.make_version_reporting(dataset, trigger, entities, &Arc::default()).await
     }
 
     /// [`App::make_version`], telling how far it is.
@@ -368,14 +376,13 @@ impl App {
         dataset: DatasetId,
         trigger: RefreshTrigger,
         entities: Entities,
-        turn: Option<Turn>,
         progress: &Arc<ImportProgress>,
     ) -> Result<VersionRecord, RefreshError> {
         let lease = self.catalog().acquire_refresh(dataset, trigger, LEASE).await?;
         let started = Instant::now();
         crash::point("refresh.leased");
         let made = tokio::select! {
-            made = self.make(&lease, entities, turn, progress) => made,
+            made = self.make(&lease, entities, progress) => made,
             () = self.refreshes().stopped() => Err(RefreshError::Stopping),
             () = self.hold(lease.attempt) => Err(RefreshError::LeaseLost),
         };
@@ -433,21 +440,21 @@ impl App {
         &self,
         lease: &RefreshLease,
         entities: Entities,
-        turn: Option<Turn>,
         progress: &Arc<ImportProgress>,
     ) -> Result<(Made, Option<Validators>), RefreshError> {
         let owner = lease.dataset.owner;
         let before = self.reusable(&lease.dataset).await?;
         let (document, validators) = match entities {
-            Entities::Decoded(decoding) => {
+            Entities::Decoded(decoding, turn) => {
                 return self.write_version(lease, decoding.finish().await?, before, None, turn, progress).await;
             }
             Entities::Imported(request) => {
                 // A command has the process to itself, and reads while it decodes.
                 let turn = self.ingest().turn(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
-                let decoding = self.decode(self.open_import(owner, &request, publish_query).await?, progress);
-                return self.write_version(lease, decoding.finish().await?, before, None, Some(turn), progress).await;
+                let document = self.open_import(owner, &request, publish_query).await?;
+                let decoding = self.decode(document, &turn, progress);
+                return self.write_version(lease, decoding.finish().await?, before, None, turn, progress).await;
             }
             Entities::Pushed(receiving, left) => {
                 let document = tokio::select! {
@@ -496,7 +503,7 @@ impl App {
             }
         };
         let turn = self.ingest().turn(owner).await?;
-        let mut decoding = self.decode(document, progress);
+        let mut decoding = self.decode(document, &turn, progress);
         let fields = decoding.fields().await;
         let spooled = decoding.finish().await?;
         let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
@@ -505,7 +512,7 @@ impl App {
                 format!("the request is for the dataset {}, and the body names the dataset {other}", lease.dataset.id);
             return Err(SourceError::BadBody { reason }.into());
         }
-        self.write_version(lease, spooled, before, validators, Some(turn), progress).await
+        self.write_version(lease, spooled, before, validators, turn, progress).await
     }
 
     /// The entities as a file, in a turn: the one of the version before, or a new one.
@@ -515,7 +522,7 @@ impl App {
         spooled: Spooled,
         before: Option<VersionFile>,
         validators: Option<Validators>,
-        _turn: Option<Turn>,
+        turn: Turn,
         progress: &Arc<ImportProgress>,
     ) -> Result<(Made, Option<Validators>), RefreshError> {
         crash::point("refresh.spooled");
@@ -528,7 +535,7 @@ impl App {
         let path = new_path();
         self.catalog().reserve_file(path.as_ref(), Some(lease.attempt), LEASE).await?;
         crash::point("refresh.reserved");
-        let file = self.write_file(spooled, path, lease.dataset.index.clone(), progress).await?;
+        let file = self.write_file(spooled, path, lease.dataset.index.clone(), &turn, progress).await?;
         Ok((Made::New(file), validators))
     }
 

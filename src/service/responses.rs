@@ -120,7 +120,7 @@ impl Responses {
                 Ok(Kept::Small(small)) => Ok(small.into()),
                 Ok(Kept::Streamed) => make().await,
                 // One who has begun it, and may have asked for much, was refused: that says nothing of others.
-                Err(ReadError::Busy(refused)) if refused.is_anothers(since) => make().await,
+                Err(error) if error.is_anothers(since) => make().await,
                 Err(error) => Err(error),
             };
         };

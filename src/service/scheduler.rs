@@ -118,7 +118,7 @@ impl App {
         }
         let (app, dataset) = (self.clone(), due.dataset);
         self.refreshes().begin(async move {
-            let made = app.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place)), None).await;
+            let made = app.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
             match made {
                 // Whoever holds the dataset makes the version of this moment.
                 Err(RefreshError::Busy) => {

@@ -12,6 +12,7 @@ use tower_sessions::session::Id;
 
 use super::App;
 use super::manage::ManageError;
+use super::rate::Client;
 use crate::catalog::{CatalogError, SessionRecord};
 use crate::config::Sessions;
 use crate::model::ids::UserId;
@@ -36,25 +37,27 @@ fn end(sessions: &Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) -> DateTim
 }
 
 impl App {
-    /// Whose API token this is. One look-up.
+    /// Whose API token this is, for who sends it. One look-up.
     ///
     /// # Errors
-    /// [`ManageError::Catalog`].
-    pub async fn user_of_token(&self, token: &str) -> Result<Option<User>, ManageError> {
+    /// [`ManageError::Catalog`], [`ManageError::Refused`].
+    pub async fn user_of_token(&self, client: Client, token: &str) -> Result<Option<User>, ManageError> {
         if !token.starts_with(Secret::API_TOKEN_PREFIX) {
             return Ok(None);
         }
         let hash = Secret::from_stored(token.to_owned()).hash();
+        let _turn = self.catalog_gates().look_up(client).await?;
         self.catalog().user_by_token(&hash).await.map_err(ManageError::Catalog)
     }
 
-    /// Whose session has this id; `None` when it is none or has ended. Two look-ups; moves the session's end if that can be
+    /// Whose session has this id, for who sends it; `None` when it is none or has ended. Two look-ups; moves the session's end if that can be
     /// recorded.
     ///
     /// # Errors
-    /// [`ManageError::Catalog`].
-    pub async fn user_of_session(&self, id: &str) -> Result<Option<User>, ManageError> {
+    /// [`ManageError::Catalog`], [`ManageError::Refused`].
+    pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
         let Ok(id) = id.parse::<Id>() else { return Ok(None) };
+        let _turn = self.catalog_gates().look_up(client).await?;
         let (catalog, options) = (self.catalog(), &self.config().sessions);
         let Some(session) = catalog.session(&hash(id)).await.map_err(ManageError::Catalog)? else { return Ok(None) };
         let end = end(options, session.created_at, catalog.now());

@@ -1,7 +1,8 @@
 //! Entities to a version file: decoded into a spool, then written to the store under a name never used before.
 //!
-//! Both steps run on threads of their own. Dropping what waits for them ends them early, and whatever they had made
-//! goes with them: a file that is written belongs to an [`UnpublishedFile`], which removes it unless it is kept.
+//! Both steps run on threads of their own, which keep the turn that they work in until they end. Dropping what waits for
+//! them ends them early, and whatever they had made goes with them: a file that is written belongs to an
+//! [`UnpublishedFile`], which removes it unless it is kept.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::ingest::Turn;
 use super::threads::on_thread;
 use super::{App, RefreshError};
 use crate::config::VERSIONS_FOLDER;
@@ -140,10 +142,11 @@ pub(super) fn new_path() -> ObjectPath {
 const BLOCK_BYTES: usize = 1 << 20;
 
 impl App {
-    /// Starts decoding a document into a spool.
-    pub(super) fn decode(&self, document: Document, progress: &Arc<ImportProgress>) -> Decoding {
+    /// Starts decoding a document into a spool, in a turn.
+    pub(super) fn decode(&self, document: Document, turn: &Turn, progress: &Arc<ImportProgress>) -> Decoding {
         let sources = &self.config().sources;
         let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let end = CancellationToken::new();
         let options = DecodeOptions {
             format: document.format,
             records_path: document.records_path,
@@ -155,13 +158,16 @@ impl App {
             columns_max: number(sources.max_columns),
             parquet_memory_bytes: sources.parquet_memory_bytes,
             spool_directory: self.temporary_directory().to_owned(),
+            spool_account: document.charge.account(),
+            cancelled: end.clone(),
             ..DecodeOptions::default()
         };
         let (begin, begun) = oneshot::channel();
-        let end = CancellationToken::new();
         let (directory, progress, ended) = (self.temporary_directory().to_owned(), progress.clone(), end.clone());
         let (input, envelope, charge) = (document.input, document.envelope, document.charge);
+        let turn = turn.clone();
         let work = move || {
+            let _turn = turn;
             let open = |input| match envelope {
                 None => refresh::open(input, &options).map(|(decoder, _)| (decoder, None)),
                 Some(members) => refresh::open_push(input, &options, members)
@@ -172,17 +178,20 @@ impl App {
         Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
     }
 
-    /// Writes a spool to `path`, which is reserved, with the leaves that its profile and the index choose.
+    /// Writes a spool to `path`, which is reserved, in a turn, with the leaves that its profile and the index choose.
     pub(super) async fn write_file(
         &self,
         spooled: Spooled,
         path: ObjectPath,
         index: IndexSettings,
+        turn: &Turn,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let (store, runtime, progress) = (self.store().clone(), Handle::current(), progress.clone());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let turn = turn.clone();
         let work = move || {
+            let _turn = turn;
             let options = WriteOptions { threads, index, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);
@@ -253,4 +262,67 @@ fn decode(
         spooled
     })?;
     Ok(spool.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::model::ids::UserId;
+
+    /// An array of blanks without an end, which tells when it is read.
+    struct Blanks {
+        reads: mpsc::SyncSender<()>,
+        begun: bool,
+    }
+
+    impl Read for Blanks {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            // Nobody takes it once the test is over.
+            if self.reads.send(()).is_err() {
+                return Ok(0);
+            }
+            buffer.fill(b' ');
+            if !std::mem::replace(&mut self.begun, true) {
+                buffer[0] = b'[';
+            }
+            Ok(buffer.len())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thread_whose_client_has_left_keeps_its_turn_until_it_ends_and_ends_soon() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut config = Config::default();
+        config.data.directory = directory.path().join("data");
+        config.sources.concurrent = 1;
+        let app = App::open(&config).await.expect("it opens");
+        let turn = app.ingest().turn(UserId::new(1)).await.expect("a turn");
+        let (reads, read) = mpsc::sync_channel(0);
+        let document = Document {
+            input: SourceInput::stream(Blanks { reads, begun: false }),
+            format: Some(SourceFormat::Json),
+            records_path: None,
+            fetched_from: None,
+            charge: SpoolCharge::unbounded(),
+            envelope: None,
+        };
+        let decoding = app.decode(document, &turn, &Arc::default());
+        for _ in 0..3 {
+            read.recv_timeout(Duration::from_secs(60)).expect("it reads");
+        }
+        drop((decoding, turn));
+        assert_eq!(app.ingest().turns_held(), 1, "its thread still works, or waits for its source");
+        // What it waits for comes, and is all that it takes; the rest need not.
+        let mut more = 0;
+        while app.ingest().turns_held() == 1 {
+            more += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());
+            assert!(more < 1_000, "it goes on for nobody");
+        }
+        assert!(app.ingest().turn(UserId::new(2)).await.is_ok());
+    }
 }

@@ -39,7 +39,7 @@ impl App {
         if !owner.plan.has_webhooks() {
             return Err(ManageError::PlanWebhooks);
         }
-        self.write(self.catalog().register_webhook(id, url, secret)).await.map(drop)
+        self.write(owner.id, self.catalog().register_webhook(id, url, secret)).await.map(drop)
     }
 
     /// Deletes the webhook of a dataset; what is due is not sent.
@@ -48,7 +48,7 @@ impl App {
     /// [`ManageError::DatasetNotFound`], [`ManageError::WebhookNotFound`].
     pub async fn delete_webhook(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
         self.catalog().owned_dataset(owner.id, id).await?;
-        self.write(self.catalog().delete_webhook(id)).await
+        self.write(owner.id, self.catalog().delete_webhook(id)).await
     }
 
     /// The webhook of a dataset, if there is one.

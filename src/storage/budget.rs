@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many bytes are charged between two looks at how much of the disk is free.
+/// How many bytes are charged, all together, between two looks at how much of the disk is free.
 const LOOK_BYTES: u64 = 16 << 20;
 
 /// There is no room for what was to be spooled. The texts name the option.
@@ -37,6 +37,8 @@ pub struct SpoolLimits {
     pub bytes: u64,
     /// Bytes of one user.
     pub user_bytes: u64,
+    /// What one user may have of the bytes that no other has, in percent; whoever has none gets what is free.
+    pub share_percent: u64,
     /// Bytes of the disk that stay free.
     pub reserve_bytes: u64,
     /// A directory on that disk.
@@ -58,6 +60,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Used {
     all: u64,
+    /// Bytes that may be charged before the next look at the disk. Shared, for many small spools fill it too.
+    until_look: u64,
     /// Users without bytes are forgotten.
     users: HashMap<u64, u64>,
 }
@@ -70,7 +74,7 @@ impl SpoolBudget {
 
     /// A charge of nothing to a user, to be added to.
     pub fn charge(&self, user: u64) -> SpoolCharge {
-        SpoolCharge { budget: Some(self.clone()), user, bytes: 0, look_at: LOOK_BYTES }
+        SpoolAccount { budget: Some(self.clone()), user }.charge()
     }
 
     /// Bytes that are spooled, all together.
@@ -86,20 +90,42 @@ impl Shared {
     }
 }
 
-/// Bytes of one spool, given back when it is dropped.
-#[derive(Debug)]
-pub struct SpoolCharge {
+/// Whose spools are charged, and to which budget.
+#[derive(Clone, Debug)]
+pub struct SpoolAccount {
     /// `None` counts nothing.
     budget: Option<SpoolBudget>,
     user: u64,
+}
+
+impl SpoolAccount {
+    /// Nobody's, without a bound: for commands, whose disk is their operator's affair, and tests.
+    pub fn unbounded() -> SpoolAccount {
+        SpoolAccount { budget: None, user: 0 }
+    }
+
+    /// A charge of nothing, to be added to.
+    pub fn charge(&self) -> SpoolCharge {
+        SpoolCharge { account: self.clone(), bytes: 0 }
+    }
+}
+
+/// Bytes of one spool, given back when it is dropped.
+#[derive(Debug)]
+pub struct SpoolCharge {
+    account: SpoolAccount,
     bytes: u64,
-    look_at: u64,
 }
 
 impl SpoolCharge {
-    /// A charge that is nobody's and has no bound: for commands, whose disk is their operator's affair, and tests.
+    /// A charge to nobody ([`SpoolAccount::unbounded`]).
     pub fn unbounded() -> SpoolCharge {
-        SpoolCharge { budget: None, user: 0, bytes: 0, look_at: 0 }
+        SpoolAccount::unbounded().charge()
+    }
+
+    /// Whom it is charged to.
+    pub fn account(&self) -> SpoolAccount {
+        self.account.clone()
     }
 
     /// Charges more bytes, before they are written.
@@ -107,43 +133,61 @@ impl SpoolCharge {
     /// # Errors
     /// [`SpoolFull`]; nothing is charged then.
     pub fn add(&mut self, bytes: u64) -> Result<(), SpoolFull> {
-        let Some(budget) = &self.budget else { return Ok(()) };
+        let Some(budget) = &self.account.budget else { return Ok(()) };
         let limits = &budget.shared.limits;
-        let bytes_after = self.bytes.saturating_add(bytes);
-        let looks = bytes_after >= self.look_at;
-        if looks && free_bytes(&limits.directory).is_some_and(|free| free < limits.reserve_bytes) {
+        if !budget.shared.used().take(self.account.user, bytes, limits)? {
+            self.bytes += bytes;
+            return Ok(());
+        }
+        if free_bytes(&limits.directory).is_some_and(|free| free < limits.reserve_bytes) {
+            let mut used = budget.shared.used();
+            used.give_back(self.account.user, bytes);
+            // Whoever comes next looks again.
+            used.until_look = 0;
             return Err(SpoolFull::Disk { reserve: limits.reserve_bytes });
         }
-        {
-            let mut used = budget.shared.used();
-            let own = used.users.get(&self.user).copied().unwrap_or(0).saturating_add(bytes);
-            let all = used.all.saturating_add(bytes);
-            if own > limits.user_bytes {
-                return Err(SpoolFull::User { limit: limits.user_bytes });
-            }
-            if all > limits.bytes {
-                return Err(SpoolFull::All { limit: limits.bytes });
-            }
-            used.all = all;
-            used.users.insert(self.user, own);
-            self.bytes = bytes_after;
-        }
-        if looks {
-            self.look_at = self.bytes.saturating_add(LOOK_BYTES);
-        }
+        self.bytes += bytes;
         Ok(())
     }
 }
 
 impl Drop for SpoolCharge {
     fn drop(&mut self) {
-        let Some(budget) = &self.budget else { return };
-        let mut used = budget.shared.used();
-        used.all = used.all.saturating_sub(self.bytes);
-        if let Some(own) = used.users.get_mut(&self.user) {
-            *own = own.saturating_sub(self.bytes);
+        if let Some(budget) = &self.account.budget {
+            budget.shared.used().give_back(self.account.user, self.bytes);
+        }
+    }
+}
+
+impl Used {
+    /// Charges bytes. Whether it is time for a look at the disk.
+    fn take(&mut self, user: u64, bytes: u64, limits: &SpoolLimits) -> Result<bool, SpoolFull> {
+        let before = self.users.get(&user).copied().unwrap_or(0);
+        let own = before.saturating_add(bytes);
+        let all = self.all.saturating_add(bytes);
+        if own > limits.user_bytes {
+            return Err(SpoolFull::User { limit: limits.user_bytes });
+        }
+        let left = limits.bytes.saturating_sub(self.all - before);
+        let share = u128::from(left) * u128::from(limits.share_percent) / 100;
+        if all > limits.bytes || before > 0 && u128::from(own) > share {
+            return Err(SpoolFull::All { limit: limits.bytes });
+        }
+        self.all = all;
+        if own > 0 {
+            self.users.insert(user, own);
+        }
+        let is_due = bytes > 0 && bytes >= self.until_look;
+        self.until_look = if is_due { LOOK_BYTES } else { self.until_look - bytes };
+        Ok(is_due)
+    }
+
+    fn give_back(&mut self, user: u64, bytes: u64) {
+        self.all = self.all.saturating_sub(bytes);
+        if let Some(own) = self.users.get_mut(&user) {
+            *own = own.saturating_sub(bytes);
             if *own == 0 {
-                used.users.remove(&self.user);
+                self.users.remove(&user);
             }
         }
     }
@@ -159,14 +203,13 @@ fn free_bytes(directory: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn budget(reserve_bytes: u64) -> SpoolBudget {
-        let directory = std::env::temp_dir();
-        SpoolBudget::new(SpoolLimits { bytes: 100, user_bytes: 60, reserve_bytes, directory })
+    fn limits(bytes: u64, user_bytes: u64, reserve_bytes: u64) -> SpoolLimits {
+        SpoolLimits { bytes, user_bytes, share_percent: 75, reserve_bytes, directory: std::env::temp_dir() }
     }
 
     #[test]
     fn charges_are_bounded_for_one_user_and_in_all_and_given_back() {
-        let budget = budget(0);
+        let budget = SpoolBudget::new(limits(100, 60, 0));
         let mut first = budget.charge(1);
         first.add(60).expect("room");
         assert_eq!(first.add(1), Err(SpoolFull::User { limit: 60 }));
@@ -184,15 +227,37 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_nearly_full_takes_no_more() {
-        let directory = std::env::temp_dir();
-        let limits = SpoolLimits { bytes: u64::MAX, user_bytes: u64::MAX, reserve_bytes: u64::MAX, directory };
-        let budget = SpoolBudget::new(limits);
+    fn users_with_as_much_as_one_may_have_leave_room_for_others() {
+        let budget = SpoolBudget::new(limits(400, 100, 0));
+        let most = |user| {
+            let mut charge = budget.charge(user);
+            while charge.add(1).is_ok() {}
+            charge
+        };
+        // Four of them would fill it.
+        let charges: Vec<SpoolCharge> = (1..=6).map(most).collect();
+        let bytes: Vec<u64> = charges.iter().map(|charge| charge.bytes).collect();
+        assert_eq!(bytes, [100, 100, 100, 75, 18, 5]);
+        let mut last = budget.charge(7);
+        assert_eq!(last.add(1), Ok(()));
+    }
+
+    #[test]
+    fn a_disk_that_is_nearly_full_takes_no_more_not_even_little() {
+        let budget = SpoolBudget::new(limits(u64::MAX, u64::MAX, u64::MAX));
+        let full = Err(SpoolFull::Disk { reserve: u64::MAX });
         let mut charge = budget.charge(1);
-        charge.add(1).expect("too little to look");
-        for _ in 0..2 {
-            assert_eq!(charge.add(LOOK_BYTES), Err(SpoolFull::Disk { reserve: u64::MAX }));
-            assert_eq!(budget.used_bytes(), 1, "what is refused is not charged");
-        }
+        assert_eq!((charge.add(1), charge.add(LOOK_BYTES)), (full, full));
+        assert_eq!((charge.bytes, budget.used_bytes()), (0, 0));
+        assert!(budget.shared.used().users.is_empty());
+    }
+
+    #[test]
+    fn many_small_spools_look_at_the_disk_as_one_large_one_does() {
+        let limits = limits(u64::MAX, u64::MAX, 0);
+        let mut used = Used::default();
+        let mut looks = (0..64).map(|_| used.take(1, 1 << 20, &limits).expect("room"));
+        assert_eq!(looks.by_ref().take(17).filter(|is_due| *is_due).count(), 2);
+        assert_eq!(looks.filter(|is_due| *is_due).count(), 2);
     }
 }

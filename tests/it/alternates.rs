@@ -120,7 +120,12 @@ impl Owned {
 pub async fn add_user(service: &TestService, email: &str, plan: Plan) -> (User, String) {
     let added = service.app.add_user(email, "a long enough password", plan, Some("test")).await.expect("added");
     let token = added.token.expect("a token").expose().to_owned();
-    let user = service.app.user_of_token(&token).await.expect("the catalog answers").expect("the user");
+    let user = service
+        .app
+        .user_of_token(strata::service::Client::Unspecified, &token)
+        .await
+        .expect("the catalog answers")
+        .expect("the user");
     (user, token)
 }
 

@@ -225,7 +225,11 @@ impl Doomed {
         let app = App::open_on(&config, Arc::new(limiter), || Ok(Store::from(faulty))).await.expect("it opens");
         let added = app.add_user("ada@strata.test", "a long enough password", Plan::Scale, Some("t")).await;
         let token = added.expect("added").token.expect("a token");
-        let user = app.user_of_token(token.expose()).await.expect("an answer").expect("the user");
+        let user = app
+            .user_of_token(strata::service::Client::Unspecified, token.expose())
+            .await
+            .expect("an answer")
+            .expect("the user");
         let name: DatasetName = "Things".parse().expect("a name");
         let created = app.create_dataset(&user, name, DatasetSettings::default(), "0 2 * * *").await.expect("created");
         let doomed = Doomed { app, user, objects, fate, dataset: created.dataset.id, _directory: directory };

@@ -62,6 +62,7 @@ fn status(error: &SourceError) -> u16 {
         SourceError::TooLarge { .. } => 413,
         SourceError::BadDocument { .. } => 422,
         SourceError::Unreachable { .. } => 502,
+        SourceError::Full(_) => 503,
         SourceError::Io(_) => 500,
     }
 }

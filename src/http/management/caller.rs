@@ -13,7 +13,7 @@ use tower_sessions::cookie::Cookie;
 
 use super::{CallError, reached::has_foreign_origin};
 use crate::{
-    http::{auth::authorization, error::HttpError},
+    http::{auth::authorization, client, error::HttpError},
     model::user::User,
     service::{App, Authorization},
 };
@@ -52,11 +52,12 @@ impl FromRequestParts<App> for AnyCaller {
 
 /// The user whose token or session the request has.
 async fn user_of(parts: &Parts, app: &App) -> Result<Option<User>, HttpError> {
+    let client = client::of(parts, app);
     let user = match authorization(&parts.headers) {
-        Authorization::Bearer(token) => return Ok(app.user_of_token(token).await?),
+        Authorization::Bearer(token) => return Ok(app.user_of_token(client, token).await?),
         Authorization::Other => None,
         Authorization::None => match session_id(&parts.headers) {
-            Some(id) => app.user_of_session(&id).await?,
+            Some(id) => app.user_of_session(client, &id).await?,
             None => None,
         },
     };

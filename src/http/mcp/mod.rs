@@ -34,8 +34,9 @@ use axum::{
     body::{Body, Bytes},
     extract::{Request, State},
     http::{
-        HeaderMap, HeaderValue, StatusCode,
+        HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE},
+        request::Parts,
     },
     response::{IntoResponse, Response},
     routing::{MethodRouter, post},
@@ -92,7 +93,10 @@ pub(super) fn route() -> MethodRouter<App> {
         .with_max_request_body_bytes(usize::MAX);
     let service = Service::new(|| Ok(server::Server), Arc::default(), config);
     post(async move |State(app): State<App>, request: Request| {
-        let mut response = match authenticated(&app, request.headers()).await {
+        let (head, body) = request.into_parts();
+        let user = authenticated(&app, &head).await;
+        let request = Request::from_parts(head, body);
+        let mut response = match user {
             Ok(user) => answer(&service, app, user, request).await.unwrap_or_else(refused),
             Err(error) => error.into_response(),
         };
@@ -101,9 +105,9 @@ pub(super) fn route() -> MethodRouter<App> {
     })
 }
 
-async fn authenticated(app: &App, headers: &HeaderMap) -> Result<User, HttpError> {
-    let user = match authorization(headers) {
-        Authorization::Bearer(token) => app.user_of_token(token).await?,
+async fn authenticated(app: &App, head: &Parts) -> Result<User, HttpError> {
+    let user = match authorization(&head.headers) {
+        Authorization::Bearer(token) => app.user_of_token(client::of(head, app), token).await?,
         Authorization::Other | Authorization::None => None,
     };
     Ok(user.ok_or(CallError::NoToken)?)

@@ -3,7 +3,7 @@
 //! A file of some kilobytes can announce, and become, any number of gigabytes. So nothing of it is believed:
 //!
 //! 1. `footer` walks over the footer before the library builds it: depth, columns, row groups.
-//! 2. `plan` reads the headers of a row group's pages and chooses how many rows make a batch, so that the pages which a batch
+//! 2. `plan` reads the headers of a row group's pages, counts what they become, and chooses how many rows make a batch, so that the pages which a batch
 //!    touches and its values stay within `sources.parquet_memory_bytes`; [`BATCH_BYTES`] is what it aims at.
 //! 3. `pages` hands the library one page at a time, unpacked and checked (`header`, `delta`), and counts what is held.
 //! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them; the text of a
@@ -33,11 +33,13 @@ use parquet::errors::Result as ParquetResult;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use self::pages::{Account, Column, OneChunk, Pages};
+use self::plan::Became;
 use super::entity::EntityWriter;
 use super::error::{Place, SourceError};
 use super::expansion::Expansion;
 use super::input::{Progress, over_limit};
 use super::{Decode, DecodeOptions};
+use crate::storage::budget::SpoolCharge;
 
 /// The text of a slice may be this long, or one entity's limit if that is more.
 const SLICE_TEXT_BYTES: usize = 4 * 1024 * 1024;
@@ -45,6 +47,8 @@ const SLICE_TEXT_BYTES: usize = 4 * 1024 * 1024;
 /// The decoder for [`crate::model::source::SourceFormat::Parquet`].
 pub(super) struct ParquetDecoder {
     file: Arc<File>,
+    /// The disk that `file` takes, if it is a copy.
+    _copy: Option<SpoolCharge>,
     file_bytes: u64,
     metadata: Arc<ParquetMetaData>,
     levels: FieldLevels,
@@ -67,6 +71,7 @@ pub(super) struct ParquetDecoder {
     rows_total: u64,
     text_total_bytes: u64,
     source_limit_bytes: u64,
+    became: Became,
     /// For a local file: its length, spread evenly over its rows, is what counts as read.
     progress: Option<Progress>,
 }
@@ -99,6 +104,7 @@ impl ParquetDecoder {
         expansion.check(bytes)?;
         Ok(Self {
             file: Arc::new(file),
+            _copy: None,
             file_bytes,
             metadata: opened.metadata,
             levels: opened.levels,
@@ -115,8 +121,14 @@ impl ParquetDecoder {
             rows_total: rows,
             text_total_bytes: 0,
             source_limit_bytes: options.source_limit_bytes,
+            became: Became { expansion: expansion.clone(), limit_bytes: options.source_limit_bytes, bytes: 0 },
             progress,
         })
+    }
+
+    /// The same decoder, of a copy that takes so much disk.
+    pub(super) fn with_copy(self, charge: SpoolCharge) -> Self {
+        Self { _copy: Some(charge), ..self }
     }
 
     /// The next batch with rows; none at the end.
@@ -142,12 +154,15 @@ impl ParquetDecoder {
     }
 
     /// The batches of a row group, and the account of what they hold.
-    fn open_row_group(&self, index: usize) -> Result<(ParquetRecordBatchReader, Arc<Account>), SourceError> {
-        let row_group = self.metadata.row_group(index);
+    fn open_row_group(&mut self, index: usize) -> Result<(ParquetRecordBatchReader, Arc<Account>), SourceError> {
+        let metadata = Arc::clone(&self.metadata);
+        let row_group = metadata.row_group(index);
         let columns = row_group.columns().iter();
         let columns = columns.map(|chunk| Column::of(chunk, self.file_bytes, self.copies_texts));
         let columns: Vec<Column> = columns.collect::<Result<_, _>>()?;
-        let batch_rows = plan::batch_rows(&self.file, row_group, &columns, &self.fields, self.page_memory_bytes)?;
+        let limit_bytes = self.page_memory_bytes;
+        let batch_rows =
+            plan::batch_rows(&self.file, row_group, &columns, &self.fields, limit_bytes, &mut self.became)?;
         let account = Arc::new(Account::new(self.page_memory_bytes));
         let group = OneRowGroup { decoder: self, row_group, columns, account: account.clone(), batch_rows };
         let reader = ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &group, batch_rows, None);

@@ -10,6 +10,8 @@ use arrow::datatypes::{DataType, Fields};
 use parquet::file::metadata::RowGroupMetaData;
 
 use super::super::error::SourceError;
+use super::super::expansion::Expansion;
+use super::super::input::over_limit;
 use super::header::{self, Kind};
 use super::pages::Column;
 use super::{damaged, over_memory_limit};
@@ -21,23 +23,43 @@ const BATCH_ROWS_LOG_MAX: usize = 10;
 /// Numbers of rows that are looked at: the powers of two.
 const SIZES: usize = BATCH_ROWS_LOG_MAX + 1;
 
-/// The number of rows.
+/// What the pages of a file become, headers included, as far as they have been walked over: their own account of it, which
+/// `pages` holds them to. The footer's account of the same may lie, or leave out that row groups share pages.
+pub(super) struct Became {
+    pub(super) expansion: Expansion,
+    /// `sources.max_bytes`; 0 is no limit.
+    pub(super) limit_bytes: u64,
+    pub(super) bytes: u64,
+}
+
+impl Became {
+    fn add(&mut self, bytes: u64) -> Result<(), SourceError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.limit_bytes != 0 && self.bytes > self.limit_bytes {
+            return Err(over_limit(self.limit_bytes));
+        }
+        self.expansion.check(self.bytes)
+    }
+}
+
+/// The number of rows. What the pages become is added to `became`.
 ///
 /// # Errors
 /// [`SourceError::BadDocument`] for pages that are not well formed, [`SourceError::TooLarge`] when even one row takes more than
-/// `limit_bytes`.
+/// `limit_bytes`, or the pages become more than they may.
 pub(super) fn batch_rows(
     file: &File,
     row_group: &RowGroupMetaData,
     columns: &[Column],
     fields: &Fields,
     limit_bytes: u64,
+    became: &mut Became,
 ) -> Result<usize, SourceError> {
     let rows = u64::try_from(row_group.num_rows()).map_err(|_| damaged("a row group has a negative number of rows"))?;
     let bytes = u64::try_from(row_group.total_byte_size()).unwrap_or(0);
     let mut taken = [0_u64; SIZES];
     for column in columns {
-        for (taken, more) in taken.iter_mut().zip(column_bytes(file, column, rows)?) {
+        for (taken, more) in taken.iter_mut().zip(column_bytes(file, column, rows, became)?) {
             *taken = taken.saturating_add(more);
         }
     }
@@ -57,7 +79,7 @@ pub(super) fn batch_rows(
 }
 
 /// The most that a column takes in a batch of 1, 2, 4, … rows: dictionary, pages, values.
-fn column_bytes(file: &File, column: &Column, rows: u64) -> Result<[u64; SIZES], SourceError> {
+fn column_bytes(file: &File, column: &Column, rows: u64, became: &mut Became) -> Result<[u64; SIZES], SourceError> {
     let (mut position, mut dictionary) = (column.start, 0);
     let mut windows: [Window; SIZES] = std::array::from_fn(|log| Window::new(1 << log));
     let (mut row, mut values, mut most_packed) = (0_u64, 0_u64, 0);
@@ -65,6 +87,7 @@ fn column_bytes(file: &File, column: &Column, rows: u64) -> Result<[u64; SIZES],
         let (header, taken) = header::read(file, position, column.end)?;
         position += taken + u64::from(header.compressed_bytes);
         let bytes = u64::from(header.uncompressed_bytes);
+        became.add(taken + bytes)?;
         most_packed = most_packed.max(u64::from(header.compressed_bytes));
         match header.kind {
             Kind::Index => {}

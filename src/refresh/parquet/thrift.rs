@@ -88,7 +88,7 @@ impl<'a> Walker<'a> {
             let kind = Kind(head & 0x0f);
             id = match head >> 4 {
                 0 => self.number()?,
-                step => id + i64::from(step),
+                step => id.checked_add(step.into()).ok_or(Malformed)?,
             };
             if !visit(self, id, kind)? {
                 self.skip(kind, depth)?;
@@ -166,5 +166,22 @@ impl<'a> Walker<'a> {
             Kind::TRUE | Kind::FALSE => self.advance(1),
             kind => self.skip(kind, depth),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_after_the_last_number_that_there_is_is_malformed() {
+        // The greatest number as the first field's, with its value; then the next one after it.
+        let mut bytes = vec![0x05, 0xfe];
+        bytes.extend([0xff; 8]);
+        bytes.extend([0x01, 0x00, 0x15, 0x00, 0x00]);
+        assert_eq!(Walker::new(&bytes).fields(|_, _, _| Ok(false)), Err(Malformed));
+        // Up to it, all is well.
+        bytes[12] = 0x00;
+        assert_eq!(Walker::new(&bytes).fields(|_, _, _| Ok(false)), Ok(()));
     }
 }

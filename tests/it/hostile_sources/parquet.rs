@@ -10,6 +10,7 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use serde_json::{Value, json};
 use strata::refresh::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
+use strata::storage::budget::{SpoolBudget, SpoolLimits};
 
 use super::bombs::{decode, gzip, tight, too_large};
 use super::forge::{self, Column, Page, Struct, varint, zigzag};
@@ -101,6 +102,56 @@ fn a_few_long_texts_among_short_ones_are_read() {
     let file = write(vec![("a", Arc::new(StringArray::from(texts.clone())))], properties);
     let found = entities(&file, &small());
     assert!(found.iter().map(|entity| entity["a"].as_str()).eq(texts.iter().map(|text| Some(text.as_str()))));
+}
+
+#[test]
+fn what_pages_become_is_bounded_by_what_came_whatever_the_footer_says() {
+    // A value in each page, and a megabyte that no value takes. The footer knows of the packed bytes alone.
+    let hollow = gzip(&[&7_i64.to_le_bytes()[..], &vec![0; 1 << 20]].concat());
+    let page = Page { uncompressed: Some((1 << 20) + 8), ..Page::data(1, forge::PLAIN, hollow) };
+    let pages = |count: usize| {
+        let pages = vec![page.clone(); count];
+        let column = Column { physical: forge::INT64, codec: forge::GZIP, repetition: 0, rows: count as i64, pages };
+        column.file()
+    };
+    let (few, many) = (pages(2), pages(100));
+    assert!(many.len() * 50 < 100 << 20, "{}", many.len());
+    let options = |free_bytes| DecodeOptions { expansion: ExpansionLimits { times: 50, free_bytes }, ..small() };
+    assert_eq!(entities(&few, &options(3 << 20)), [json!({"a": 7}), json!({"a": 7})]);
+    too_large(decode(&many, &options(3 << 20)), "sources.max_expansion");
+    // It is refused before anything is decoded, and also as larger than a source may be.
+    let limited = DecodeOptions { source_limit_bytes: 50 << 20, ..small() };
+    let error = open(SourceInput::stream(std::io::Cursor::new(many)), &limited).and_then(|(mut decoder, _)| {
+        let mut text = Vec::new();
+        decoder.next(&mut text)
+    });
+    too_large(error, "sources.max_bytes");
+}
+
+#[test]
+fn the_copy_of_a_packed_file_is_charged_to_its_user_while_it_is_there() {
+    let texts: Vec<String> = (0..2_000).map(|row| format!("text {row}")).collect();
+    let file = write(vec![("a", Arc::new(StringArray::from(texts)))], WriterProperties::default());
+    let length = file.len() as u64;
+    let packed = gzip(&file);
+    let budget = |bytes| {
+        let directory = std::env::temp_dir();
+        let limits = SpoolLimits { bytes, user_bytes: bytes, share_percent: 100, reserve_bytes: 0, directory };
+        SpoolBudget::new(limits)
+    };
+    let charged = |budget: &SpoolBudget| DecodeOptions { spool_account: budget.charge(1).account(), ..small() };
+    let roomy = budget(length);
+    let (mut decoder, _) =
+        open(SourceInput::stream(std::io::Cursor::new(packed.clone())), &charged(&roomy)).expect("open");
+    assert!(decoder.next(&mut Vec::new()).expect("an entity"));
+    assert_eq!(roomy.used_bytes(), length);
+    drop(decoder);
+    assert_eq!(roomy.used_bytes(), 0);
+
+    let tight = budget(length - 1);
+    let refused = decode(&packed, &charged(&tight));
+    assert!(matches!(refused, Err(SourceError::Full(_))), "{refused:?}");
+    assert_eq!(tight.used_bytes(), 0);
 }
 
 #[test]
