@@ -10,11 +10,12 @@ use tracing::Instrument;
 
 use super::admission::{Admission, Load};
 use super::backup::INCOMPLETE;
+use super::bodies;
 use super::damage;
 use super::deliveries::Deliveries;
 use super::diffs::Diffs;
 use super::exports::Exports;
-use super::fair::Holder;
+use super::fair::{FairSemaphore, Holder};
 use super::ingest::Ingest;
 use super::logins::Logins;
 use super::lookups::Lookups;
@@ -63,6 +64,7 @@ struct Parts {
     rate_limiter: Arc<dyn RateLimiter>,
     admission: Admission,
     logins: Logins,
+    bodies: FairSemaphore,
     refreshes: Refreshes,
     ingest: Ingest,
     deliveries: Deliveries,
@@ -192,7 +194,8 @@ impl App {
         let exports = Exports::open(&exports, config.cache.export_bytes, &config.fair)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
         let admission = Admission::new(&config.query, &config.fair, engine.threads());
-        let logins = Logins::new(&config.limits, engine.threads());
+        let logins = Logins::new(&config.limits, &config.fair, engine.threads());
+        let bodies = bodies::gate(config);
         let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
         let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
         let (config, lookups) = (config.clone(), Lookups::new());
@@ -210,6 +213,7 @@ impl App {
             rate_limiter,
             admission,
             logins,
+            bodies,
             refreshes,
             ingest,
             deliveries,
@@ -294,6 +298,7 @@ impl App {
         metrics.cache_bytes.set(self.cache().memory_bytes() as f64);
         self.ingest().update_metrics();
         self.admission().update_metrics();
+        self.bodies().update_metrics();
     }
 
     pub(super) fn admission(&self) -> &Admission {
@@ -323,6 +328,10 @@ impl App {
 
     pub(super) fn readiness(&self) -> &Readiness {
         &self.parts.readiness
+    }
+
+    pub(super) fn bodies(&self) -> &FairSemaphore {
+        &self.parts.bodies
     }
 
     pub(super) fn logins(&self) -> &Logins {
