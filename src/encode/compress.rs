@@ -54,6 +54,18 @@ impl ContentCoding {
     }
 }
 
+impl ContentCoding {
+    /// Bytes that a [`Compressor`] holds, at most: what the encoder needs, a piece of the body, and what becomes of it.
+    pub fn memory_bytes(self) -> usize {
+        let encoder_bytes = match self {
+            ContentCoding::Identity => return 0,
+            ContentCoding::Gzip => 512 << 10,
+            ContentCoding::Brotli | ContentCoding::Zstd => 4 << 20,
+        };
+        encoder_bytes + 2 * MOST_UNFLUSHED_BYTES
+    }
+}
+
 // The levels: as small as the next ones, for clearly less time, on the JSON of the fixtures.
 
 const ZSTD_LEVEL: i32 = 3;
@@ -212,6 +224,20 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+
+    #[test]
+    fn an_encoder_takes_no_more_memory_than_is_accounted_for() {
+        let mut encoder = zstd::zstd_safe::CCtx::create();
+        encoder.set_parameter(zstd::zstd_safe::CParameter::CompressionLevel(ZSTD_LEVEL)).expect("a level");
+        let piece: Vec<u8> = (0..MOST_UNFLUSHED_BYTES).map(|number| (number * number >> 7) as u8).collect();
+        for _ in 0..4 {
+            let mut coded = Vec::with_capacity(2 * MOST_UNFLUSHED_BYTES);
+            let mut out = zstd::zstd_safe::OutBuffer::around(&mut coded);
+            encoder.compress_stream(&mut out, &mut zstd::zstd_safe::InBuffer::around(&piece)).expect("compressed");
+        }
+        let most = ContentCoding::Zstd.memory_bytes() - 2 * MOST_UNFLUSHED_BYTES;
+        assert!((1 << 20..=most).contains(&encoder.sizeof()), "{}", encoder.sizeof());
+    }
 
     /// All that a reader gets out of coded bytes, which may be the beginning of a body.
     fn readable(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {

@@ -169,6 +169,15 @@ impl State {
         Some(draining.max(self.idle_since) + patience.drain_idle)
     }
 
+    /// The client has taken bytes of answers.
+    fn took(&mut self, bytes: usize, all: bool) {
+        self.written = self.written.saturating_add(bytes);
+        if self.written >= WRITE_FLOOR_BYTES || all {
+            self.written = 0;
+            self.written_at = Instant::now();
+        }
+    }
+
     fn wake_reader(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -208,13 +217,17 @@ impl Activity {
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let changed = change(&mut state);
+        self.arm(&mut state);
+        changed
+    }
+
+    fn arm(&self, state: &mut State) {
         let next = state.next(&self.patience).map(|(at, _)| at);
         let next = next.into_iter().chain(state.drained_at(&self.patience)).min();
         if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
             state.armed = next;
             self.earlier.notify_one();
         }
-        changed
     }
 
     /// A request has come; it is in flight until what is returned is dropped.
@@ -246,11 +259,9 @@ impl Activity {
     /// Takes note of bytes written; `all` when the connection took all that was offered.
     pub fn wrote(&self, bytes: usize, all: bool) {
         let mut state = self.lock();
-        state.written = state.written.saturating_add(bytes);
-        // Over HTTP/2 only what the client's windows allow is offered.
-        if state.written >= WRITE_FLOOR_BYTES || (all && !state.http2) {
-            state.written = 0;
-            state.written_at = Instant::now();
+        // Over HTTP/2 only what the client's windows allow is offered, and answers to its pings are no progress.
+        if !state.http2 {
+            state.took(bytes, all);
         }
     }
 
@@ -361,6 +372,11 @@ impl InFlight {
         self.set(|request, now| request.waiting = Some(now));
     }
 
+    /// The client of an HTTP/2 connection has taken bytes of the answer, or does not want them any more.
+    pub fn took(&self, bytes: usize) {
+        self.activity.lock().took(bytes, false);
+    }
+
     /// The client has taken all there was.
     pub fn works(&self) {
         self.set(|request, _| request.waiting = None);
@@ -403,6 +419,35 @@ impl Turn {
             && request.waiting.is_some() != waits
         {
             request.waiting = waits.then(Instant::now);
+            // All else that is due does not come earlier by this.
+            if state.released.is_some() {
+                self.activity.arm(&mut state);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[tokio::test]
+    async fn a_released_connection_is_cut_when_it_becomes_its_clients_turn() {
+        let activity = Activity::new(Patience { head: LONG, write_stall: LONG, answer: LONG, drain_idle: LONG });
+        let request = activity.begin();
+        let turn = request.turn();
+        activity.release();
+        let due = tokio::spawn({
+            let activity = activity.clone();
+            async move { activity.due().await }
+        });
+        // It sleeps while it is the service's turn.
+        tokio::time::sleep(2 * RELEASE_PAUSE).await;
+        assert!(!due.is_finished());
+        turn.set(true);
+        let due = tokio::time::timeout(LONG / 20, due).await.expect("it is due");
+        assert_eq!(due.expect("no panic"), Due::Cut(Cut::Released));
     }
 }

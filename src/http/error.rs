@@ -355,12 +355,18 @@ impl IntoResponse for HttpError {
                 }
             }
             HttpError::Refresh(
-                RefreshError::Full(SpoolFull::All { .. } | SpoolFull::Disk { .. }) | RefreshError::Refused(_),
+                RefreshError::Full(SpoolFull::All { .. } | SpoolFull::Disk { .. })
+                | RefreshError::Refused(_)
+                | RefreshError::LeaseLost
+                | RefreshError::Stopping,
             ) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_REFRESH_S));
             }
             HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            HttpError::Manage(ManageError::LoginsBusy) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
             }
             HttpError::Read(ReadError::Unauthorized)
             | HttpError::Call(CallError::Unauthenticated | CallError::NoToken) => {
@@ -693,6 +699,19 @@ mod tests {
         let text = "The dataset cannot be read from storage. The failure was logged.";
         let response = check(ReadError::from(failed), 500, text);
         assert_eq!(response.headers().get(RETRY_AFTER), None);
+    }
+
+    #[test]
+    fn management_that_is_refused_for_a_while_says_for_how_long() {
+        for (error, seconds) in [
+            (HttpError::Manage(ManageError::LoginsBusy), "5"),
+            (HttpError::Refresh(RefreshError::LeaseLost), "10"),
+            (HttpError::Refresh(RefreshError::Stopping), "10"),
+        ] {
+            let response = error.into_response();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(response.headers()[RETRY_AFTER], seconds);
+        }
     }
 
     #[test]

@@ -41,7 +41,13 @@ pub(super) struct Listener {
     listener: TcpListener,
     reserve: Option<File>,
     failures: u32,
-    refused: Arc<Semaphore>,
+    refusals: Refusals,
+}
+
+/// Tells connections that get no place why. Clones share the bound of those that may read it at the same time.
+#[derive(Clone)]
+pub(super) struct Refusals {
+    reading: Arc<Semaphore>,
 }
 
 impl Listener {
@@ -51,8 +57,8 @@ impl Listener {
         if let Err(error) = socket2::SockRef::from(&listener).listen(BACKLOG) {
             tracing::debug!(%error, "the queue of new connections stays as it was");
         }
-        let refused = Arc::new(Semaphore::new(refused));
-        Listener { listener, reserve: reserve(), failures: 0, refused }
+        let refusals = Refusals { reading: Arc::new(Semaphore::new(refused)) };
+        Listener { listener, reserve: reserve(), failures: 0, refusals }
     }
 
     /// The next connection. Safe to cancel.
@@ -107,16 +113,9 @@ impl Listener {
         told
     }
 
-    /// Closes a connection that gets no place, and tells why.
-    pub fn refuse(&self, stream: TcpStream, text: &str) {
-        tell(&stream, text);
-        // Closed at once, what the peer sends would reset the connection, perhaps before it has read this.
-        if let Ok(permit) = self.refused.clone().try_acquire_owned() {
-            tokio::spawn(async move {
-                let _permit = permit;
-                let _ = timeout(REFUSED_FOR, discard(stream)).await;
-            });
-        }
+    /// For connections that get no place.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// Has the system drop what begins new connections, where it can. Those under way are completed.
@@ -124,6 +123,20 @@ impl Listener {
         #[cfg(target_os = "linux")]
         if let Err(error) = socket2::SockRef::from(&self.listener).attach_filter(&drop_new_connections()) {
             tracing::debug!(%error, "new connections cannot be kept from the listener before it is closed");
+        }
+    }
+}
+
+impl Refusals {
+    /// Closes a connection that gets no place, and tells why.
+    pub fn refuse(&self, stream: TcpStream, text: &str) {
+        tell(&stream, text);
+        // Closed at once, what the peer sends would reset the connection, perhaps before it has read this.
+        if let Ok(permit) = self.reading.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                let _permit = permit;
+                let _ = timeout(REFUSED_FOR, discard(stream)).await;
+            });
         }
     }
 }

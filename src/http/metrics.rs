@@ -1,11 +1,76 @@
 //! `/metrics`: what the process measures, for Prometheus.
 
-use axum::{extract::State, http::header::CONTENT_TYPE, response::IntoResponse};
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::Bytes,
+    extract::State,
+    http::header::CONTENT_TYPE,
+    response::IntoResponse,
+    routing::{MethodRouter, get},
+};
 
 use crate::{metrics, service::App};
 
+/// While a text is being sent, others who ask get the same one for so long: readers that stop take a text a second at most.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// A text that is being sent.
+struct Sent(Arc<String>);
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
 /// `GET /metrics`: every metric in the text format of Prometheus. It names no dataset, and costs nothing but formatting.
-pub(super) async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    app.update_metrics();
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::render())
+pub(super) fn route() -> MethodRouter<App> {
+    let last: Arc<Mutex<(Instant, Weak<String>)>> = Arc::new(Mutex::new((Instant::now(), Weak::new())));
+    get(async move |State(app): State<App>| {
+        let text = {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let shared = last.1.upgrade().filter(|_| last.0.elapsed() < SHARED_FOR);
+            shared.unwrap_or_else(|| {
+                app.update_metrics();
+                let text = Arc::new(metrics::render());
+                *last = (Instant::now(), Arc::downgrade(&text));
+                text
+            })
+        };
+        ([(CONTENT_TYPE, "text/plain; version=0.0.4")], Bytes::from_owner(Sent(text))).into_response()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Router, body::Body, extract::Request};
+    use http_body_util::BodyExt;
+    use tower::Service;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[tokio::test]
+    async fn readers_that_stop_share_a_text_and_others_get_a_new_one() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut config = Config::default();
+        config.data.directory = directory.path().to_owned();
+        let app = App::open(&config).await.expect("a service");
+        let router = Router::new().route("/", route()).with_state(app);
+        let get = async || {
+            let response = router.clone().call(Request::new(Body::empty())).await.expect("an answer");
+            response.into_body().collect().await.expect("a body").to_bytes()
+        };
+        let (first, second) = (get().await, get().await);
+        assert_eq!(first.as_ptr(), second.as_ptr());
+        drop((first, second));
+        metrics::metrics().sent_rows.increment(1);
+        let before = get().await.to_vec();
+        metrics::metrics().sent_rows.increment(1);
+        assert!(before != get().await, "it was sent, so nothing is shared");
+    }
 }

@@ -118,12 +118,18 @@ async fn answer(app: &App, head: &Parts, told: &mut Told) -> Result<Response, Ht
     let request = Arc::new(parsed.request);
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
-    let etag = Identity::of(&admitted, &request).and_then(|identity| caching::etag(&identity, coding.etag_suffix()));
+    let identity = Identity::of(&admitted, &request);
+    let tag = |coding: ContentCoding| caching::etag(identity.as_ref()?, coding.etag_suffix());
+    let mut etag = tag(coding);
     let mut response = match &etag {
         Some(etag) if caching::is_held(&head.headers, etag) => not_modified(&admitted),
         _ => {
             let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
             let answer = app.answer(&admitted, request.clone(), coding).await?;
+            // There was no memory to compress it: those are other bytes than this tag stands for.
+            if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
+                etag = tag(answer.coding);
+            }
             respond(answer, &admitted, file, range).await?
         }
     };

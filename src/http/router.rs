@@ -32,7 +32,7 @@ pub fn router(app: App) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi))
-        .route("/metrics", get(metrics::metrics))
+        .route("/metrics", metrics::route())
         .route("/ping/{token}", any(ping::ping))
         .route("/mcp", mcp::route())
         .merge(management::routes())

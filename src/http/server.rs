@@ -48,7 +48,7 @@ use super::{
     activity::{Activity, Cut, Due, Patience},
     connections::{Admission, Bounds, Connections, Place, outside_at_most},
     error::Causes,
-    listener::{Accepted, Listener, connections_for_descriptors},
+    listener::{Accepted, Listener, Refusals, connections_for_descriptors},
     router::router,
     timed_body::{AwaitedBody, TimedBody},
     timed_stream::TimedStream,
@@ -228,25 +228,27 @@ async fn serve_noting(
                 continue;
             }
             Admission::TooMany => {
-                server.refuse(&listener, stream, &server.too_many);
+                server.refuse(listener.refusals(), stream, &server.too_many);
                 continue;
             }
             Admission::Full { most } => match server.waiting.clone().try_acquire_owned() {
                 Err(_) if most => {
-                    server.refuse(&listener, stream, FULL);
+                    server.refuse(listener.refusals(), stream, FULL);
                     continue;
                 }
                 waiting => waiting.ok(),
             },
         };
         let in_loop = waiting.is_none();
-        let (server, drain) = (server.clone(), stop.drain.clone());
+        let (server, drain, refusals) = (server.clone(), stop.drain.clone(), listener.refusals().clone());
         let (freed, is_freed) = oneshot::channel::<()>();
         tasks.spawn(async move {
             let place = server.connections.wait(peer.ip()).await;
             drop((waiting, freed));
-            if let Some(place) = place {
-                server.serve(stream, peer, place, drain).await;
+            match place {
+                Some(place) => server.serve(stream, peer, place, drain).await,
+                // Its client has got others meanwhile.
+                None => server.refuse(&refusals, stream, &server.too_many),
             }
         });
         if in_loop {
@@ -367,9 +369,9 @@ impl Server {
         watched(connection.into_owned(), peer, place, drain).await;
     }
 
-    fn refuse(&self, listener: &Listener, stream: TcpStream, text: &str) {
+    fn refuse(&self, refusals: &Refusals, stream: TcpStream, text: &str) {
         metrics().refused_connections.of(["client".into()]).increment(1);
-        listener.refuse(stream, text);
+        refusals.refuse(stream, text);
     }
 
     /// Waits for a descriptor: of a connection that is released, or of one that ends. Where there is none to release, tells
@@ -447,6 +449,9 @@ fn log_panic(ended: Result<(), JoinError>) {
 /// Bytes of an answer that an HTTP/2 stream holds for its client, as many as an HTTP/1.1 connection does by default.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
+/// Bytes of bodies that an HTTP/2 connection holds for its handlers, whatever the number of its streams.
+const RECEIVE_BUFFER_BYTES: u32 = 256 << 10;
+
 /// The HTTP implementation, with every limit set.
 fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
@@ -461,6 +466,7 @@ fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
         .max_concurrent_streams(limits.concurrent_streams)
         .max_header_list_size(limits.header_bytes)
         .max_send_buf_size(SEND_BUFFER_BYTES)
+        .initial_connection_window_size(RECEIVE_BUFFER_BYTES)
         .keep_alive_interval(limits.keep_alive)
         .keep_alive_timeout(limits.keep_alive);
     builder
@@ -498,15 +504,15 @@ where
         });
         request.extensions_mut().insert(ConnectInfo(self.peer));
         // HTTP/2 has GOAWAY for this.
-        let closes = request.version() < Version::HTTP_2;
+        let http2 = request.version() == Version::HTTP_2;
         let (answering, limit, activity) = (self.router.call(request), self.answer, self.activity.clone());
         Box::pin(async move {
             let mut response = answering.await?;
-            if closes && activity.is_leaving() {
+            if !http2 && activity.is_leaving() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             let id = response.headers().get(REQUEST_ID).cloned();
-            Ok(response.map(|body| Body::new(TimedBody::new(body, limit, id, in_flight))))
+            Ok(response.map(|body| Body::new(TimedBody::new(body, limit, id, in_flight, http2))))
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,7 +15,7 @@ use axum::{
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::activity::{InFlight, Turn};
+use super::activity::{InFlight, Turn, WRITE_FLOOR_BYTES};
 
 /// An answer took too long.
 #[derive(Debug, thiserror::Error)]
@@ -22,19 +23,56 @@ use super::activity::{InFlight, Turn};
 struct TookTooLong(Duration);
 
 /// An answer's body, which fails when it has taken too long, and whose request is in flight until it is dropped.
+///
+/// An HTTP/2 implementation takes parts of any size and lets go of a body before its client has had them. So parts are given
+/// to it in pieces, each of which keeps the request in flight until it is sent.
 pub(super) struct TimedBody {
     body: Body,
     limit: Duration,
     deadline: Pin<Box<Sleep>>,
     request_id: Option<HeaderValue>,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
+    http2: bool,
+    /// What is left of a part.
+    rest: Bytes,
+}
+
+/// A piece of an answer until it is sent.
+struct Piece {
+    bytes: Bytes,
+    in_flight: Arc<InFlight>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.in_flight.took(self.bytes.len());
+    }
 }
 
 impl TimedBody {
-    /// Starts the time. The request's id is for the log.
-    pub fn new(body: Body, limit: Duration, request_id: Option<HeaderValue>, in_flight: InFlight) -> TimedBody {
+    /// Starts the time. The request's id is for the log; `http2` is the version that it came by.
+    pub fn new(
+        body: Body,
+        limit: Duration,
+        request_id: Option<HeaderValue>,
+        in_flight: InFlight,
+        http2: bool,
+    ) -> TimedBody {
         in_flight.answers();
-        TimedBody { body, limit, deadline: Box::pin(sleep(limit)), request_id, in_flight }
+        let (deadline, in_flight) = (Box::pin(sleep(limit)), Arc::new(in_flight));
+        TimedBody { body, limit, deadline, request_id, in_flight, http2, rest: Bytes::new() }
+    }
+
+    /// The next piece.
+    fn piece(&mut self) -> Frame<Bytes> {
+        let bytes = self.rest.split_to(self.rest.len().min(WRITE_FLOOR_BYTES));
+        Frame::data(Bytes::from_owner(Piece { bytes, in_flight: self.in_flight.clone() }))
     }
 }
 
@@ -47,21 +85,39 @@ impl http_body::Body for TimedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        let frame = Pin::new(&mut this.body).poll_frame(context);
+        let is_new = this.rest.is_empty();
+        let frame = match is_new {
+            true => Pin::new(&mut this.body).poll_frame(context),
+            false => Poll::Ready(Some(Ok(this.piece()))),
+        };
         let late = match &frame {
             // Registering the timer costs more than looking at the clock.
             Poll::Ready(Some(Ok(_))) => {
                 this.in_flight.gave();
                 this.deadline.deadline() <= Instant::now()
             }
-            Poll::Ready(_) => false,
+            Poll::Ready(_) => {
+                // What was given before may still wait.
+                this.in_flight.gave();
+                false
+            }
             Poll::Pending => {
                 this.in_flight.works();
                 this.deadline.as_mut().poll(context).is_ready()
             }
         };
         if !late {
-            return frame;
+            return match frame {
+                Poll::Ready(Some(Ok(frame))) if this.http2 && is_new => match frame.into_data() {
+                    Ok(part) if !part.is_empty() => {
+                        this.rest = part;
+                        Poll::Ready(Some(Ok(this.piece())))
+                    }
+                    Ok(empty) => Poll::Ready(Some(Ok(Frame::data(empty)))),
+                    Err(other) => Poll::Ready(Some(Ok(other))),
+                },
+                frame => frame,
+            };
         }
         let error = TookTooLong(this.limit);
         let id = this.request_id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
@@ -70,11 +126,16 @@ impl http_body::Body for TimedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
     }
 }
 

@@ -267,9 +267,10 @@ registry! {
     /// again after a pause.
     loop_panics: Counters = "strata_loop_panics_total" ["loop"];
     /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.light_queries` (`light`), `query.diffs`
-    /// (`diff`), `query.streams` (`stream`), `catalog.writes` (`catalog_write`), `catalog.look_ups` (`catalog_look_up`) and
-    /// the memory of Parquet exports (`parquet`), and parts of streamed answers (`unit`);
-    /// `outcome` is `entered`, `full` (the queue was), `late` (it waited too long) or `left` (the client did).
+    /// (`diff`), `query.streams` (`stream`), `catalog.writes` (`catalog_write`), `catalog.look_ups` (`catalog_look_up`),
+    /// log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet exports (`parquet`), and
+    /// parts of streamed answers (`unit`); `outcome` is `entered`, `full` (the queue was), `late` (it waited too long) or
+    /// `left` (the client did).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
     /// Seconds for which requests waited at a gate, those that did not wait and those that were refused included.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];

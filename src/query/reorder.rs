@@ -5,6 +5,10 @@
 //! once, in the file's order, and what is selected of it is spilled in buckets of neighbouring places of the answer; a
 //! bucket fits in memory and is put in order when its turn comes. So each document is read, written and read once, in
 //! runs long enough for a disk, and an answer may be gone through twice.
+//!
+//! Buckets are cut before the sizes of their documents are known, by the mean. So that large documents beside each other
+//! take no more memory than others, a stretch of the file ends where it has as many bytes as there is memory for, and of a
+//! bucket with more bytes than that, documents are read one by one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -42,6 +46,8 @@ pub struct Reordered {
     /// Keeps the file, and its part of the bytes that may be spilled.
     _spill: Arc<dyn SpillFile>,
     places_per_bucket: u64,
+    /// Most bytes of a bucket that is read in one go.
+    most_bytes: u64,
     /// Per bucket, where its parts lie.
     buckets: Vec<Vec<Run>>,
     loaded: Mutex<VecDeque<(usize, Arc<Bucket>)>>,
@@ -56,9 +62,18 @@ struct Run {
 
 /// A bucket in memory.
 struct Bucket {
-    bytes: Vec<u8>,
-    /// Where each document lies, by place from the bucket's first.
-    documents: Vec<Range<usize>>,
+    /// Its bytes; `None` where they are too many.
+    bytes: Option<Vec<u8>>,
+    /// Where each document lies in them, or else in the file, by place from the bucket's first.
+    documents: Vec<Range<u64>>,
+}
+
+/// How much is worked on at once.
+#[derive(Clone, Copy)]
+struct Bounds {
+    places_per_bucket: usize,
+    /// Bytes of a stretch, and of a bucket that is read in one go.
+    most_bytes: usize,
 }
 
 /// A position of the file and its place in the answer.
@@ -69,6 +84,10 @@ struct Stretch {
     bytes: Vec<u8>,
     /// Per bucket that has any: where its documents end.
     ends: Vec<(usize, usize)>,
+    /// What follows the last one, of those that were asked for.
+    next: usize,
+    /// For a document that has more bytes than a stretch may.
+    _memory: Option<MemoryReservation>,
 }
 
 impl Reordered {
@@ -89,6 +108,9 @@ impl Reordered {
         reservation.try_grow(size_of_val(positions) * 2)?;
         let bucket_bytes = reserve(&reservation, wanted, engine.threads())?;
         let places_per_bucket = (bucket_bytes / mean).max(1);
+        // Sizes vary: most buckets that are somewhat larger than the mean are whole, too.
+        let most_bytes = bucket_bytes + bucket_bytes / 2;
+        let bounds = Bounds { places_per_bucket: places_per_bucket as usize, most_bytes: most_bytes as usize };
 
         let mut placed: Vec<Placed> = positions.iter().copied().zip(0..).collect();
         placed.sort_unstable();
@@ -96,8 +118,10 @@ impl Reordered {
         let mut writer = spill.open_writer()?;
         let mut buckets = vec![Vec::new(); positions.len().div_ceil(places_per_bucket as usize)];
         let mut offset = 0;
-        let mut stretches = stretches(engine, reader, placed, places_per_bucket);
+        let mut stretches = stretches(engine, reader, placed, bounds);
         while let Some(stretch) = stretches.try_next().await? {
+            // Lists grow by doubling.
+            reservation.try_grow(stretch.ends.len() * size_of::<Run>() * 2)?;
             writer.write_all(&stretch.bytes).map_err(out_of_disk)?;
             let mut start = 0;
             for (bucket, end) in stretch.ends {
@@ -108,12 +132,11 @@ impl Reordered {
         }
         drop(stretches);
         writer.finish()?;
-        reservation.try_grow(buckets.iter().map(|runs| runs.capacity() * size_of::<Run>()).sum())?;
         reservation.shrink(size_of_val(positions) * 2);
         let path = spill.path().ok_or_else(|| resources_datafusion_err!("spilled documents have no file"))?;
         let file = File::open(path).map_err(StorageError::Io)?;
         let loaded = Mutex::new(VecDeque::new());
-        Ok(Reordered { file, _spill: spill, places_per_bucket, buckets, loaded, _reservation: reservation })
+        Ok(Reordered { file, _spill: spill, places_per_bucket, most_bytes, buckets, loaded, _reservation: reservation })
     }
 
     /// Bytes on disk.
@@ -131,6 +154,7 @@ impl Reordered {
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<u64, StorageError> {
         let mut place = places.start;
+        let mut alone = Vec::new();
         while place < places.end {
             tokio::task::consume_budget().await;
             let number = place / self.places_per_bucket;
@@ -139,7 +163,16 @@ impl Reordered {
             let end = places.end.min(first + self.places_per_bucket);
             for document in &bucket.documents[(place - first) as usize..(end - first) as usize] {
                 place += 1;
-                if each(&bucket.bytes[document.clone()]).is_break() {
+                let document = match &bucket.bytes {
+                    Some(bytes) => &bytes[document.start as usize..document.end as usize],
+                    None => {
+                        tokio::task::consume_budget().await;
+                        alone.resize((document.end - document.start) as usize, 0);
+                        self.file.read_exact_at(&mut alone, document.start)?;
+                        &alone
+                    }
+                };
+                if each(document).is_break() {
                     return Ok(place);
                 }
             }
@@ -162,6 +195,9 @@ impl Reordered {
     fn read(&self, number: usize) -> Result<Bucket, StorageError> {
         let runs = self.buckets.get(number).map_or(&[][..], Vec::as_slice);
         let length: u64 = runs.iter().map(|run| run.bytes).sum();
+        if length > self.most_bytes {
+            return self.locate(runs);
+        }
         let mut bytes = vec![0; length as usize];
         let mut at = 0;
         for run in runs {
@@ -169,19 +205,45 @@ impl Reordered {
             self.file.read_exact_at(&mut bytes[at..end], run.offset)?;
             at = end;
         }
-        let mut documents: Vec<(u64, Range<usize>)> = Vec::new();
+        let mut documents = Vec::new();
         let mut at = 0;
-        while let Some(header) = bytes.get(at..at + HEADER_BYTES) {
-            let (place, length) = header.split_at(8);
-            let place = place.try_into().map_or(0, u64::from_le_bytes);
-            let length = length.try_into().map_or(0, u32::from_le_bytes);
-            let start = at + HEADER_BYTES;
-            at = start + length as usize;
-            documents.push((place, start..at));
+        while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            let (place, length) = parse_header(header);
+            let start = (at + HEADER_BYTES) as u64;
+            documents.push((place, start..start + length));
+            at += HEADER_BYTES + length as usize;
         }
-        documents.sort_unstable_by_key(|(place, _)| *place);
-        Ok(Bucket { bytes, documents: documents.into_iter().map(|(_, document)| document).collect() })
+        Ok(Bucket { bytes: Some(bytes), documents: by_place(documents) })
     }
+
+    /// A bucket whose bytes are too many.
+    fn locate(&self, runs: &[Run]) -> Result<Bucket, StorageError> {
+        let mut documents = Vec::new();
+        let mut header = [0; HEADER_BYTES];
+        for run in runs {
+            let mut at = run.offset;
+            while at < run.offset + run.bytes {
+                self.file.read_exact_at(&mut header, at)?;
+                let (place, length) = parse_header(&header);
+                let start = at + HEADER_BYTES as u64;
+                at = start + length;
+                documents.push((place, start..at));
+            }
+        }
+        Ok(Bucket { bytes: None, documents: by_place(documents) })
+    }
+}
+
+/// The place and the length of the document that follows.
+fn parse_header(header: &[u8; HEADER_BYTES]) -> (u64, u64) {
+    let (place, length) = header.split_at(8);
+    let length = length.try_into().map_or(0, u32::from_le_bytes);
+    (place.try_into().map_or(0, u64::from_le_bytes), u64::from(length))
+}
+
+fn by_place(mut documents: Vec<(u64, Range<u64>)>) -> Vec<Range<u64>> {
+    documents.sort_unstable_by_key(|(place, _)| *place);
+    documents.into_iter().map(|(_, document)| document).collect()
 }
 
 /// Takes memory for buckets and stretches, smaller ones where there is little; how large one may be.
@@ -203,43 +265,73 @@ fn stretches(
     engine: &Engine,
     reader: &VersionReader,
     placed: Vec<Placed>,
-    places_per_bucket: u64,
+    bounds: Bounds,
 ) -> impl futures::Stream<Item = Result<Stretch, QueryError>> + Unpin + use<> {
     let (engine, reader, placed) = (engine.clone(), reader.clone(), Arc::new(placed));
-    let threads = engine.threads();
-    let step = places_per_bucket as usize;
-    futures::stream::iter((0..placed.len()).step_by(step))
-        .map(move |start| {
-            let (reader, placed) = (reader.clone(), placed.clone());
-            engine.spawn(async move { stretch(&reader, &placed[start..placed.len().min(start + step)], step).await })
-        })
-        .buffered(threads)
-        .map(|done| Ok(done??))
+    let (threads, step, count) = (engine.threads(), bounds.places_per_bucket, placed.len());
+    let starts = (0..count).step_by(step);
+    let begin = move |asked: Range<usize>| {
+        let (own, reader, placed) = (engine.clone(), reader.clone(), placed.clone());
+        (asked.end, engine.spawn(async move { stretch(&own, &reader, &placed, asked, bounds).await }))
+    };
+    let state = (starts, VecDeque::with_capacity(threads), begin);
+    let read = futures::stream::try_unfold(state, move |(mut starts, mut working, begin)| async move {
+        while working.len() < threads
+            && let Some(start) = starts.next()
+        {
+            working.push_back(begin(start..count.min(start + step)));
+        }
+        let Some((end, task)) = working.pop_front() else { return Ok::<_, QueryError>(None) };
+        let stretch: Stretch = task.await??;
+        if stretch.next < end {
+            working.push_front(begin(stretch.next..end));
+        }
+        Ok(Some((stretch, (starts, working, begin))))
+    });
+    read.boxed()
 }
 
-async fn stretch(reader: &VersionReader, placed: &[Placed], step: usize) -> Result<Stretch, StorageError> {
+/// The first of the documents that are asked for, as many as a stretch may have.
+async fn stretch(
+    engine: &Engine,
+    reader: &VersionReader,
+    placed: &[Placed],
+    asked: Range<usize>,
+    bounds: Bounds,
+) -> Result<Stretch, QueryError> {
     let mut read = Vec::new();
-    let mut documents: Vec<(u64, Range<usize>)> = Vec::with_capacity(placed.len());
+    let mut documents: Vec<(u64, Range<usize>)> = Vec::with_capacity(asked.len());
+    let mut memory = None;
     let row_groups = reader.row_groups();
-    let mut at = 0;
-    while let Some((position, _)) = placed.get(at) {
-        let row_group = reader.row_group_of(*position);
+    let mut next = asked.start;
+    'read: while next < asked.end {
+        let left = &placed[next..asked.end];
+        let position = left[0].0;
+        let row_group = reader.row_group_of(position);
         let group = row_groups[row_group];
-        let end = at + placed[at..].partition_point(|(position, _)| group.holds(*position));
-        let last = (placed[end - 1].0 - group.first) as usize;
+        let left = &left[..left.partition_point(|(position, _)| group.holds(*position))];
+        let last = (left[left.len() - 1].0 - group.first) as usize;
         let span = reader.page_of(row_group, last) + 1 - reader.page_of(row_group, (position - group.first) as usize);
-        let mut pages = if end - at >= span {
+        let mut pages = if left.len() >= span {
             Pages::contiguous(reader, row_group, last + 1)
         } else {
             Pages::scattered(reader, row_group)
         };
-        for (position, place) in &placed[at..end] {
+        for (position, place) in left {
             let document = pages.document((position - group.first) as usize).await?;
+            let beyond = (read.len() + document.len()).saturating_sub(bounds.most_bytes);
+            if beyond > 0 {
+                if !documents.is_empty() {
+                    break 'read;
+                }
+                // As it was read, and once more with its header.
+                memory = Some(engine.reserve("reordered document", 2 * beyond)?);
+            }
             let start = read.len();
             read.extend_from_slice(document);
             documents.push((*place, start..read.len()));
+            next += 1;
         }
-        at = end;
     }
     documents.sort_unstable_by_key(|(place, _)| *place);
     let mut bytes = Vec::with_capacity(read.len() + documents.len() * HEADER_BYTES);
@@ -250,16 +342,93 @@ async fn stretch(reader: &VersionReader, placed: &[Placed], step: usize) -> Resu
         bytes.extend_from_slice(&place.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());
         bytes.extend_from_slice(&read[document]);
-        let bucket = place as usize / step;
+        let bucket = place as usize / bounds.places_per_bucket;
         match ends.last_mut() {
             Some((last, end)) if *last == bucket => *end = bytes.len(),
             _ => ends.push((bucket, bytes.len())),
         }
     }
-    Ok(Stretch { bytes, ends })
+    Ok(Stretch { bytes, ends, next, _memory: memory })
 }
 
 /// A full disk, or the bound of what may be spilled: a matter of room, as with memory.
 fn out_of_disk(error: std::io::Error) -> QueryError {
     DataFusionError::ResourcesExhausted(format!("sorted documents cannot be spilled: {error}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use object_store::path::Path;
+
+    use super::*;
+    use crate::query::{EngineOptions, TenantShares};
+    use crate::storage::budget::SpoolCharge;
+    use crate::storage::cache::PartCache;
+    use crate::storage::spool::Spool;
+    use crate::storage::store::{self, S3Options};
+    use crate::storage::writer::{WriteOptions, write_version};
+
+    #[test]
+    fn large_documents_beside_each_other_take_no_more_memory_than_others() {
+        const LARGE_BYTES: usize = 256 << 10;
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let entity = |number: usize| match (9_000..9_040).contains(&number) {
+            true => format!("{{\"n\":{number},\"large\":\"{}\"}}", "x".repeat(LARGE_BYTES)),
+            false => format!("{{\"n\":{number}}}"),
+        };
+        let entities: Vec<String> = (0..20_000).map(entity).collect();
+        let mut spool = Spool::create(directory.path(), SpoolCharge::unbounded()).expect("a spool");
+        for entity in &entities {
+            spool.add_lines(format!("{entity}\n").as_bytes()).expect("spooled");
+        }
+        let (store, path) = (store::open("memory://", &S3Options::default()).expect("a store"), Path::from("version"));
+        let spooled = spool.finish().expect("spooled");
+        let written = write_version(&store, &path, spooled, &WriteOptions::default(), runtime.handle(), &|_| {});
+        let size_bytes = written.expect("written").size_bytes;
+        let engine = Engine::try_new(&EngineOptions {
+            threads: 2,
+            memory_bytes: 64 << 20,
+            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            timeout: Duration::from_secs(600),
+            diff_timeout: Duration::from_secs(600),
+            spill_directory: directory.path().to_owned(),
+            spill_bytes: 1 << 30,
+        });
+        let engine = engine.expect("an engine");
+
+        runtime.block_on(async {
+            let cache = PartCache::new(0);
+            let reader = VersionReader::open(&store, &path, size_bytes, &cache).await.expect("opened");
+            let count = entities.len() as u64;
+            let positions: Vec<u64> = (0..count).rev().collect();
+
+            let bounds = Bounds { places_per_bucket: 1_000, most_bytes: 1 << 20 };
+            let placed = positions.iter().rev().copied().zip((0..count).rev()).collect();
+            let stretches: Vec<_> = stretches(&engine, &reader, placed, bounds).try_collect().await.expect("read");
+            assert_eq!(stretches.last().map(|stretch| stretch.next), Some(entities.len()));
+            let most = stretches.iter().map(|stretch| stretch.bytes.len()).max().unwrap_or_default();
+            assert!(most <= bounds.most_bytes + bounds.places_per_bucket * HEADER_BYTES, "{most}");
+
+            let reordered = Reordered::spill(&engine, &reader, &positions).await.expect("spilled");
+            let mut whole = 0;
+            for number in 0..reordered.buckets.len() {
+                let bucket = reordered.read(number).expect("read");
+                let bytes = bucket.bytes.map_or(0, |bytes| bytes.len() as u64);
+                assert!(bytes <= reordered.most_bytes, "bucket {number} has {bytes}");
+                whole += usize::from(bytes > 0);
+            }
+            assert!(0 < whole && whole < reordered.buckets.len(), "{whole} of {}", reordered.buckets.len());
+            let mut expected = entities.iter().rev();
+            let next = reordered.for_each(0..count, |document| {
+                assert!(expected.next().is_some_and(|entity| entity.as_bytes() == document));
+                ControlFlow::Continue(())
+            });
+            assert_eq!(next.await.expect("read"), count);
+            assert!(expected.next().is_none());
+        });
+        assert_eq!(engine.memory_bytes(), 0);
+    }
 }

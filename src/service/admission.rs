@@ -15,7 +15,8 @@
 //! 3. **Bytes.** What is encoded ahead of readers, all together, is `query.stream_bytes`, taken by [`Admission::ahead`]
 //!    and given back as the connection has sent it. It is only ever tried, never waited for: an answer that gets
 //!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped hold
-//!    a small unit each and the budget together.
+//!    a small unit each and the budget together. What became larger than was foreseen, and whole bodies that find no room
+//!    there, are accounted to the memory of queries.
 //! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries, of
 //!    which all Parquet bodies together take at most half. What is made waits for its reader on disk ([`super::parquet`]).
 //!
@@ -31,6 +32,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit};
 use super::read::ReadError;
 use crate::config;
+use crate::query::Engine;
 
 /// Units that may be encoded at the same time, for each thread: so many that reading from a store far away does not
 /// leave threads idle, and so few that other work is soon next.
@@ -45,6 +47,9 @@ const LEAST_HEAVY: u64 = 4;
 
 /// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
 pub(super) const WHOLE_BYTES: u64 = 64 << 10;
+
+/// Bytes of a part beyond what there was room for that are worth accounting.
+const LARGE_BYTES: u64 = 1 << 20;
 
 /// What units and their bytes may wait: they need nobody to go on, so that this is never reached.
 const PATIENCE_S: u64 = 86_400;
@@ -200,17 +205,60 @@ impl Admission {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }
 
-    /// A whole body, which keeps its room only if it is not small: small ones are shared and kept.
-    pub fn whole_body(&self, bytes: Vec<u8>, room: Option<Turn>) -> Bytes {
-        if bytes.len() as u64 <= WHOLE_BYTES || room.is_none() { bytes.into() } else { self.held(bytes, room, None) }
+    /// A whole body, which is accounted to what it has become unless that is small: small ones are shared and kept.
+    /// `foreseen` is the room that it had while it was made.
+    ///
+    /// # Errors
+    /// [`ReadError::OutOfMemory`].
+    pub fn whole_body(
+        &self,
+        engine: &Engine,
+        bytes: impl Into<Bytes>,
+        foreseen: Option<Turn>,
+    ) -> Result<Bytes, ReadError> {
+        let bytes = bytes.into();
+        drop(foreseen);
+        match bytes.len() as u64 {
+            small if small <= WHOLE_BYTES => Ok(bytes),
+            large => Ok(accounted(bytes, self.account(engine, large)?)),
+        }
+    }
+
+    /// A part of a streamed body that no room was taken for: it takes what there is. Small ones go on without.
+    ///
+    /// # Errors
+    /// [`ReadError::OutOfMemory`].
+    pub fn part(&self, engine: &Engine, bytes: Bytes) -> Result<Bytes, ReadError> {
+        let room = self.ahead(bytes.len() as u64);
+        let memory = if room.is_none() { beyond(engine, bytes.len() as u64)? } else { None };
+        Ok(self.held(bytes, room, memory))
+    }
+
+    /// Accounts for a whole body of so many bytes: as bytes ahead of their reader, or else as memory of queries.
+    ///
+    /// # Errors
+    /// [`ReadError::OutOfMemory`].
+    pub fn account(&self, engine: &Engine, size_bytes: u64) -> Result<Arc<Account>, ReadError> {
+        let room = self.ahead(size_bytes);
+        let memory = match room {
+            Some(_) => None,
+            None => Some(engine.reserve("answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?),
+        };
+        Ok(Arc::new(self.account_of(size_bytes, room, memory)))
     }
 
     /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has let
     /// go of them. Whoever keeps them for longer than the answer lasts should copy them.
-    pub fn held(&self, bytes: Vec<u8>, room: Option<Turn>, memory: Option<MemoryReservation>) -> Bytes {
+    pub fn held(&self, bytes: impl Into<Bytes>, room: Option<Turn>, memory: Option<MemoryReservation>) -> Bytes {
+        let bytes = bytes.into();
+        let account = self.account_of(bytes.len() as u64, room, memory);
+        accounted(bytes, Arc::new(account))
+    }
+
+    fn account_of(&self, size_bytes: u64, room: Option<Turn>, memory: Option<MemoryReservation>) -> Account {
         let total = self.shared.buffered_bytes.clone();
-        total.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Bytes::from_owner(Held { bytes, total, _room: room, _memory: memory })
+        total.fetch_add(size_bytes, Ordering::Relaxed);
+        Account { size_bytes, total, _room: room, _memory: memory }
     }
 
     /// How loaded the service is. The parts are read one after the other.
@@ -235,23 +283,45 @@ impl Admission {
     }
 }
 
-/// Bytes of a body until they are sent.
-struct Held {
-    bytes: Vec<u8>,
+/// Memory for what is beyond the room of a part, if that is worth accounting.
+///
+/// # Errors
+/// [`ReadError::OutOfMemory`].
+pub(super) fn beyond(engine: &Engine, size_bytes: u64) -> Result<Option<MemoryReservation>, ReadError> {
+    if size_bytes <= LARGE_BYTES {
+        return Ok(None);
+    }
+    Ok(Some(engine.reserve("part of an answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?))
+}
+
+/// What bytes are accounted to, until dropped.
+pub(super) struct Account {
+    size_bytes: u64,
     total: Arc<AtomicU64>,
     _room: Option<Turn>,
     _memory: Option<MemoryReservation>,
 }
 
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.size_bytes, Ordering::Relaxed);
     }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.total.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+/// The bytes, whose last piece keeps the account.
+pub(super) fn accounted(bytes: Bytes, account: Arc<Account>) -> Bytes {
+    Bytes::from_owner(Held { bytes, _account: account })
+}
+
+/// Bytes of a body until they are sent.
+struct Held {
+    bytes: Bytes,
+    _account: Arc<Account>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

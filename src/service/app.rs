@@ -12,12 +12,13 @@ use tracing::Instrument;
 use super::admission::{Admission, Load};
 use super::background::kept_up;
 use super::backup::INCOMPLETE;
+use super::bodies;
 use super::catalog_gates::CatalogGates;
 use super::damage;
 use super::deliveries::Deliveries;
 use super::diffs::Diffs;
 use super::exports::Exports;
-use super::fair::Holder;
+use super::fair::{FairSemaphore, Holder};
 use super::ingest::Ingest;
 use super::logins::Logins;
 use super::lookups::Lookups;
@@ -66,6 +67,7 @@ struct Parts {
     rate_limiter: Arc<dyn RateLimiter>,
     admission: Admission,
     logins: Logins,
+    bodies: FairSemaphore,
     refreshes: Refreshes,
     ingest: Ingest,
     catalog_gates: CatalogGates,
@@ -201,7 +203,8 @@ impl App {
         let exports = Exports::open(&exports, config.cache.export_bytes, &config.fair)
             .map_err(|source| OpenError::Directory { path: exports, source })?;
         let admission = Admission::new(&config.query, &config.fair, engine.threads());
-        let logins = Logins::new(&config.limits, engine.threads());
+        let logins = Logins::new(&config.limits, &config.fair, engine.threads());
+        let bodies = bodies::gate(config);
         let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
         let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
         let catalog_gates = CatalogGates::new(config);
@@ -220,6 +223,7 @@ impl App {
             rate_limiter,
             admission,
             logins,
+            bodies,
             refreshes,
             ingest,
             catalog_gates,
@@ -306,6 +310,7 @@ impl App {
         self.ingest().update_metrics();
         self.catalog_gates().update_metrics();
         self.admission().update_metrics();
+        self.bodies().update_metrics();
     }
 
     pub(super) fn admission(&self) -> &Admission {
@@ -339,6 +344,10 @@ impl App {
 
     pub(super) fn readiness(&self) -> &Readiness {
         &self.parts.readiness
+    }
+
+    pub(super) fn bodies(&self) -> &FairSemaphore {
+        &self.parts.bodies
     }
 
     pub(super) fn logins(&self) -> &Logins {

@@ -12,11 +12,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 
 use super::App;
-use super::admission::Turn;
+use super::admission::{Turn, WHOLE_BYTES};
 use super::explain::Observer;
 use super::parquet;
 use super::read::{AnswerBody, ReadError, Taker};
@@ -55,9 +56,10 @@ pub(super) async fn body(
     }
     // What is left waits for its reader, and must not keep other queries waiting.
     drop(turn);
+    let names = names_memory(engine, &columns)?;
     let bound = EntityBound::new(app.config().limits.encoded_entity_bytes);
     match encode::text_encoder(request, Some(columns.clone()), bound) {
-        Some(encoder) => text(app, source, encoder.into()).await,
+        Some(encoder) => text(app, source, encoder.into(), names).await,
         None => parquet::body(app, source, columns, taker).await,
     }
 }
@@ -66,6 +68,13 @@ pub(super) async fn body(
 async fn table_columns(app: &App, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
     let limit = usize::try_from(app.config().limits.columns).unwrap_or(usize::MAX);
     Ok(Arc::new(within_time(app.engine(), columns(app.engine(), source, limit)).await?))
+}
+
+/// Memory for the names of a table's columns, which a streamed body keeps until it ends; none where they are few.
+fn names_memory(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReservation>, ReadError> {
+    let size_bytes = columns.name_bytes() + columns.len() * size_of::<String>();
+    let are_few = size_bytes as u64 <= WHOLE_BYTES;
+    Ok(if are_few { None } else { Some(engine.reserve("names of columns", size_bytes)?) })
 }
 
 /// The outcome of work that comes before the first byte.
@@ -176,10 +185,15 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
 }
 
 /// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
-const WHOLE_BODY_BYTES: usize = 4 << 20;
+pub(super) const WHOLE_BODY_BYTES: usize = 4 << 20;
 
 /// An answer in a text format.
-async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Result<AnswerBody, ReadError> {
+async fn text(
+    app: &App,
+    source: Arc<Source>,
+    encoder: Arc<dyn Encode>,
+    names: Option<MemoryReservation>,
+) -> Result<AnswerBody, ReadError> {
     let (engine, admission) = (app.engine(), app.admission());
     let (selected, mean_bytes) = (source.documents.len(), source.mean_bytes());
     let mut units = source.units();
@@ -190,8 +204,9 @@ async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Resul
             let mut body = Vec::new();
             let empty = first.is_none();
             encoder.begin(empty, &mut body);
+            let most = WHOLE_BODY_BYTES.saturating_sub(body.len());
             if let Some(unit) = first
-                && encode(&source, &*encoder, &unit, WHOLE_BODY_BYTES, &mut body).await? < unit.places.end
+                && (most == 0 || encode(&source, &*encoder, &unit, most, &mut body).await? < unit.places.end)
             {
                 return Ok(None);
             }
@@ -202,13 +217,15 @@ async fn text(app: &App, source: Arc<Source>, encoder: Arc<dyn Encode>) -> Resul
         // Where a few documents became much more, they are streamed after all.
         if let Some(body) = body {
             metrics().sent_rows.increment(selected);
-            return Ok(AnswerBody::Whole(admission.whole_body(body, room)));
+            return Ok(AnswerBody::Whole(admission.whole_body(engine, body, room)?));
         }
     }
     let mut end = Vec::new();
     encoder.end(false, &mut end);
     let place = admission.stream().await?;
+    let names = names.map(Arc::new);
     let encode = move |unit: Unit, most_bytes: u64| {
+        let _names = &names;
         let (source, encoder) = (source.clone(), encoder.clone());
         async move {
             let mut bytes = Vec::new();

@@ -20,6 +20,7 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::body::WHOLE_BODY_BYTES;
 use super::fair::Holder;
 use super::manage::ManageError;
 use super::responses::coded;
@@ -190,7 +191,7 @@ impl VersionDiff {
         let (total, content_type) = (self.page_count(page), form.content_type());
         let body = self.body(page, form).await?;
         let plain = Answer { total, content_type, coding: ContentCoding::Identity, body };
-        coded(self.app.engine(), plain, coding).await
+        coded(&self.app, plain, coding).await
     }
 
     /// The bytes of a page: whole when they are few.
@@ -201,16 +202,21 @@ impl VersionDiff {
         let (begin, end) = self.frame(form);
         let foreseen = mean_bytes.saturating_mul(selected);
         if let (true, Some(room)) = (foreseen <= UNIT_BYTES, admission.whole(foreseen)) {
-            metrics().sent_rows.increment(selected);
             let changes: Vec<Change> = self.diff.changes(page).collect();
-            let (readers, mut body) = (self.readers.clone(), begin);
+            let (readers, mut body) = (self.readers.clone(), begin.clone());
             let work = async move {
-                write(&readers, &changes, form, true, usize::MAX, &mut body).await?;
+                if write(&readers, &changes, form, true, WHOLE_BODY_BYTES, &mut body).await? < changes.len() {
+                    return Ok(None);
+                }
                 body.extend_from_slice(end);
-                Ok::<_, ReadError>(body)
+                Ok::<_, ReadError>(Some(body))
             };
             let body = engine.spawn(work).await.map_err(QueryError::from)??;
-            return Ok(AnswerBody::Whole(admission.whole_body(body, room)));
+            // Where the entities are much larger than the mean, the records are streamed after all.
+            if let Some(body) = body {
+                metrics().sent_rows.increment(selected);
+                return Ok(AnswerBody::Whole(admission.whole_body(engine, body, room)?));
+            }
         }
         let place = admission.stream().await?;
         let (readers, diff) = (self.readers.clone(), self.diff.clone());

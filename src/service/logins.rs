@@ -7,21 +7,25 @@
 use std::time::Duration;
 
 use argon2::{Argon2, PasswordVerifier};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 
 use super::accounts::hash_password;
+use super::fair::{Bounds, FairSemaphore, Gate, Holder};
 use super::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits, Refused};
 use super::manage::ManageError;
 use super::rate::{Bucket, Client, Clock, RateLimiter, RateLimits, SystemClock, Verdict};
 use super::rate_memory::{MemoryRateLimiter, RateCapacity};
 use super::{AccountError, App};
-use crate::config::Limits;
+use crate::config::{Fair, Limits};
 use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
 
 /// How long a log-in waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
+
+/// Log-ins that may wait for theirs.
+const QUEUE: u64 = 1_024;
 
 /// Passwords longer than any user's are wrong without being hashed.
 const PASSWORD_BYTES_MAX: usize = limits::PASSWORD_BYTES;
@@ -42,21 +46,29 @@ pub(super) struct Logins {
     clients: MemoryRateLimiter<SystemClock>,
     clock: SystemClock,
     /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
-    turns: Semaphore,
+    turns: FairSemaphore,
     /// A hash that no password has, for addresses that no user has.
     nobody: OnceCell<String>,
 }
 
 impl Logins {
-    pub fn new(limits: &Limits, threads: usize) -> Logins {
+    pub fn new(limits: &Limits, fair: &Fair, threads: usize) -> Logins {
         let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
         let clock = SystemClock::start();
+        // Nobody is a user yet.
+        let bounds = Bounds {
+            units: threads.max(1) as u64,
+            share_percent: fair.share_percent,
+            user_percent: 0,
+            queue: QUEUE,
+            wait: TURN,
+        };
         Logins {
             limits: LoginLimits::new(limits.logins_per_minute, limits.account_logins_per_hour),
             clients: MemoryRateLimiter::new(all, capacity, clock),
             clock,
-            turns: Semaphore::new(threads.max(1)),
+            turns: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, &bounds),
             nobody: OnceCell::new(),
         }
     }
@@ -70,16 +82,19 @@ impl Logins {
         begun.map_err(|Refused { retry_after_s }| ManageError::TooManyLogins { retry_after_s })
     }
 
-    async fn verify(&self, hash: Option<String>, password: String) -> Result<bool, ManageError> {
-        let turn = tokio::time::timeout(TURN, self.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(ManageError::LoginsBusy) };
+    async fn verify(&self, client: Client, hash: Option<String>, password: String) -> Result<bool, ManageError> {
+        let turn = self.turns.acquire(Holder::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
         // Made at the first log-in of either kind, so that it does not tell them apart.
         let nobody =
             self.nobody.get_or_try_init(|| hash_password(Secret::api_token(rand::random()).expose().to_owned()));
         let nobody = nobody.await.map_err(|error: AccountError| ManageError::Failed(error.to_string()))?;
         let known = hash.is_some();
         let hash = hash.unwrap_or_else(|| nobody.clone());
-        let verify = move || Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok();
+        let verify = move || {
+            // A check goes on when its client has left.
+            let _turn = turn;
+            Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok()
+        };
         let matches = tokio::task::spawn_blocking(verify).await;
         Ok(matches.map_err(|error| ManageError::Failed(error.to_string()))? && known)
     }
@@ -105,7 +120,7 @@ impl App {
                 return Err(ManageError::WrongCredentials);
             }
             let hash = user.as_ref().map(|user| user.password_hash.clone());
-            let matches = logins.verify(hash, password.to_owned()).await?;
+            let matches = logins.verify(client, hash, password.to_owned()).await?;
             user.filter(|_| matches).ok_or(ManageError::WrongCredentials)
         };
         let user = match verified.await {
@@ -119,5 +134,28 @@ impl App {
         logins.limits.succeeded(attempt);
         let session_id = self.begin_session(user.id, before).await?;
         Ok(LoggedIn { user, session_id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_check_keeps_its_turn_when_its_client_leaves() {
+        let logins = Logins::new(&Limits::default(), &Fair::default(), 1);
+        let client = Client::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
+        let hash = hash_password("right".to_owned()).await.expect("a hash");
+        assert!(logins.verify(client, Some(hash.clone()), "right".to_owned()).await.expect("checked"));
+        assert_eq!(logins.turns.held(), 0);
+        let mut leaving = Box::pin(logins.verify(client, Some(hash), "wrong".to_owned()));
+        assert!(futures::poll!(&mut leaving).is_pending());
+        drop(leaving);
+        assert_eq!(logins.turns.held(), 1, "its password is still hashed");
+        while logins.turns.held() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }

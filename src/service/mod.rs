@@ -8,6 +8,7 @@
 //! | `lookups` | what the catalog said of a read's target, kept for less than a second |
 //! | `rate`, `rate_memory` | how many requests a client may make |
 //! | `identity` | what an answer is the answer to |
+//! | `bodies` | room for large bodies of management calls |
 //! | `body`, `stream` | the selected entities to the bytes of an answer |
 //! | `catalog_gates` | fair shares of the catalog: changes of owners, look-ups of callers |
 //! | `fair`, `fair_queue` | a semaphore that users and networks share fairly |
@@ -44,6 +45,7 @@ mod alternates;
 mod app;
 mod background;
 mod backup;
+mod bodies;
 mod body;
 mod catalog_gates;
 mod check;
@@ -94,6 +96,7 @@ pub use alternates::{AlternateError, alternate_etag};
 pub use app::{App, OpenError};
 pub use background::Background;
 pub use backup::{BackedUp, BackupError, BackupFiles};
+pub use bodies::BodyRoom;
 pub use check::{CheckDepth, CheckError, Checked, Finding};
 pub use datasets::{DatasetSettings, OwnedDataset};
 pub use deliveries::DeliveryError;

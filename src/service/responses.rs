@@ -9,14 +9,16 @@
 //!
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
 use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use moka::future::Cache;
 
+use super::admission::{Account, WHOLE_BYTES, accounted};
 use super::body::sent_by_task;
 use super::exports::{Content, Make};
 use super::read::Taker;
@@ -24,7 +26,7 @@ use super::under_way::{UnderWay, Work};
 use super::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
 use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
 use crate::model::request::{Format, ReadRequest};
-use crate::query::{Engine, QueryError};
+use crate::query::QueryError;
 
 /// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
@@ -62,9 +64,45 @@ struct Small {
     content_type: &'static str,
     coding: ContentCoding,
     bytes: Bytes,
+    /// What they are accounted to while they are sent, once for all readers.
+    sent: Arc<Mutex<Weak<Account>>>,
+}
+
+impl Small {
+    /// The answer out of the cache. Bytes that are many are accounted until the last reader has them, also when the cache
+    /// has let go of them.
+    fn sent(self, account: impl Fn(u64) -> Result<Arc<Account>, ReadError>) -> Result<Answer, ReadError> {
+        let size_bytes = self.bytes.len() as u64;
+        if size_bytes <= WHOLE_BYTES {
+            return Ok(self.into());
+        }
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let account = match sent.upgrade() {
+            Some(account) => account,
+            None => account(size_bytes)?,
+        };
+        *sent = Arc::downgrade(&account);
+        drop(sent);
+        let bytes = accounted(self.bytes.clone(), account);
+        Ok(Small { bytes, ..self }.into())
+    }
+
+    /// For the cache, which accounts for its bytes itself.
+    fn to_keep(&self) -> Small {
+        let is_accounted = self.bytes.len() as u64 > WHOLE_BYTES;
+        let bytes = if is_accounted { Bytes::copy_from_slice(&self.bytes) } else { self.bytes.clone() };
+        Small { bytes, sent: Arc::default(), ..self.clone() }
+    }
 }
 
 impl Kept {
+    fn to_keep(&self) -> Kept {
+        match self {
+            Kept::Small(small) => Kept::Small(small.to_keep()),
+            Kept::Streamed => Kept::Streamed,
+        }
+    }
+
     fn memory_bytes(&self) -> usize {
         OVERHEAD_BYTES
             + match self {
@@ -84,7 +122,7 @@ impl Kept {
 
 impl From<Small> for Answer {
     fn from(small: Small) -> Answer {
-        let Small { total, content_type, coding, bytes } = small;
+        let Small { total, content_type, coding, bytes, sent: _ } = small;
         Answer { total, content_type, coding, body: AnswerBody::Whole(bytes) }
     }
 }
@@ -104,11 +142,12 @@ impl Responses {
         &self,
         identity: Identity,
         coding: ContentCoding,
+        account: impl Fn(u64) -> Result<Arc<Account>, ReadError>,
         make: impl Fn() -> M,
     ) -> Result<Answer, ReadError> {
         let key = (identity, coding);
         match self.kept.get(&key).await {
-            Some(Kept::Small(small)) => return Ok(small.into()),
+            Some(Kept::Small(small)) => return small.sent(account),
             Some(Kept::Streamed) => return make().await,
             None => {}
         }
@@ -127,7 +166,7 @@ impl Responses {
         let made = made?;
         self.under_way.ended(&key);
         if self.capacity_bytes > 0 && made.pays() {
-            self.kept.insert(key, made.clone()).await;
+            self.kept.insert(key, made.to_keep()).await;
         }
         let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (made, own) {
@@ -168,7 +207,7 @@ impl Responses {
                         // What is kept must not count as waiting to be sent.
                         let few = bytes.len() < LEAST_COMPRESSED_BYTES;
                         let bytes = if few { Bytes::copy_from_slice(&bytes) } else { bytes };
-                        Kept::Small(Small { total, content_type, coding, bytes })
+                        Kept::Small(Small { total, content_type, coding, bytes, sent: Arc::default() })
                     }
                     AnswerBody::Stream(_) | AnswerBody::Export(_) => {
                         *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
@@ -205,10 +244,13 @@ impl App {
         }
         let make = || {
             let (app, admitted, request) = (app.clone(), admitted.clone(), request.clone());
-            async move { coded(app.engine(), app.make_answer(&admitted, request, Taker::Client, None).await?, coding).await }
+            async move { coded(&app, app.make_answer(&admitted, request, Taker::Client, None).await?, coding).await }
         };
         match identity {
-            Some(identity) => self.responses().get(identity, coding, make).await,
+            Some(identity) => {
+                let account = |size_bytes| app.admission().account(app.engine(), size_bytes);
+                self.responses().get(identity, coding, account, make).await
+            }
             None => make().await,
         }
     }
@@ -245,8 +287,9 @@ impl App {
     }
 }
 
-/// An answer in a coding, unless it is too small for that.
-pub(super) async fn coded(engine: &Engine, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
+/// An answer in a coding, unless it is too small for that, or streamed while there is no memory for another compressor.
+pub(super) async fn coded(app: &App, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
+    let engine = app.engine();
     if coding == ContentCoding::Identity {
         return Ok(answer);
     }
@@ -256,32 +299,42 @@ pub(super) async fn coded(engine: &Engine, answer: Answer, coding: ContentCoding
         }
         AnswerBody::Whole(bytes) => {
             let compressing = engine.spawn(async move { encode::compress(coding, &bytes) });
-            AnswerBody::Whole(compressing.await.map_err(QueryError::from)?.map_err(failed)?)
+            let bytes = compressing.await.map_err(QueryError::from)?.map_err(failed)?;
+            AnswerBody::Whole(app.admission().whole_body(engine, bytes, None)?)
         }
-        AnswerBody::Stream(parts) => AnswerBody::Stream(compressed(engine, parts, coding)?),
+        AnswerBody::Stream(parts) => match engine.reserve("compressor", coding.memory_bytes()) {
+            Ok(memory) => AnswerBody::Stream(compressed(app, parts, coding, memory)?),
+            Err(_) => return Ok(Answer { body: AnswerBody::Stream(parts), ..answer }),
+        },
         AnswerBody::Export(export) => return Ok(Answer { body: AnswerBody::Export(export), ..answer }),
     };
     Ok(Answer { coding, body, ..answer })
 }
 
-/// The parts of a body as one compressed stream, by a task of its own. An error of theirs ends it.
+/// The parts of a body as one compressed stream, by a task of its own, which keeps the compressor's memory. An error of
+/// theirs ends it.
 fn compressed(
-    engine: &Engine,
+    app: &App,
     mut parts: BoxStream<'static, Result<Bytes, ReadError>>,
     coding: ContentCoding,
+    memory: MemoryReservation,
 ) -> Result<BoxStream<'static, Result<Bytes, ReadError>>, ReadError> {
     let mut compressor = Compressor::try_new(coding).map_err(failed)?;
-    Ok(sent_by_task(engine, COMPRESSED_PARTS, async move |compressed| {
+    let (engine, admission) = (app.engine().clone(), app.admission().clone());
+    let account = move |bytes| admission.part(&engine, bytes);
+    Ok(sent_by_task(app.engine(), COMPRESSED_PARTS, async move |compressed| {
+        let _memory = memory;
         while let Some(part) = parts.try_next().await? {
             let bytes = compressor.write(&part).map_err(failed)?;
+            drop(part);
             // The reader is gone: so is the reason to compress.
-            if !bytes.is_empty() && compressed.send(bytes).await.is_err() {
+            if !bytes.is_empty() && compressed.send(account(bytes)?).await.is_err() {
                 return Ok(());
             }
         }
         let bytes = compressor.finish().map_err(failed)?;
         // As above.
-        let _ = compressed.send(bytes).await;
+        let _ = compressed.send(account(bytes)?).await;
         Ok(())
     }))
 }
@@ -334,7 +387,8 @@ mod tests {
                     answer()
                 }
             };
-            responses.get(Identity::numbered(number), coding, make).await
+            let account = |_| Err(ReadError::OutOfMemory);
+            responses.get(Identity::numbered(number), coding, account, make).await
         }
 
         fn made(&self) -> usize {

@@ -13,10 +13,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::admission::{Admission, Turn};
+use super::admission::{self, Admission, Turn};
 use super::read::ReadError;
 use crate::metrics::metrics;
 use crate::query::documents::{UNIT_BYTES, Unit};
@@ -27,9 +28,6 @@ const SMALL_BYTES: u64 = 64 << 10;
 
 /// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
 const EXPANSION: u64 = 2;
-
-/// Bytes of a part beyond what there was room for that are worth accounting.
-const LARGE_BYTES: usize = 1 << 20;
 
 /// Most entities of a unit, however small.
 const MOST_ENTITIES: u64 = 8_192;
@@ -58,10 +56,16 @@ pub(super) struct Paced<F> {
 /// A unit in the making.
 struct Making {
     places: Range<u64>,
-    /// Bytes at which it ends.
-    most_bytes: u64,
     room: Option<Turn>,
-    task: AbortOnDropHandle<Result<(Encoded, Instant), ReadError>>,
+    task: AbortOnDropHandle<Result<Made, ReadError>>,
+}
+
+/// A unit that waits for its turn, or for the reader.
+struct Made {
+    encoded: Encoded,
+    at: Instant,
+    /// One entity may be much larger than what there was room for. It may wait long, with many others.
+    memory: Option<MemoryReservation>,
 }
 
 /// The bytes of the first entities of a unit, and the place after the last one.
@@ -106,26 +110,20 @@ where
     /// The next unit, which is counted as held until it is sent.
     async fn step(&mut self) -> Result<Option<Bytes>, ReadError> {
         self.begin();
-        let Some(Making { places, most_bytes, room, task }) = self.making.pop_front() else { return Ok(None) };
+        let Some(Making { places, room, task }) = self.making.pop_front() else { return Ok(None) };
         let ready = task.is_finished();
-        let ((bytes, next), made) = task.await.map_err(QueryError::from)??;
+        let Made { encoded: (bytes, next), at, memory } = task.await.map_err(QueryError::from)??;
         let rows = next - places.start;
         if next < places.end {
             // Its entities are larger than the mean, or have grown: the rest comes before what is made meanwhile.
             self.make(next..places.end, true);
         } else if !ready {
             self.grow();
-        } else if made.elapsed() > LEFT_LYING {
+        } else if at.elapsed() > LEFT_LYING {
             (self.unit_bytes, self.window) = (SMALL_BYTES, 1);
         }
         self.entity_bytes = self.paced.mean_bytes.max(bytes.len() as u64 / rows.max(1)).max(1);
         metrics().sent_rows.increment(rows);
-        // One entity may be much larger than what there was room for. It may wait long for its reader, with many others.
-        let beyond = (bytes.len() as u64).saturating_sub(most_bytes);
-        let memory = match usize::try_from(beyond) {
-            Ok(beyond) if beyond > LARGE_BYTES => Some(self.paced.engine.reserve("part of an answer", beyond)?),
-            _ => None,
-        };
         Ok(Some(self.paced.admission.held(bytes, room, memory)))
     }
 
@@ -157,11 +155,14 @@ where
         }
         let unit = Unit { places: places.start..until };
         let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
+        let engine = self.paced.engine.clone();
         let task = self.paced.engine.spawn(async move {
             let _turn = admission.unit().await;
-            Ok((work.await?, Instant::now()))
+            let encoded = work.await?;
+            let memory = admission::beyond(&engine, (encoded.0.len() as u64).saturating_sub(most_bytes))?;
+            Ok(Made { encoded, at: Instant::now(), memory })
         });
-        let making = Making { places: unit.places, most_bytes, room, task };
+        let making = Making { places: unit.places, room, task };
         if first {
             self.making.push_front(making)
         } else {
@@ -182,6 +183,66 @@ where
             self.unit_bytes *= 2;
         } else {
             self.window = (self.window + 1).min(self.paced.engine.threads().max(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::config;
+    use crate::query::{EngineOptions, TenantShares};
+
+    #[tokio::test]
+    async fn units_that_wait_for_a_slow_reader_are_accounted_for() {
+        const LARGE_BYTES: usize = 6 << 20;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let long = Duration::from_secs(600);
+        let engine = Engine::try_new(&EngineOptions {
+            threads: 2,
+            memory_bytes: 64 << 20,
+            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            timeout: long,
+            diff_timeout: long,
+            spill_directory: directory.path().to_owned(),
+            spill_bytes: 1 << 20,
+        });
+        let engine = engine.expect("an engine");
+        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let place = admission.stream().await.expect("a place");
+        let large = Arc::new(AtomicBool::new(false));
+        let becomes_large = large.clone();
+        let encode = move |unit: Unit, _: u64| {
+            let large = large.clone();
+            async move {
+                // The reader waits for it, so that more units are made at once.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let bytes = if large.load(Ordering::SeqCst) { LARGE_BYTES } else { 1 };
+                Ok((vec![b'x'; bytes], unit.places.end))
+            }
+        };
+        let (selected, mean_bytes) = (1_000_000, 1 << 10);
+        let paced = Paced { engine: engine.clone(), admission, place, selected, mean_bytes, encode };
+        let mut parts = paced.into_stream();
+        for _ in 0..10 {
+            parts.next().await.expect("a part").expect("a part");
+        }
+        becomes_large.store(true, Ordering::SeqCst);
+        let first = parts.next().await.expect("a part").expect("a part");
+        let second = parts.next().await.expect("a part").expect("a part");
+        let held = [&first, &second].map(Bytes::len);
+        assert!(held.contains(&LARGE_BYTES), "{held:?}");
+        drop((first, second));
+        // Nobody asks for the next one, which lies ready.
+        while engine.memory_bytes() < LARGE_BYTES / 4 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(parts);
+        while engine.memory_bytes() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }

@@ -130,7 +130,7 @@ impl DocumentPage {
         self.first_row..self.first_row + self.spans.len()
     }
 
-    fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.len() + 8 * self.spans.len() + size_of::<DocumentPage>()
     }
 }

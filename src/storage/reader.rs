@@ -37,6 +37,9 @@ use crate::model::version::VersionFile;
 /// Most bytes of documents that one request fetches ahead.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
+/// Most bytes of documents that are decoded ahead, besides the last page.
+const DECODED_AHEAD_BYTES: u64 = 16 << 20;
+
 /// How much of a file's end is fetched first, in the hope that it holds the footer.
 const FOOTER_GUESS_BYTES: u64 = 64 << 10;
 
@@ -284,10 +287,13 @@ impl VersionReader {
         row_group: usize,
         pages: Range<usize>,
     ) -> Result<Vec<DocumentPage>, StorageError> {
-        let mut found = Vec::new();
+        let (mut found, mut decoded_bytes) = (Vec::new(), 0);
         for page in pages.clone() {
             match self.file.cache.get(&self.page_key(row_group, page)).await {
-                Some(Part::Documents(page)) => found.push(page),
+                Some(Part::Documents(page)) if decoded_bytes < DECODED_AHEAD_BYTES => {
+                    decoded_bytes += page.memory_bytes() as u64;
+                    found.push(page);
+                }
                 _ => break,
             }
         }
@@ -297,14 +303,22 @@ impl VersionReader {
         let locations = &self.pages(row_group)[pages.clone()];
         let start = locations[0].offset as u64;
         let end_of = |location: &PageLocation| location.offset as u64 + location.compressed_page_size as u64;
-        let fitting = locations.partition_point(|location| end_of(location) <= start + READ_AHEAD_BYTES).max(1);
+        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
+        // What compresses well becomes much more than is fetched.
+        let expansion = column.uncompressed_size().max(1) as u64 / column.compressed_size().max(1) as u64;
+        let most = READ_AHEAD_BYTES.min(DECODED_AHEAD_BYTES / expansion.max(1));
+        let fitting = locations.partition_point(|location| end_of(location) <= start + most).max(1);
         let fetch = self.file.fetch(start..end_of(&locations[fitting - 1]));
         let bytes = fetch.await.map_err(|error| self.blame_page(row_group, pages.start, error))?;
         let run = Run { start, bytes };
         for page in pages.start..pages.start + fitting {
             let decoded = self.decode_page(row_group, page, &run)?;
             self.file.cache.insert(self.page_key(row_group, page), Part::Documents(decoded.clone())).await;
+            decoded_bytes += decoded.memory_bytes() as u64;
             found.push(decoded);
+            if decoded_bytes >= DECODED_AHEAD_BYTES {
+                break;
+            }
         }
         Ok(found)
     }

@@ -1,6 +1,8 @@
 //! Hostile connections beside honest newcomers: whatever they do or leave undone, a newcomer is answered.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -238,6 +240,125 @@ async fn an_answer_without_a_window_is_cut_after_the_time_for_writing() {
     let mut read = Vec::new();
     let ended = tokio::time::timeout(HANG, hostile.read_to_end(&mut read)).await;
     assert!(ended.is_ok(), "it is cut, with or without a reset");
+}
+
+#[tokio::test]
+async fn a_small_answer_without_a_window_is_cut_too_whatever_else_its_client_sends() {
+    let long = Duration::from_secs(600);
+    let limits = ServerLimits { write_stall: Duration::from_millis(300), header_read_timeout: long, ..limits() };
+    let address = start(limits).await;
+    let mut hostile = connect(HOSTILE, address).await.expect("a connection");
+    hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/whole", 1, true)].concat()).await.expect("sent");
+    let (mut reading, mut writing) = hostile.split();
+    let read = async {
+        let mut read = vec![0; 16 << 10];
+        while reading.read(&mut read).await.is_ok_and(|read| read > 0) {}
+    };
+    let pings = async {
+        while writing.write_all(&PING.repeat(100)).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let ended = async {
+        tokio::select! {
+            () = read => {}
+            () = pings => {}
+        }
+    };
+    assert!(tokio::time::timeout(HANG, ended).await.is_ok(), "it is cut");
+}
+
+#[tokio::test]
+async fn an_http2_connection_holds_few_bytes_of_bodies_that_nobody_reads() {
+    let routes = routes().route("/unread", any(async |_body: Body| std::future::pending::<()>().await));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    tokio::spawn(serve_router(around(routes), listener, limits(), std::future::pending::<()>()));
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let begin = async |path: &str| {
+        let request = axum::http::Request::post(format!("http://test{path}")).body(()).expect("a request");
+        let mut client = client.clone().ready().await.expect("ready");
+        client.send_request(request, false).expect("sent")
+    };
+    // What is read is taken in full.
+    const UPLOAD_BYTES: usize = 8 << 20;
+    let (answer, mut upload) = begin("/upload").await;
+    upload.send_data(Bytes::from(vec![b'x'; UPLOAD_BYTES]), true).expect("sent");
+    let mut body = answer.await.expect("an answer").into_body();
+    assert_eq!(body.data().await.expect("a body").expect("a body"), UPLOAD_BYTES.to_string());
+
+    let mut sent = 0;
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        let (answer, mut upload) = begin("/unread").await;
+        upload.reserve_capacity(UPLOAD_BYTES);
+        while let Ok(Some(Ok(bytes))) = tokio::time::timeout(
+            Duration::from_millis(500),
+            std::future::poll_fn(|context| upload.poll_capacity(context)),
+        )
+        .await
+        {
+            sent += bytes;
+            upload.send_data(Bytes::from(vec![b'x'; bytes]), false).expect("sent");
+            upload.reserve_capacity(UPLOAD_BYTES);
+        }
+        unread.push((answer, upload));
+    }
+    assert!((64 << 10..=256 << 10).contains(&sent), "{sent}");
+}
+
+#[tokio::test]
+async fn one_that_waits_while_its_client_gets_its_share_is_told_so() {
+    const BUSY: &[u8] = b"GET /busy HTTP/1.1\r\nHost: test\r\n\r\n";
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = begun.clone();
+    let routes = routes().route(
+        "/busy",
+        get(async move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        }),
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let limits = ServerLimits { connections: 16, connections_per_client: 2, ..limits() };
+    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>()));
+    let mut busy = Vec::new();
+    for number in 0..16_u8 {
+        let mut connection = connect([127, 0, 0, 10 + number / 2], address).await.expect("a connection");
+        connection.write_all(BUSY).await.expect("sent");
+        busy.push(connection);
+    }
+    while begun.load(Ordering::SeqCst) < 16 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The last one's client has one, and two more wait, of which one has a place when others leave.
+    let own = [127, 0, 0, 17];
+    drop(busy.pop());
+    let mut full = connect([127, 0, 0, 30], address).await.expect("a connection");
+    full.write_all(BUSY).await.expect("sent");
+    while begun.load(Ordering::SeqCst) < 17 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut waiting = JoinSet::new();
+    for _ in 0..2 {
+        let mut connection = connect(own, address).await.expect("a connection");
+        connection.write_all(BUSY).await.expect("sent");
+        waiting.spawn(async move {
+            let mut answer = String::new();
+            let _ = connection.read_to_string(&mut answer).await;
+            answer
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    busy.drain(..2);
+    let told = tokio::time::timeout(HANG, waiting.join_next()).await.expect("one is told").expect("one of two");
+    let told = told.expect("no panic");
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("server.connections_per_client"), "{told:?}");
+    drop(full);
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ mod fair;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faultfs;
 mod faults;
+mod held;
 mod hostile_sources;
 mod http;
 mod layers;

@@ -630,6 +630,27 @@ async fn read_ahead(reader: &VersionReader) -> Result<Vec<String>, StorageError>
     Ok(documents)
 }
 
+#[test]
+fn documents_that_compress_well_are_decoded_ahead_only_so_far() {
+    const DOCUMENTS: usize = 40;
+    let bench = Bench::new();
+    let store = opened("memory://");
+    let text = "x".repeat(1 << 20);
+    let entities: Vec<String> =
+        (0..DOCUMENTS).map(|number| format!("{{\"n\":{number},\"text\":\"{text}\"}}")).collect();
+    let (path, written) = bench.write(&store, &entities, &WriteOptions::default()).expect("written");
+    // From the file, then as far as the cache has them.
+    for cache in [PartCache::new(0), PartCache::new(1 << 30)] {
+        bench.runtime.block_on(async {
+            let reader = VersionReader::open(&store, &path, written.size_bytes, &cache).await.expect("opened");
+            assert!(read_ahead(&reader).await.expect("read") == entities);
+            let pages = reader.documents_ahead(0, 0..reader.page_count(0)).await.expect("pages");
+            let bytes: usize = pages.iter().flat_map(|page| page.rows().map(|row| page.document(row).len())).sum();
+            assert!((1 << 20..20 << 20).contains(&bytes), "{bytes}");
+        });
+    }
+}
+
 /// What a leaf's columns should hold of one scalar.
 #[derive(Debug, Default, PartialEq)]
 struct LeafValue {

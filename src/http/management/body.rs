@@ -5,10 +5,11 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     extract::{FromRequest, Request},
     http::{
         HeaderMap,
@@ -21,18 +22,18 @@ use serde_json::{Map, Number, Value};
 use super::CallError;
 use crate::{
     document::NumericValue,
-    http::{error::HttpError, text::quoted},
+    http::{client, error::HttpError, text::quoted},
     model::{
         ids::DatasetId,
         index::IndexSettings,
         version::{VersionNumber, VersionSelector},
     },
-    service::App,
+    service::{App, BodyRoom, Holder},
 };
 
 /// The body of a call: a JSON object.
 ///
-/// Rejects with 415, 413, 408 and 400, in this order. Nesting is bounded by the parser, at 128.
+/// Rejects with 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is bounded by the parser, at 128.
 pub(in crate::http) struct JsonBody(pub Fields);
 
 impl FromRequest<App> for JsonBody {
@@ -40,23 +41,26 @@ impl FromRequest<App> for JsonBody {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, HttpError> {
         let limit = app.config().limits.body_bytes;
-        Ok(JsonBody(read(request, limit, app.config().limits.body_timeout_s).await?))
+        Ok(JsonBody(read(app, request, limit).await?))
     }
 }
 
 /// As [`JsonBody`], with another bound than `limits.body_bytes`.
-pub(in crate::http) async fn read(request: Request, limit: u64, seconds: u64) -> Result<Fields, CallError> {
+pub(in crate::http) async fn read(app: &App, request: Request, limit: u64) -> Result<Fields, HttpError> {
     if !is_json(request.headers()) {
-        return Err(CallError::NotJson);
+        return Err(CallError::NotJson.into());
     }
-    let bytes = collect(request.into_body(), limit, seconds).await?;
+    let (head, body) = request.into_parts();
+    let caller = head.extensions.get().copied();
+    let holder = caller.unwrap_or_else(|| Holder::Anonymous(client::of(&head, app)));
+    let (bytes, room) = collect(app, holder, body, limit).await?;
     let problem = match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(fields)) => return Ok(Fields(fields)),
+        Ok(Value::Object(members)) => return Ok(Fields { members, _room: room.map(Arc::new) }),
         Ok(_) => "it must be a JSON object".to_owned(),
         Err(error) if bytes.is_empty() => format!("it must be a JSON object: {error}"),
         Err(error) => error.to_string(),
     };
-    Err(CallError::Body { problem })
+    Err(CallError::Body { problem }.into())
 }
 
 /// `application/json`, or a type that says that it is JSON (`…+json`), whatever its parameters; not compressed.
@@ -70,31 +74,63 @@ pub(in crate::http) fn is_json(headers: &HeaderMap) -> bool {
     plain && (essence == "application/json" || structured)
 }
 
-/// All of a body.
+/// All of a body within `limits.body_timeout_s`, and its room if it is large, to be kept as long as what is made of it.
 ///
 /// # Errors
-/// [`CallError::TooLarge`], [`CallError::TooSlow`], [`CallError::Cut`].
-pub(in crate::http) async fn collect(body: Body, limit: u64, seconds: u64) -> Result<bytes::Bytes, CallError> {
-    let too_large = CallError::TooLarge { limit };
-    if http_body::Body::size_hint(&body).lower() > limit {
-        return Err(too_large);
+/// [`CallError::TooLarge`], [`HttpError::Busy`], [`CallError::TooSlow`], [`CallError::Cut`].
+pub(in crate::http) async fn collect(
+    app: &App,
+    holder: Holder,
+    body: Body,
+    limit: u64,
+) -> Result<(Bytes, Option<BodyRoom>), HttpError> {
+    let seconds = app.config().limits.body_timeout_s;
+    let too_large = || HttpError::from(CallError::TooLarge { limit });
+    let announced = http_body::Body::size_hint(&body);
+    if announced.lower() > limit {
+        return Err(too_large());
     }
-    let whole = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect();
-    match tokio::time::timeout(Duration::from_secs(seconds), whole).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large),
-        Ok(Err(_)) => Err(CallError::Cut),
-        Err(_) => Err(CallError::TooSlow { seconds }),
-    }
+    let most = announced.upper().unwrap_or(limit).min(limit);
+    let collecting = async {
+        let mut body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX));
+        let (mut bytes, mut room) = (Vec::new(), None);
+        if App::is_large_body(announced.lower()) {
+            room = Some(app.body_room(holder, most).await.map_err(HttpError::Busy)?);
+        }
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+                true => too_large(),
+                false => CallError::Cut.into(),
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            if room.is_none() && App::is_large_body((bytes.len() + data.len()) as u64) {
+                room = Some(app.body_room(holder, most).await.map_err(HttpError::Busy)?);
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok((bytes.into(), room))
+    };
+    let collected = tokio::time::timeout(Duration::from_secs(seconds), collecting).await;
+    collected.unwrap_or_else(|_| Err(CallError::TooSlow { seconds }.into()))
 }
 
 /// The members of a JSON object, each taken with the type that it must have.
-#[derive(Clone, Debug, Default)]
-pub(in crate::http) struct Fields(pub Map<String, Value>);
+#[derive(Clone, Default)]
+pub(in crate::http) struct Fields {
+    pub members: Map<String, Value>,
+    /// Of the body that they came in.
+    _room: Option<Arc<BodyRoom>>,
+}
+
+impl From<Map<String, Value>> for Fields {
+    fn from(members: Map<String, Value>) -> Fields {
+        Fields { members, _room: None }
+    }
+}
 
 impl Fields {
     fn present(&self, name: &str) -> Option<&Value> {
-        self.0.get(name).filter(|value| !value.is_null())
+        self.members.get(name).filter(|value| !value.is_null())
     }
 
     /// `dataset_id`: a positive integer.
@@ -178,7 +214,7 @@ impl Fields {
 
     /// A text that may be absent, `None`, or null, `Some(None)`.
     pub fn nullable_text(&self, name: &'static str) -> Result<Option<Option<&str>>, CallError> {
-        self.0.contains_key(name).then(|| self.optional_text(name)).transpose()
+        self.members.contains_key(name).then(|| self.optional_text(name)).transpose()
     }
 
     /// A boolean that may be absent.
@@ -194,7 +230,7 @@ impl Fields {
     pub fn index(&self) -> Result<Option<IndexSettings>, CallError> {
         const NAME: &str = "index";
         const VALID: &str = "{\"always\":[…],\"never\":[…]}, lists of paths, or null";
-        let lists = match self.0.get(NAME) {
+        let lists = match self.members.get(NAME) {
             None => return Ok(None),
             Some(Value::Null) => return Ok(Some(IndexSettings::default())),
             Some(Value::Object(lists)) => lists,
@@ -223,7 +259,7 @@ impl Fields {
     }
 
     fn wrong(&self, name: &'static str, expected: &str) -> CallError {
-        let found = match self.0.get(name) {
+        let found = match self.members.get(name) {
             None => "it is missing".to_owned(),
             Some(Value::Null) => "it is null".to_owned(),
             Some(Value::Bool(value)) => format!("{value} is not valid"),

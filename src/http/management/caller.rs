@@ -15,7 +15,7 @@ use super::{CallError, reached::has_foreign_origin};
 use crate::{
     http::{auth::authorization, client, error::HttpError},
     model::user::User,
-    service::{App, Authorization},
+    service::{App, Authorization, Holder},
 };
 
 /// The name of the cookie that holds the id of a session.
@@ -29,7 +29,10 @@ impl FromRequestParts<App> for Caller {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
-        Ok(Caller(user_of(parts, app).await?.ok_or(CallError::Unauthenticated)?))
+        let user = user_of(parts, app).await?.ok_or(CallError::Unauthenticated)?;
+        // Whose body it is.
+        parts.extensions.insert(Holder::User(user.id));
+        Ok(Caller(user))
     }
 }
 

@@ -1,5 +1,12 @@
 //! `/agent/…`: the entities of a version for an editor, and the alternate that comes back.
 
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
 use axum::{
     Json,
     body::{Body, Bytes},
@@ -11,6 +18,7 @@ use axum::{
     response::Response,
 };
 use futures::{Stream, StreamExt};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::{
     CallError, Caller, Fields, JsonBody,
@@ -51,7 +59,9 @@ pub(super) async fn pull_for_edit(
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();
     let (before, after) = pulled.around()?;
     let body = match pulled.entities {
-        AnswerBody::Whole(entities) => Body::from([before.as_bytes(), &entities, after.as_bytes()].concat()),
+        AnswerBody::Whole(entities) => {
+            Body::new(Pieces([before.into(), entities, Bytes::from_static(after.as_bytes())].into()))
+        }
         AnswerBody::Stream(chunks) => streamed(wrapped(chunks, before, after).boxed()).await?,
         AnswerBody::Export(export) => streamed(wrapped(export.whole(), before, after).boxed()).await?,
     };
@@ -59,6 +69,26 @@ pub(super) async fn pull_for_edit(
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().extend(etag.map(|etag| (ETAG, etag)));
     Ok(response)
+}
+
+/// A whole body in several pieces, which are not copied: large ones are accounted for until they are sent.
+struct Pieces(VecDeque<Bytes>);
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+    }
 }
 
 /// The chunks between two texts. The first text comes with the first chunk, so that a failure before it stays one.

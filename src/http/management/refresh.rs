@@ -160,7 +160,9 @@ impl Taken {
             return Ok(None);
         }
         match serde_json::from_slice(&self.head) {
-            Ok(Value::Object(fields)) if !fields.contains_key("entities") => Fields(fields).dataset_id().map(Some),
+            Ok(Value::Object(fields)) if !fields.contains_key("entities") => {
+                Fields::from(fields).dataset_id().map(Some)
+            }
             Ok(Value::Object(_)) => Ok(None),
             Ok(_) => Err(CallError::Body { problem: "it must be a JSON object".to_owned() }),
             Err(error) if self.head.is_empty() => {

@@ -38,7 +38,7 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     let before = session_id(&head.headers);
     let limits = &app.config().limits;
     let request = Request::from_parts(head, body);
-    let fields = body::read(request, limits.body_bytes.min(LOGIN_BYTES), limits.body_timeout_s).await?;
+    let fields = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.log_in(client, email, password, before.as_deref()).await?;

@@ -62,7 +62,7 @@ use super::{
 use crate::{
     metrics::notes::{self, Notes},
     model::user::User,
-    service::{App, Authorization, Client},
+    service::{App, Authorization, BodyRoom, Client, Holder},
 };
 
 pub use tools::{markdown_table, names};
@@ -80,6 +80,8 @@ struct Caller {
     /// Of the request: tools run in tasks of their own.
     span: Span,
     notes: Option<Arc<Notes>>,
+    /// Of the message.
+    _room: Option<BodyRoom>,
 }
 
 /// The route's one method.
@@ -129,16 +131,16 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
     if !body::is_json(&head.headers) {
         return Err(CallError::NotJson.into());
     }
-    let limits = &app.config().limits;
-    let body = body::collect(body, limits.body_bytes, limits.body_timeout_s).await.map_err(|error| match error {
-        CallError::TooLarge { limit } => CallError::TooLargeForTools { limit },
+    let collected = body::collect(&app, Holder::User(user.id), body, app.config().limits.body_bytes).await;
+    let (body, room) = collected.map_err(|error| match error {
+        HttpError::Call(CallError::TooLarge { limit }) => CallError::TooLargeForTools { limit }.into(),
         other => other,
     })?;
     let client = client::of(&head, &app);
     let request_id = head.extensions.get().cloned();
     let (span, notes) = (Span::current(), notes::current());
     let message = Message::parse(&body)?;
-    let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, notes };
+    let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, notes, _room: room };
     head.extensions.insert(Arc::new(caller));
     // Any JSON type has passed; the protocol's implementation takes this one.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -79,7 +79,7 @@ impl ServerHandler for Server {
             let text = format!("There is no such tool; there are {}.", tools::names().collect::<Vec<_>>().join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
-        let arguments = Fields(request.arguments.unwrap_or_default());
+        let arguments = Fields::from(request.arguments.unwrap_or_default());
         let called = tokio::select! {
             called = call(tool, &caller, arguments) => called,
             // The client has left.

@@ -111,7 +111,7 @@ pub(super) fn check_names(tool: &Tool, arguments: &Fields) -> Result<(), ToolErr
     let described = described().iter().find(|described| described.name == tool.name);
     let known = described.and_then(|described| described.input_schema.get("properties")?.as_object());
     let is_known = |name: &str| known.is_some_and(|known| known.contains_key(name));
-    match arguments.0.keys().find(|name| !is_known(name)) {
+    match arguments.members.keys().find(|name| !is_known(name)) {
         None => Ok(()),
         Some(name) => {
             let known = known.into_iter().flat_map(|known| known.keys().cloned()).collect::<Vec<_>>().join(", ");
