@@ -549,10 +549,6 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
             let text = format!("Too many log-ins; the next one is tried in {retry_after_s} s.");
             return (StatusCode::TOO_MANY_REQUESTS, text);
         }
-        ManageError::Refused(refused) => {
-            let text = format!("The service is busy: {refused}. Try again in {} s.", Refused::RETRY_AFTER_S);
-            return (StatusCode::SERVICE_UNAVAILABLE, text);
-        }
         ManageError::LoginsBusy => {
             (StatusCode::SERVICE_UNAVAILABLE, "Too many log-ins are being checked. Try again in a moment.")
         }
