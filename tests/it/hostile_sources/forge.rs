@@ -152,10 +152,10 @@ impl Column {
     pub fn file(&self) -> Vec<u8> {
         let mut file = b"PAR1".to_vec();
         let start = file.len() as i64;
-        let mut data = start;
+        let mut data = None;
         for page in &self.pages {
-            if !page.is_dictionary && data == start {
-                data = file.len() as i64;
+            if !page.is_dictionary {
+                data.get_or_insert(file.len() as i64);
             }
             file.extend(page.header());
             file.extend(&page.bytes);
@@ -163,7 +163,8 @@ impl Column {
         let length = file.len() as i64 - start;
         let values = self.pages.iter().filter(|page| !page.is_dictionary).map(|page| i64::from(page.values)).sum();
         let mut metadata = Struct::default().i32(1, self.physical).numbers(2, &[PLAIN, RLE]).texts(3, &["a"]);
-        metadata = metadata.i32(4, self.codec).i64(5, values).i64(6, length).i64(7, length).i64(9, data);
+        metadata =
+            metadata.i32(4, self.codec).i64(5, values).i64(6, length).i64(7, length).i64(9, data.unwrap_or(start));
         if self.pages.first().is_some_and(|page| page.is_dictionary) {
             metadata = metadata.i64(11, start);
         }
