@@ -43,8 +43,8 @@ use crate::metrics::notes::{self, Notes};
 use crate::model::request::ReadRequest;
 use crate::storage::reader::VersionReader;
 
-/// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One tenant may
-/// have so much of what is free, whatever its share.
+/// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One tenant who
+/// is alone may have so much, whatever its share.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 
 /// What bounds the engine.

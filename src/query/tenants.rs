@@ -46,7 +46,7 @@ pub struct TenantShares {
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
-    /// What anyone may have if it is free, whatever its share.
+    /// What one may have who is alone, whatever its share.
     least: u64,
     shares: TenantShares,
     taken: Mutex<Taken>,
@@ -79,13 +79,16 @@ impl Budget {
     fn take(&self, tenant: Tenant, bytes: u64) -> std::result::Result<(), u64> {
         let mut taken = self.taken();
         let own = taken.by_tenant.get(&tenant).copied().unwrap_or_default();
-        let free = self.limit.saturating_sub(taken.all - own);
-        let mut left = free;
+        let others = taken.all - own;
+        let mut left = self.limit.saturating_sub(others);
         if tenant.anonymous {
             let all = percent(self.limit, self.shares.anonymous_percent);
             left = left.min(all.saturating_sub(taken.anonymous - own));
         }
-        let most = percent(left, self.shares.one_percent).max(self.least.min(free));
+        let mut most = percent(left, self.shares.one_percent);
+        if others == 0 {
+            most = most.max(self.least.min(self.limit));
+        }
         if own.saturating_add(bytes) > most {
             return Err(most);
         }
@@ -308,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn of_little_one_may_have_what_a_query_needs_while_it_is_free() {
+    fn of_little_one_who_is_alone_may_have_what_a_query_needs() {
         let budget = Budget::new(100, 90, SHARES);
         let [one, other] = [tenant(1, true), tenant(2, true)];
         assert_eq!(budget.take(one, 91), Err(90));
         assert_eq!(budget.take(one, 60), Ok(()));
-        assert_eq!(budget.take(other, 41), Err(40));
-        assert_eq!(budget.take(other, 40), Ok(()));
-        assert_eq!(budget.take(one, 1), Err(60));
+        assert_eq!(budget.take(other, 8), Err(7));
+        assert_eq!(budget.take(other, 7), Ok(()));
+        assert_eq!(budget.take(one, 1), Err(34));
     }
 
     proptest! {

@@ -457,7 +457,7 @@ fn memory_that_one_tenants_queries_hold_leaves_anothers() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = EngineOptions {
         threads: 2,
-        memory_bytes: 16 * MIB,
+        memory_bytes: 64 * MIB,
         shares: TenantShares { one_percent: 75, anonymous_percent: 75 },
         timeout: Duration::from_secs(60),
         diff_timeout: Duration::from_secs(60),
@@ -468,14 +468,14 @@ fn memory_that_one_tenants_queries_hold_leaves_anothers() {
     let hostile = all.of(Tenant { key: 1, anonymous: true });
     let again = all.of(Tenant { key: 1, anonymous: true });
     let [honest, user] = [(2, true), (3, false)].map(|(key, anonymous)| all.of(Tenant { key, anonymous }));
-    // Three quarters of the twelve that anonymous ones have; both are the same tenant's.
-    let first = hostile.reserve("first", 5 * MIB).expect("memory");
-    let second = again.reserve("second", 4 * MIB).expect("memory");
+    // Three quarters of the 48 MiB that anonymous ones have; both are the same tenant's.
+    let first = hostile.reserve("first", 20 * MIB).expect("memory");
+    let second = again.reserve("second", 16 * MIB).expect("memory");
     assert!(matches!(hostile.reserve("third", MIB), Err(QueryError::OutOfMemory(_))));
-    let third = honest.reserve("other", 2 * MIB).expect("of what is left");
+    let third = honest.reserve("other", 8 * MIB).expect("of what is left");
     assert!(matches!(honest.reserve("other", MIB), Err(QueryError::OutOfMemory(_))));
-    let fourth = user.reserve("user", 3 * MIB).expect("of what is kept for users");
-    assert_eq!(all.memory_bytes(), 14 * MIB);
+    let fourth = user.reserve("user", 12 * MIB).expect("of what is kept for users");
+    assert_eq!(all.memory_bytes(), 56 * MIB);
     drop((first, second, third, fourth));
     assert_eq!(all.memory_bytes(), 0);
     assert!(all.reserve("the operator", 16 * MIB).is_ok());
