@@ -719,7 +719,19 @@ mod tests {
         /// Gets an export and reads it.
         async fn read(&self, number: usize, make: &Make) -> Option<Vec<u8>> {
             let export = self.get(number, make).await.expect("no error")?;
-            Some(read(export.whole()).await.expect("a body"))
+            let body = read(export.whole()).await.expect("a body");
+            // Whoever made it has let go of it, unless a test holds it.
+            for _ in 0..1_000 {
+                let held = self.exports.shared.index().entries.get(&Identity::numbered(number)).is_some_and(|entry| {
+                    matches!(entry, Entry::Made { file, .. } if Arc::strong_count(file) > 1)
+                        || matches!(entry, Entry::Making { .. })
+                });
+                if !held {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            Some(body)
         }
 
         /// The sizes of the files in the cache's directory.
