@@ -244,7 +244,7 @@ fn compare(directory: &Path) -> Report {
         shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
         timeout: TIMEOUT,
         diff_timeout: TIMEOUT,
-        spill_directory,
+        spill_directory: Some(spill_directory),
         spill_bytes: 1 << 40,
     };
     let engine = Engine::try_new(&options).expect("an engine");

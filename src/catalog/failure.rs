@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use super::link::Replaced;
+
 /// Why the catalog cannot be used at the moment. It can be again without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailability {
@@ -16,6 +18,8 @@ pub enum Unavailability {
     ReadOnly,
     /// The process has no memory or no file descriptors left for it.
     Exhausted,
+    /// The SQLite file was removed or replaced. It passes when the same file has its name again, or with a restart.
+    Replaced,
 }
 
 impl Unavailability {
@@ -24,7 +28,7 @@ impl Unavailability {
         match self {
             Unavailability::Locked => 1,
             Unavailability::Unreachable | Unavailability::Exhausted => 5,
-            Unavailability::Full | Unavailability::ReadOnly => 30,
+            Unavailability::Full | Unavailability::ReadOnly | Unavailability::Replaced => 30,
         }
     }
 }
@@ -37,6 +41,7 @@ impl fmt::Display for Unavailability {
             Unavailability::Unreachable => "its database does not answer",
             Unavailability::ReadOnly => "its database takes no writes",
             Unavailability::Exhausted => "there is no memory or file descriptor left for it",
+            Unavailability::Replaced => "its file was removed or replaced",
         })
     }
 }
@@ -73,6 +78,9 @@ impl Failure {
 
 /// Of a connection to a server.
 fn of_connection(error: &io::Error) -> Unavailability {
+    if error.get_ref().is_some_and(|cause| cause.is::<Replaced>()) {
+        return Unavailability::Replaced;
+    }
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;
     match error.raw_os_error() {

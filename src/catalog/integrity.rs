@@ -16,6 +16,7 @@ use super::attempts::{Attempt, AttemptRow};
 use super::convert::{to_optional_time, to_time, to_unsigned};
 use super::datasets::{DatasetRow, dataset_columns};
 use super::engine::{Engine, Row, Value};
+use super::installation::check_identity;
 use super::users::{UserRow, user_columns};
 use super::validators::{self, validators_checksum};
 use super::webhooks::{Webhook, WebhookRow, webhook_columns};
@@ -136,6 +137,10 @@ impl Catalog {
         self.check_table("file_holds", sql, -1, |row: &(i64, i64)| row.0, check, tell).await?;
         let sql = "SELECT probe_id, written_at FROM write_probes WHERE probe_id > $1 ORDER BY probe_id LIMIT $2";
         self.check_table("write_probes", sql, -1, |row: &(i64, i64)| row.0, check_probe, tell).await?;
+        let sql = "SELECT installation_id, identity, store_marked FROM installation
+                   WHERE installation_id > $1 ORDER BY installation_id LIMIT $2";
+        let check = |(_, identity, _): (i64, String, bool)| check_identity(&identity);
+        self.check_table("installation", sql, -1, |row: &(i64, String, bool)| row.0, check, tell).await?;
         self.check_named_rows(tell).await?;
         self.check_version_rows(tell).await
     }

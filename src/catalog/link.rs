@@ -7,6 +7,8 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,42 @@ pub(super) struct Link<DB: Database> {
     pool: Pool<DB>,
     /// How long a statement may take, and whether the server is down; `None` where there is no server.
     server: Option<Server>,
+    /// The file that is written; `None` where there is none.
+    file: Option<Arc<OpenedFile>>,
+}
+
+/// The SQLite file that was opened. While its name means none or another one, what is written is lost, however well it
+/// goes: SQLite writes on to a file that has no name.
+#[derive(Debug)]
+pub(super) struct OpenedFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// The name of the catalog's file means none, or another one.
+#[derive(Debug, thiserror::Error)]
+#[error("the catalog's file was removed or replaced")]
+pub(super) struct Replaced;
+
+impl OpenedFile {
+    /// The one that has this name now.
+    pub fn named(path: &Path) -> io::Result<OpenedFile> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(OpenedFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// Whether it has its name still. One system call.
+    ///
+    /// # Errors
+    /// [`Replaced`], as an I/O error.
+    pub fn check(&self) -> Result<(), sqlx::Error> {
+        match std::fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            _ => Err(io::Error::other(Replaced).into()),
+        }
+    }
 }
 
 /// A database server.
@@ -40,13 +78,19 @@ pub(super) struct Lent<DB: Database> {
     /// `None` once it is discarded.
     connection: Option<PoolConnection<DB>>,
     server: Option<Server>,
+    file: Option<Arc<OpenedFile>>,
     open: bool,
     running: bool,
 }
 
 impl<DB: Database> Link<DB> {
     pub fn new(pool: Pool<DB>, server: Option<Server>) -> Link<DB> {
-        Link { pool, server }
+        Link { pool, server, file: None }
+    }
+
+    /// The connections that write a file of this process's machine.
+    pub fn of_file(pool: Pool<DB>, file: Arc<OpenedFile>) -> Link<DB> {
+        Link { pool, server: None, file: Some(file) }
     }
 
     pub fn pool(&self) -> &Pool<DB> {
@@ -68,11 +112,20 @@ impl<DB: Database> Link<DB> {
                 acquired?
             }
         };
-        Ok(Lent { connection: Some(connection), server: self.server.clone(), open: false, running: false })
+        Ok(Lent {
+            connection: Some(connection),
+            server: self.server.clone(),
+            file: self.file.clone(),
+            open: false,
+            running: false,
+        })
     }
 
     /// A connection with an open transaction.
     pub async fn begin(&self, statement: &'static str) -> Result<Lent<DB>, sqlx::Error> {
+        if let Some(file) = &self.file {
+            file.check()?;
+        }
         let mut lent = self.lend().await?;
         match lent.begin(statement).await {
             // Nothing is done yet, so a connection that broke while it was idle costs one more try.
@@ -124,7 +177,10 @@ impl<DB: Database> Lent<DB> {
         let committed = within(timeout, DB::TransactionManager::commit(connection)).await;
         let committed = self.judge_end(committed);
         self.open = false;
-        committed
+        match &self.file {
+            Some(file) => committed.and(file.check()),
+            None => committed,
+        }
     }
 
     /// As [`Lent::judge`]; no failure of a begin or a commit is taken to leave the connection sound.
@@ -188,7 +244,7 @@ impl<DB: Database> Drop for Lent<DB> {
 
 impl<DB: Database> Clone for Link<DB> {
     fn clone(&self) -> Self {
-        Link { pool: self.pool.clone(), server: self.server.clone() }
+        Link { pool: self.pool.clone(), server: self.server.clone(), file: self.file.clone() }
     }
 }
 

@@ -7,6 +7,7 @@
 //!    the moment in which the last connection to close removes the log.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -17,7 +18,7 @@ use sqlx::{ConnectOptions, Connection};
 use tokio::time::{Instant, sleep};
 
 use super::engine::Engine;
-use super::link::Link;
+use super::link::{Link, OpenedFile};
 use super::{CatalogError, CatalogOptions};
 use crate::storage::durable;
 
@@ -64,10 +65,13 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
     let named = |error: CatalogError| error.of_file(path);
     let mut migrating = connect_first(&options, wait).await.map_err(|error| named(error.into()))?;
     migrate(&mut migrating).await.map_err(named)?;
-    let writer = pool(options.clone(), 1, wait).await?;
-    let readers = pool(options.pragma("query_only", "ON"), READERS, wait).await?;
+    let opened =
+        OpenedFile::named(&file).map_err(|source| CatalogError::Directory { path: path.to_owned(), source })?;
+    let opened = Arc::new(opened);
+    let writer = pool(options.clone(), 1, wait, &opened).await?;
+    let readers = pool(options.pragma("query_only", "ON"), READERS, wait, &opened).await?;
     migrating.close().await?;
-    Ok(Engine::Sqlite { readers: Link::new(readers, None), writer: Link::new(writer, None) })
+    Ok(Engine::Sqlite { readers: Link::new(readers, None), writer: Link::of_file(writer, opened) })
 }
 
 /// The connection that makes the file and switches it to write-ahead logging, which lasts.
@@ -100,14 +104,25 @@ async fn migrate(connection: &mut SqliteConnection) -> Result<(), CatalogError> 
     Ok(())
 }
 
-/// Connections that stay open: to a file there is no reason to renew or test them.
+/// Connections that stay open: to a file there is no reason to renew or test them. All are to the file that was opened
+/// first, not to one that has its name later.
 ///
 /// One that comes back in a transaction is closed. The call that had it was dropped, the transaction's statement failed
 /// meanwhile, and SQLite ended it by itself; the driver takes it to be open, and would refuse to begin another.
-async fn pool(options: SqliteConnectOptions, size: u32, wait: Duration) -> Result<SqlitePool, sqlx::Error> {
+async fn pool(
+    options: SqliteConnectOptions,
+    size: u32,
+    wait: Duration,
+    opened: &Arc<OpenedFile>,
+) -> Result<SqlitePool, sqlx::Error> {
+    let opened = opened.clone();
     SqlitePoolOptions::new()
         .max_connections(size)
         .acquire_timeout(wait)
+        .after_connect(move |_, _| {
+            let outcome = opened.check();
+            Box::pin(async move { outcome })
+        })
         .after_release(|connection, _| {
             Box::pin(async move {
                 // What was asked of its thread before, the rollback above all, is done first.

@@ -60,8 +60,8 @@ pub struct EngineOptions {
     pub timeout: Duration,
     /// How long comparing two versions may take.
     pub diff_timeout: Duration,
-    /// Where sorts and dedups spill.
-    pub spill_directory: PathBuf,
+    /// Where sorts and dedups spill; `None`: nowhere.
+    pub spill_directory: Option<PathBuf>,
     /// What all queries together may spill, in bytes.
     pub spill_bytes: u64,
 }
@@ -129,7 +129,10 @@ impl Engine {
         let threads = options.threads.max(1);
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(options.memory_bytes));
         let disk = DiskManagerBuilder::default()
-            .with_mode(DiskManagerMode::Directories(vec![options.spill_directory.clone()]))
+            .with_mode(match &options.spill_directory {
+                Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),
+                None => DiskManagerMode::Disabled,
+            })
             .with_max_temp_directory_size(options.spill_bytes);
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;

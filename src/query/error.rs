@@ -31,6 +31,8 @@ impl From<DataFusionError> for QueryError {
     fn from(error: DataFusionError) -> QueryError {
         match error {
             DataFusionError::ResourcesExhausted(what) => QueryError::OutOfMemory(what),
+            // Of a disk: nothing else is read or written through it.
+            DataFusionError::IoError(error) => QueryError::Storage(error.into()),
             DataFusionError::Context(_, cause) => QueryError::from(*cause),
             DataFusionError::External(cause) => match cause.downcast::<StorageError>() {
                 Ok(storage) => QueryError::Storage(*storage),

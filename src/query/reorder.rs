@@ -394,7 +394,7 @@ mod tests {
             shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
             timeout: Duration::from_secs(600),
             diff_timeout: Duration::from_secs(600),
-            spill_directory: directory.path().to_owned(),
+            spill_directory: Some(directory.path().to_owned()),
             spill_bytes: 1 << 30,
         });
         let engine = engine.expect("an engine");

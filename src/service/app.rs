@@ -12,6 +12,7 @@ use tracing::Instrument;
 use super::admission::{Admission, Load};
 use super::background::kept_up;
 use super::backup::INCOMPLETE;
+use super::binding::{BindingError, bind};
 use super::bodies;
 use super::catalog_gates::CatalogGates;
 use super::damage;
@@ -107,10 +108,25 @@ pub enum OpenError {
     /// The store does not open.
     #[error("the store")]
     Store(#[from] StorageError),
+    /// Catalog and store do not belong together.
+    #[error(transparent)]
+    Binding(BindingError),
     /// The query engine does not start.
     #[error("the query engine")]
     Engine(#[from] QueryError),
 }
+
+/// What a process opens the service for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To answer, or to make versions: the disk must take temporary files.
+    Work,
+    /// To look after what is there, on a full disk too.
+    Care,
+}
+
+/// How long opening waits for the store to say whose it is. What needs that later asks again.
+const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 impl App {
     /// Opens the catalog (and brings its tables up to date), the store and the query engine. Listens nowhere.
@@ -118,9 +134,7 @@ impl App {
     /// # Errors
     /// [`OpenError`] names the part that does not open.
     pub async fn open(config: &Config) -> Result<App, OpenError> {
-        let limits = RateLimits::from(&config.limits);
-        let rate_limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
-        App::open_with(config, Arc::new(rate_limiter)).await
+        App::open_with(config, own_limiter(config)).await
     }
 
     /// As [`App::open`], for work on what is there: makes no catalog where there is none.
@@ -130,7 +144,7 @@ impl App {
     pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
         match config.catalog_file() {
             Some(file) if matches!(file.try_exists(), Ok(false)) => Err(OpenError::NoCatalog(file)),
-            _ => App::open(config).await,
+            _ => App::open_for(config, own_limiter(config), Purpose::Care).await,
         }
     }
 
@@ -139,6 +153,10 @@ impl App {
     /// # Errors
     /// [`OpenError`] names the part that does not open.
     pub async fn open_with(config: &Config, rate_limiter: Arc<dyn RateLimiter>) -> Result<App, OpenError> {
+        App::open_for(config, rate_limiter, Purpose::Work).await
+    }
+
+    async fn open_for(config: &Config, rate_limiter: Arc<dyn RateLimiter>, purpose: Purpose) -> Result<App, OpenError> {
         let s3 = S3Options {
             endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
             region: config.store.region.clone(),
@@ -147,7 +165,7 @@ impl App {
             allow_http: config.store.allow_http,
             retry_within: Some(Duration::from_secs(config.store.retry_s)),
         };
-        App::open_on(config, rate_limiter, || store::open(&config.store_url(), &s3)).await
+        App::open_parts(config, rate_limiter, || store::open(&config.store_url(), &s3), purpose).await
     }
 
     /// As [`App::open_with`], on a store that the caller opens.
@@ -159,6 +177,15 @@ impl App {
         rate_limiter: Arc<dyn RateLimiter>,
         store: impl FnOnce() -> Result<Store, StorageError>,
     ) -> Result<App, OpenError> {
+        App::open_parts(config, rate_limiter, store, Purpose::Work).await
+    }
+
+    async fn open_parts(
+        config: &Config,
+        rate_limiter: Arc<dyn RateLimiter>,
+        store: impl FnOnce() -> Result<Store, StorageError>,
+        purpose: Purpose,
+    ) -> Result<App, OpenError> {
         let directory = &config.data.directory;
         if directory.join(INCOMPLETE).exists() {
             return Err(OpenError::Incomplete(directory.clone()));
@@ -169,11 +196,24 @@ impl App {
         for OpenToOthers { path, mode } in open_to_others(config) {
             tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users of this machine can reach what is kept here, keys too; chmod go= closes it");
         }
-        let scratch = Scratch::create(&directory.join(TEMPORARY_FOLDER))
-            .map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
+        let scratch = |folder| {
+            let path = directory.join(folder);
+            match purpose {
+                Purpose::Work => {
+                    Scratch::create(&path).map_err(|source| OpenError::Directory { path: path.clone(), source })
+                }
+                Purpose::Care => Ok(Scratch::create_or_later(&path)),
+            }
+        };
+        let (exports, scratch) = (scratch(EXPORTS_FOLDER)?, scratch(TEMPORARY_FOLDER)?);
         let options = CatalogOptions::from(&config.catalog);
         let catalog = Catalog::open_with(&config.catalog_url(), &options).await?;
         let store = store()?;
+        if let Err(refused) = bind_now(config, &catalog, &store).await {
+            // Whole, without a log beside it: another file may be restored in its place.
+            catalog.close().await;
+            return Err(refused);
+        }
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -186,7 +226,7 @@ impl App {
             },
             timeout: Duration::from_secs(config.query.timeout_s),
             diff_timeout: Duration::from_secs(config.query.diff_timeout_s),
-            spill_directory: scratch.path().to_owned(),
+            spill_directory: scratch.path().exists().then(|| scratch.path().to_owned()),
             spill_bytes: config.query.spill_bytes,
         })?;
         let (damage, reports) = mpsc::channel(damage::WAITING);
@@ -199,9 +239,7 @@ impl App {
         let cache = PartCache::new(config.cache.memory_bytes).reporting(damage);
         let responses = Responses::new(config.cache.response_bytes);
         let diffs = Diffs::new(config.cache.diff_bytes);
-        let exports = directory.join(EXPORTS_FOLDER);
-        let exports = Exports::open(&exports, config.cache.export_bytes, &config.fair)
-            .map_err(|source| OpenError::Directory { path: exports, source })?;
+        let exports = Exports::new(exports, config.cache.export_bytes, &config.fair);
         let admission = Admission::new(&config.query, &config.fair, engine.threads());
         let logins = Logins::new(&config.limits, &config.fair, engine.threads());
         let bodies = bodies::gate(config);
@@ -378,8 +416,33 @@ impl App {
         self.acting.as_ref().map_or(&self.parts.engine, |acting| &acting.engine)
     }
 
-    /// Where temporary files of this process go.
+    /// Where temporary files of this process go. Made anew if somebody has removed it.
     pub(super) fn temporary_directory(&self) -> &Path {
+        self.parts.scratch.restore_or_warn();
         self.parts.scratch.path()
     }
+}
+
+/// Counts the requests of this process.
+fn own_limiter(config: &Config) -> Arc<dyn RateLimiter> {
+    let limits = RateLimits::from(&config.limits);
+    Arc::new(MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start()))
+}
+
+/// Refuses a store that is not the catalog's. One that does not answer may be: nothing is recorded or removed until it has said so.
+async fn bind_now(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), OpenError> {
+    match tokio::time::timeout(STORE_ANSWERS_WITHIN, bind(config, catalog, store)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(BindingError::Store(error))) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                "the store does not say whether it is the catalog's; it is asked again before it is used"
+            );
+        }
+        Ok(Err(BindingError::Catalog(error))) => return Err(error.into()),
+        Ok(Err(error)) => return Err(OpenError::Binding(error)),
+        Err(_) => tracing::warn!("the store does not answer yet"),
+    }
+    Ok(())
 }

@@ -175,6 +175,8 @@ impl App {
                 tell(&backed_up);
             }
         }
+        // The backup is of this catalog.
+        target.give_identity(&copy.installation().await?.identity).await.map_err(BackupError::Store)?;
         for directory in [versions.as_path(), root.as_path(), directory] {
             sync(directory).await.map_err(failed)?;
         }

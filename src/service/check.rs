@@ -305,8 +305,12 @@ pub(super) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth
 pub(super) async fn inspect_size(store: &Store, file: &VersionFile) -> Result<(), Damage> {
     let size_bytes = match store.objects().head(&ObjectPath::from(file.path.as_str())).await {
         Ok(object) => object.size,
-        Err(object_store::Error::NotFound { .. }) => return Err(Damage::Missing),
-        Err(error) => return Err(Damage::Unreadable(error.into())),
+        Err(error) => {
+            return Err(match store.meaning(error.into()).await {
+                StorageError::Store(object_store::Error::NotFound { .. }) => Damage::Missing,
+                error => Damage::Unreadable(error),
+            });
+        }
     };
     match size_bytes == file.size_bytes {
         true => Ok(()),

@@ -151,16 +151,12 @@ pub struct Export {
 }
 
 impl Exports {
-    /// An empty cache of at most `capacity_bytes`, in a directory of its own below `root`.
-    ///
-    /// # Errors
-    /// When the directory cannot be made.
-    pub fn open(root: &Path, capacity_bytes: u64, fair: &config::Fair) -> io::Result<Exports> {
-        Exports::lingering(root, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
+    /// An empty cache of at most `capacity_bytes`, in this directory.
+    pub fn new(directory: Scratch, capacity_bytes: u64, fair: &config::Fair) -> Exports {
+        Exports::lingering(directory, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
     }
 
-    fn lingering(root: &Path, room: Room, linger: Duration) -> io::Result<Exports> {
-        let directory = Scratch::create(root)?;
+    fn lingering(directory: Scratch, room: Room, linger: Duration) -> Exports {
         let index = Index {
             entries: HashMap::new(),
             too_large: HashSet::new(),
@@ -169,7 +165,7 @@ impl Exports {
             uses: 0,
             files: 0,
         };
-        Ok(Exports { shared: Arc::new(Shared { index: Mutex::new(index), linger, directory }) })
+        Exports { shared: Arc::new(Shared { index: Mutex::new(index), linger, directory }) }
     }
 
     /// The export of this identity, made by `make` on the engine's threads unless it is there or being made. Waits until
@@ -403,6 +399,7 @@ impl Making {
     async fn write(&mut self, make: Make) -> Result<u64, Stopped> {
         let Content { total, mut chunks } = make(Taker::Service).await?;
         let head = Head { total, partial: self.partial.clone(), whole: self.whole.clone() };
+        self.exports.shared.directory.restore()?;
         let mut file = tokio::fs::File::create_new(&self.partial).await?;
         while let Some(chunk) = chunks.try_next().await? {
             if self.bytes > 0 {
@@ -700,13 +697,14 @@ mod tests {
             shares: crate::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
             timeout: HOUR,
             diff_timeout: HOUR,
-            spill_directory: root.path().join("tmp"),
+            spill_directory: Some(root.path().join("tmp")),
             spill_bytes: 1 << 24,
         };
-        std::fs::create_dir(&options.spill_directory).expect("created");
+        std::fs::create_dir(root.path().join("tmp")).expect("created");
         let engine = Engine::try_new(&options).expect("an engine");
         let room = Room::new(capacity_bytes, MOST_FILES, &NO_SHARES);
-        let exports = Exports::lingering(&root.path().join("exports"), room, linger).expect("a cache");
+        let exports =
+            Exports::lingering(Scratch::create(&root.path().join("exports")).expect("a directory"), room, linger);
         let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2);
         Setup { root, engine, admission, exports }
     }
@@ -1084,7 +1082,7 @@ mod tests {
         std::fs::write(dead.join("lock"), "").expect("written");
         std::fs::write(dead.join("1.part"), "half").expect("written");
 
-        let other = Exports::open(&root, 100, &NO_SHARES).expect("a second one");
+        let other = Exports::new(Scratch::create(&root).expect("a second one"), 100, &NO_SHARES);
         assert!(!dead.exists());
         assert_eq!(setup.files(), [5]);
         let own = other.shared.directory.path().to_owned();

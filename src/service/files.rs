@@ -97,13 +97,29 @@ impl App {
         let path = new_path();
         self.catalog().reserve_file(path.as_ref(), None, RESERVED).await?;
         let written = tokio::select! {
-            written = self.write_file(entities, path.clone(), index, turn, progress) => written,
+            written = self.write_there(entities, path.clone(), index, turn, progress) => written,
             error = self.keep_reserved(path.as_ref()) => Err(error),
         };
         if written.is_err() {
             self.abandon_file(path.as_ref()).await;
         }
         written
+    }
+
+    /// Writes a file, and makes sure that the store that has it now is the catalog's.
+    async fn write_there(
+        &self,
+        entities: Spooled,
+        path: ObjectPath,
+        index: IndexSettings,
+        turn: &Turn,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<UnpublishedFile, RefreshError> {
+        let file = self.write_file(entities, path, index, turn, progress).await?;
+        match self.verify_store().await {
+            Ok(()) => Ok(file),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Renews a reservation for ever; the error is that it can have been lost.

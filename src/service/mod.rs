@@ -18,6 +18,7 @@
 //! | `exports`, `export_room` | Parquet exports, made once and served in parts; whose may take how much room |
 //! | `under_way` | work that equal requests share |
 //! | `diffs` | what two versions differ in |
+//! | `binding` | that catalog and store belong together |
 //! | `files` | version files between their first byte and their record |
 //! | `refresh` | the one way in which a dataset gets a new version |
 //! | `version_file` | entities to a version file |
@@ -45,6 +46,7 @@ mod alternates;
 mod app;
 mod background;
 mod backup;
+mod binding;
 mod bodies;
 mod body;
 mod catalog_gates;
@@ -96,6 +98,7 @@ pub use alternates::{AlternateError, alternate_etag};
 pub use app::{App, OpenError};
 pub use background::Background;
 pub use backup::{BackedUp, BackupError, BackupFiles};
+pub use binding::BindingError;
 pub use bodies::BodyRoom;
 pub use check::{CheckDepth, CheckError, Checked, Finding};
 pub use datasets::{DatasetSettings, OwnedDataset};

@@ -94,7 +94,11 @@ impl App {
             }
         };
         let store = async {
-            match tokio::time::timeout(WITHIN, self.store().probe()).await {
+            let probe = async {
+                self.verify_store().await?;
+                self.store().probe().await
+            };
+            match tokio::time::timeout(WITHIN, probe).await {
                 Ok(written) => written.map_err(|error| {
                     tracing::debug!(cause = ?error, "the store cannot be written");
                     store_reason(&error)
@@ -127,6 +131,9 @@ fn store_reason(error: &StorageError) -> String {
     use std::error::Error;
     use std::io::ErrorKind;
 
+    if let StorageError::Gone { reason } = error {
+        return format!("it is not there: {reason}");
+    }
     let mut source: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = source {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {

@@ -574,7 +574,14 @@ impl App {
             Made::Shared(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
         };
         let fetched = validators.map(|validators| FetchedState { dataset: &lease.dataset, validators });
-        let published = self.catalog().publish_fetched(lease.dataset.id, content, fetched, lease.attempt).await;
+        // Where a directory is gone, what was written is, too.
+        let published = match self.verify_store().await {
+            Ok(()) => {
+                let published = self.catalog().publish_fetched(lease.dataset.id, content, fetched, lease.attempt).await;
+                published.map_err(RefreshError::from)
+            }
+            Err(error) => Err(error.into()),
+        };
         let file = match made {
             Made::New(file) => Some(file),
             Made::Shared(_) => None,
@@ -586,7 +593,7 @@ impl App {
                 }
                 Ok(record)
             }
-            Err(error) => self.settle(lease, error.into(), file).await,
+            Err(error) => self.settle(lease, error, file).await,
         }
     }
 

@@ -6,10 +6,9 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-use tempfile::TempDir;
 
 /// What the names of directories begin with.
 const PREFIX: &str = "process-";
@@ -28,8 +27,9 @@ pub const EXPORTS_FOLDER: &str = "exports";
 
 /// A directory that is removed with all that is in it.
 pub struct Scratch {
-    directory: TempDir,
-    _locked: File,
+    path: PathBuf,
+    /// The lock; `None` while the directory is not there.
+    locked: Mutex<Option<File>>,
 }
 
 impl Scratch {
@@ -38,24 +38,67 @@ impl Scratch {
     /// # Errors
     /// When the disk refuses.
     pub fn create(parent: &Path) -> io::Result<Scratch> {
-        fs::create_dir_all(parent)?;
+        let scratch = Scratch::named(parent);
+        scratch.restore()?;
+        Ok(scratch)
+    }
+
+    /// As [`Scratch::create`]; while the disk refuses, the directory is not there.
+    pub fn create_or_later(parent: &Path) -> Scratch {
+        let scratch = Scratch::named(parent);
+        scratch.restore_or_warn();
+        scratch
+    }
+
+    /// One that is not there yet.
+    fn named(parent: &Path) -> Scratch {
         for Abandoned { name, failure, .. } in remove_abandoned(parent) {
             if let Some(error) = failure {
                 tracing::warn!(error, name, "temporary files of an ended process stay behind");
             }
         }
-        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        let path = parent.join(format!("{PREFIX}{}", hex::encode(rand::random::<[u8; 8]>())));
+        Scratch { path, locked: Mutex::new(None) }
+    }
+
+    /// Makes the directory if it is not there: somebody may have removed it. One system call when it is.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn restore(&self) -> io::Result<()> {
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = self.path.join(LOCK);
+        if locked.is_some() && lock.exists() {
+            return Ok(());
+        }
+        *locked = None;
+        fs::create_dir_all(&self.path)?;
         // Locked before it has the name by which others look for it.
-        let (unlocked, lock) = (directory.path().join("unlocked"), directory.path().join(LOCK));
-        let locked = File::create_new(&unlocked)?;
-        locked.lock()?;
+        let unlocked = self.path.join("unlocked");
+        let file = File::create(&unlocked)?;
+        file.lock()?;
         fs::rename(&unlocked, &lock)?;
-        Ok(Scratch { directory, _locked: locked })
+        *locked = Some(file);
+        Ok(())
+    }
+
+    /// As [`Scratch::restore`]; who uses the directory learns of the failure, too.
+    pub fn restore_or_warn(&self) {
+        if let Err(error) = self.restore() {
+            tracing::warn!(%error, path = %self.path.display(), "the directory of temporary files cannot be made");
+        }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        self.directory.path()
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays is removed by the next process.
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

@@ -300,7 +300,8 @@ async fn verify_apart(
 
 /// Whether an error is of the store or the process as a whole, and passes.
 fn passes(error: &StorageError) -> bool {
-    matches!(Shortage::of(error), Some(Shortage::Unreachable | Shortage::Descriptors | Shortage::Memory))
+    let passing = [Shortage::Unreachable, Shortage::Descriptors, Shortage::Memory, Shortage::Gone];
+    Shortage::of(error).is_some_and(|shortage| passing.contains(&shortage))
 }
 
 /// Whether a file of the store is what its record says, to the last byte that a read may use.

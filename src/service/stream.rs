@@ -207,7 +207,7 @@ mod tests {
             shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
             timeout: long,
             diff_timeout: long,
-            spill_directory: directory.path().to_owned(),
+            spill_directory: Some(directory.path().to_owned()),
             spill_bytes: 1 << 20,
         });
         let engine = engine.expect("an engine");

@@ -11,6 +11,8 @@
 //! 3. So are files that a killed writer has begun, which no listing of the store has, where the store is a directory.
 //! 4. Temporary files and exports of processes on this data directory that have ended are removed.
 //!
+//! A store that does not hold the catalog's identity ([`super::binding`]) is not swept: its files may be another one's.
+//!
 //! What protects whom: a writer's reservation protects its file. A read has none, in whatever process; it is protected
 //! by the age, which is more than the longest read takes ([`crate::config::Config::longest_read`]): a read that still
 //! uses a file began when a version named it. A hold (a backup, a check) stops all removals.
@@ -93,8 +95,8 @@ pub enum SweepError {
     /// The catalog failed.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
-    /// The store cannot be listed.
-    #[error("the store cannot be listed")]
+    /// The store cannot be listed, or is not the catalog's.
+    #[error("the store cannot be swept")]
     Store(#[from] StorageError),
 }
 
@@ -112,6 +114,8 @@ impl App {
         older_than: Duration,
         tell: &mut (dyn FnMut(&SweptFile) + Send),
     ) -> Result<Swept, SweepError> {
+        // What this catalog does not name may be another one's.
+        self.verify_store().await?;
         let mut swept = Swept::default();
         self.sweep_unreferenced(older_than, &mut swept, tell).await?;
         self.sweep_unnamed(older_than, &mut swept, tell).await?;

@@ -197,7 +197,8 @@ impl App {
                 progress.entities_written.store(entities, Ordering::Relaxed);
                 crash::point("file.writing");
             };
-            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)?;
+            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)
+                .map_err(|error| runtime.block_on(store.meaning(error)))?;
             crash::point("file.written");
             let new = NewFile {
                 path: path.to_string(),

@@ -43,6 +43,12 @@ pub enum StorageError {
         /// What the store says.
         source: object_store::Error,
     },
+    /// The store is not there: a directory that is not mounted, or another one in its place.
+    #[error("the store is not there: {reason}")]
+    Gone {
+        /// What shows it.
+        reason: &'static str,
+    },
     /// Local disk (the spool of a write) failed.
     #[error("spool: {0}")]
     Io(#[from] io::Error),

@@ -13,8 +13,8 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, new_empty_array};
 use arrow::datatypes::{DataType, Field, Schema};
 use futures::FutureExt;
+use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::bloom_filter::Sbbf;
@@ -113,7 +113,7 @@ pub struct VersionReader {
 /// Where a file lies, and who keeps parts of it.
 #[derive(Clone)]
 struct ObjectFile {
-    store: Arc<dyn ObjectStore>,
+    store: Store,
     path: ObjectPath,
     /// As the catalog says.
     size_bytes: u64,
@@ -137,7 +137,7 @@ impl VersionReader {
         size_bytes: u64,
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
-        let file = ObjectFile { store: store.objects().clone(), path: path.clone(), size_bytes, cache: cache.clone() };
+        let file = ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone() };
         let load = async { load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error)) };
         let key = PartKey::Footer(path.as_ref().into());
         match cache.get_or_load(key, load).await? {
@@ -521,9 +521,12 @@ impl ObjectFile {
     async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
         count_fetch(&range, self.cache.counts());
         let expected = range.end - range.start;
-        let bytes = match self.store.get_range(&self.path, range).await {
+        let bytes = match self.store.objects().get_range(&self.path, range).await {
             Ok(bytes) => bytes,
-            Err(error) => return Err(self.is_cut(&error).await.unwrap_or_else(|| error.into())),
+            Err(error) => match self.is_cut(&error).await {
+                Some(cut) => return Err(cut),
+                None => return Err(self.store.meaning(error.into()).await),
+            },
         };
         match bytes.len() as u64 == expected {
             true => Ok(bytes),
@@ -535,7 +538,7 @@ impl ObjectFile {
     /// it cannot give at the moment, so the server is asked for the size.
     async fn is_cut(&self, error: &object_store::Error) -> Option<StorageError> {
         let object_store::Error::Generic { store: "S3", .. } = error else { return None };
-        match tokio::time::timeout(SIZE_WAIT, self.store.head(&self.path)).await {
+        match tokio::time::timeout(SIZE_WAIT, self.store.objects().head(&self.path)).await {
             Ok(Ok(object)) if object.size != self.size_bytes => Some(StorageError::Layout(format!(
                 "the file ends early: it has {} of {} bytes",
                 object.size, self.size_bytes

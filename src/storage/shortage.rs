@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use super::StorageError;
+
 /// What is missing at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
@@ -18,6 +20,8 @@ pub enum Shortage {
     Denied,
     /// The store does not answer, or answers that it cannot.
     Unreachable,
+    /// The store's directory is not there.
+    Gone,
 }
 
 /// `ENFILE` and `EMFILE`; the library has no kind for them.
@@ -43,7 +47,7 @@ impl Shortage {
     /// Seconds after which it is worth another try.
     pub fn retry_after_s(self) -> u64 {
         match self {
-            Shortage::Descriptors | Shortage::Memory | Shortage::Unreachable => 5,
+            Shortage::Descriptors | Shortage::Memory | Shortage::Unreachable | Shortage::Gone => 5,
             Shortage::DiskFull | Shortage::Denied => 30,
         }
     }
@@ -57,6 +61,7 @@ impl fmt::Display for Shortage {
             Shortage::Memory => "the system has no memory left",
             Shortage::Denied => "the disk refuses access",
             Shortage::Unreachable => "the store of the version files does not answer",
+            Shortage::Gone => "the store of the version files is not there",
         })
     }
 }
@@ -64,6 +69,9 @@ impl fmt::Display for Shortage {
 fn of_one(error: &(dyn Error + 'static)) -> Option<Shortage> {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return of_io(error);
+    }
+    if let Some(StorageError::Gone { .. }) = error.downcast_ref::<StorageError>() {
+        return Some(Shortage::Gone);
     }
     match error.downcast_ref::<object_store::Error>()? {
         // A server's answers that say what is wrong have variants of their own. The rest is a connection that fails, an
@@ -91,7 +99,6 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::StorageError;
 
     #[test]
     fn a_shortage_is_found_however_deep_it_lies() {
@@ -110,6 +117,7 @@ mod tests {
                 Some(Shortage::Unreachable),
             ),
             (StorageError::Shared(std::sync::Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
+            (StorageError::Gone { reason: "another" }, Some(Shortage::Gone)),
             (StorageError::Worker, None),
         ] {
             assert_eq!(Shortage::of(&error), expected, "{error:?}");

@@ -1,21 +1,28 @@
 //! Opening the object store that `store.url` names.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, RetryConfig};
 use url::Url;
 
+use super::shortage::Shortage;
 use super::unfinished::{self, UnfinishedFile};
 use super::{StorageError, durable};
 
 /// The object that [`Store::probe`] writes.
 const PROBE: &str = "readiness-probe";
+
+/// The object that says which catalog a store belongs to.
+pub const IDENTITY: &str = "strata.id";
+
+/// The bytes that such an object has at most.
+const IDENTITY_BYTES: u64 = 256;
 
 /// What an S3 store needs besides its URL. What is `None` comes from the usual `AWS_*` environment.
 #[derive(Clone, Debug, Default)]
@@ -40,12 +47,93 @@ pub struct Store {
     objects: Arc<dyn ObjectStore>,
     /// The directory, where the store is one.
     directory: Option<PathBuf>,
+    /// Whether it is gone when the process ends.
+    volatile: bool,
+    /// What it holds as [`IDENTITY`], once that is known.
+    identity: Arc<OnceLock<String>>,
 }
 
 impl Store {
     /// The store's objects.
     pub fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.objects
+    }
+
+    /// Whether it is gone when the process ends.
+    pub fn is_volatile(&self) -> bool {
+        self.volatile
+    }
+
+    /// Which catalog the store says it belongs to; `None` if it does not say.
+    ///
+    /// # Errors
+    /// What the store answered.
+    pub async fn identity(&self) -> Result<Option<String>, StorageError> {
+        let found = match self.objects.get(&object_store::path::Path::from(IDENTITY)).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // No other service writes so much; it is none of ours.
+        if found.meta.size > IDENTITY_BYTES {
+            return Ok(Some(format!("{} bytes", found.meta.size)));
+        }
+        Ok(Some(String::from_utf8_lossy(&found.bytes().await?).trim().to_owned()))
+    }
+
+    /// Gives the store an identity, unless it has one; returns what it has, which outlives a power failure.
+    ///
+    /// # Errors
+    /// What the store answered.
+    pub async fn give_identity(&self, identity: &str) -> Result<String, StorageError> {
+        let (path, content) = (object_store::path::Path::from(IDENTITY), bytes::Bytes::from(format!("{identity}\n")));
+        match self.objects.put_opts(&path, content.clone().into(), PutMode::Create.into()).await {
+            Ok(_) | Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+            // Some file systems and servers cannot do so on condition.
+            Err(_) if self.identity().await?.is_none() => drop(self.objects.put(&path, content.into()).await?),
+            Err(error) => return Err(error.into()),
+        }
+        self.persist(&path).await?;
+        self.identity().await?.ok_or(StorageError::Gone { reason: "it keeps nothing" })
+    }
+
+    /// From now on this is what [`Store::verify`] wants.
+    pub fn expect_identity(&self, identity: String) {
+        // Of several at once, all bring the same.
+        let _ = self.identity.set(identity);
+    }
+
+    /// Whether [`Store::verify`] knows what it wants.
+    pub fn expects_identity(&self) -> bool {
+        self.identity.get().is_some()
+    }
+
+    /// Whether the store is there, and the same as when the service was opened. One small request.
+    ///
+    /// # Errors
+    /// [`StorageError::Gone`], or what the store answered.
+    pub async fn verify(&self) -> Result<(), StorageError> {
+        let Some(expected) = self.identity.get() else { return Ok(()) };
+        match self.identity().await {
+            Ok(Some(found)) if found == *expected => Ok(()),
+            Ok(Some(_)) => Err(StorageError::Gone { reason: "another one is in its place" }),
+            Ok(None) => Err(StorageError::Gone { reason: "its strata.id is missing" }),
+            Err(error) if self.directory.is_some() && Shortage::of(&error).is_none() && is_away(&error) => {
+                Err(StorageError::Gone { reason: "its directory is not" })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the failure of a request means: that the store is not there, or what the store says.
+    pub async fn meaning(&self, error: StorageError) -> StorageError {
+        if Shortage::of(&error).is_some() {
+            return error;
+        }
+        match self.verify().await {
+            Err(gone @ StorageError::Gone { .. }) => gone,
+            _ => error,
+        }
     }
 
     /// The file that is an object, where the store is a directory.
@@ -96,6 +184,8 @@ impl Store {
     /// # Errors
     /// What the store answered.
     pub async fn probe(&self) -> Result<(), StorageError> {
+        // A directory that is not there is not made anew.
+        self.verify().await?;
         let path = object_store::path::Path::from(PROBE);
         self.objects.put(&path, bytes::Bytes::from_static(&[b'.'; 4_096]).into()).await?;
         match self.persist(&path).await {
@@ -113,7 +203,7 @@ impl Store {
 
 impl From<Arc<dyn ObjectStore>> for Store {
     fn from(objects: Arc<dyn ObjectStore>) -> Store {
-        Store { objects, directory: None }
+        Store { objects, directory: None, volatile: false, identity: Arc::default() }
     }
 }
 
@@ -133,7 +223,7 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
                 .map_err(|()| wrong("a file URL needs an absolute path, as in file:///var/lib/strata".into()))?;
             directory(path)
         }
-        Some(("memory", "")) => Ok(objects(InMemory::new())),
+        Some(("memory", "")) => Ok(Store { volatile: true, ..objects(InMemory::new()) }),
         Some(("memory", _)) => Err(wrong("a store in memory takes no path: memory://".into())),
         Some(("s3", rest)) => {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -167,11 +257,27 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
 }
 
 fn objects(store: impl ObjectStore) -> Store {
-    Store { objects: Arc::new(store), directory: None }
+    Store::from(Arc::new(store) as Arc<dyn ObjectStore>)
 }
 
 fn directory(path: PathBuf) -> Result<Store, StorageError> {
     durable::create_directory(&path)?;
     let store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
-    Ok(Store { objects: Arc::new(store), directory: Some(path) })
+    Ok(Store { objects: Arc::new(store), directory: Some(path), volatile: false, identity: Arc::default() })
+}
+
+/// Whether something on the way to a file is no directory, or no file system is there to ask.
+fn is_away(error: &StorageError) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotConnected, NotFound, StaleNetworkFileHandle};
+
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<std::io::Error>()
+            && matches!(error.kind(), NotADirectory | NotConnected | NotFound | StaleNetworkFileHandle)
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }

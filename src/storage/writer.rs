@@ -425,6 +425,8 @@ impl Write for Sink {
 }
 
 async fn upload(store: Store, path: ObjectPath, mut parts: mpsc::Receiver<Part>) -> Result<(), StorageError> {
+    // A directory that is not there is not made anew.
+    store.verify().await?;
     let first = match parts.recv().await {
         // A small file is one request.
         Some(Part::Last(bytes)) => {

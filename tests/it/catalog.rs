@@ -735,6 +735,7 @@ async fn both_engines_have_the_same_tables_and_columns() {
             "file_holds",
             "file_reservations",
             "files",
+            "installation",
             "refresh_attempts",
             "refresh_leases",
             "scrub_progress",

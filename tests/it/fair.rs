@@ -461,7 +461,7 @@ fn memory_that_one_tenants_queries_hold_leaves_anothers() {
         shares: TenantShares { one_percent: 75, anonymous_percent: 75 },
         timeout: Duration::from_secs(60),
         diff_timeout: Duration::from_secs(60),
-        spill_directory: directory.path().to_owned(),
+        spill_directory: Some(directory.path().to_owned()),
         spill_bytes: 1 << 30,
     };
     let all = Engine::try_new(&options).expect("an engine");

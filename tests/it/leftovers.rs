@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::SqlitePool;
 
-use crate::cli::{Machine, Server, succeeded};
+use crate::cli::{Machine, Server, failed, succeeded};
 use crate::faultfs::FaultFs;
 use crate::support::files;
 
@@ -77,6 +77,35 @@ fn a_server_removes_what_a_process_beside_it_has_left() {
         std::thread::sleep(Duration::from_millis(50));
     }
     server.stop("-TERM");
+}
+
+#[test]
+fn a_sweep_needs_no_room_for_temporary_files() {
+    let (machine, faults) = machine();
+    let left = machine.path("strata-data/store/versions/left.parquet");
+    std::fs::write(&left, "left behind").expect("written");
+    faults.set(&["fail mkdir,create strata-data/tmp* 1 0 ENOSPC", "fail mkdir,create strata-data/exports* 1 0 ENOSPC"]);
+    let swept = succeeded(&faults.run(&machine, &["sweep", "--offline", "--older-than", "0s"]));
+    assert_eq!(swept, "removed versions/left.parquet (11 bytes, unnamed)\n1 files removed, 11 bytes\n");
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_lost_catalog_costs_no_file() {
+    let (machine, _) = machine();
+    let store = files(&machine.path("strata-data/store"));
+    for name in ["catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"] {
+        // The others are there while a process has it open.
+        let _ = std::fs::remove_file(machine.path("strata-data").join(name));
+    }
+    for arguments in [&["sweep", "--offline", "--older-than", "0s"] as &[&str], &["serve", "--listen", "127.0.0.1:0"]] {
+        failed(&machine.run(arguments));
+    }
+    // What is restored in its place must not meet the log of another one.
+    assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
+    let told = failed(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
+    assert!(told.contains("belongs to another catalog"), "{told}");
+    assert_eq!(files(&machine.path("strata-data/store")), store);
 }
 
 /// The directories of processes that live, or have left them.

@@ -2,6 +2,7 @@
 
 mod agents;
 mod alternates;
+mod binding;
 mod care;
 mod catalog;
 mod catalog_damage;

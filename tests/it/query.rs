@@ -505,7 +505,7 @@ fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration)
         shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
         timeout,
         diff_timeout: timeout,
-        spill_directory: bench.directory().to_owned(),
+        spill_directory: Some(bench.directory().to_owned()),
         spill_bytes: 1 << 30,
     };
     Engine::try_new(&options).expect("an engine")

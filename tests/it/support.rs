@@ -27,10 +27,11 @@ pub const OWNER: &str = "owner@strata.test";
 /// Where the fixtures lie.
 pub const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data-fixtures");
 
-/// The files below a directory.
+/// The files below a directory, but the one that says whose store it is.
 pub fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let paths = entries.map(|entry| entry.expect("an entry").path());
+    let paths = paths.filter(|path| !path.ends_with("strata.id"));
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 

@@ -26,7 +26,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
         memory_bytes: 256 << 20,
         timeout: Duration::from_secs(60),
         diff_timeout: Duration::from_secs(60),
-        spill_directory: std::env::temp_dir(),
+        spill_directory: Some(std::env::temp_dir()),
         spill_bytes: 64 << 20,
         shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
     })

@@ -11,6 +11,7 @@ contract! {
     a_copy_holds_everything_and_goes_on_by_itself
     a_copy_is_of_one_moment
     a_copy_overwrites_nothing
+    an_identity_is_settled_once_and_goes_along_with_a_copy
 }
 
 async fn open_copy(path: &std::path::Path) -> Catalog {
@@ -127,4 +128,33 @@ async fn a_copy_overwrites_nothing(database: Database) {
     let copied = catalog.copy_to_sqlite(&path).await;
     assert!(matches!(copied, Err(CatalogError::Copy { .. })), "{copied:?}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+async fn an_identity_is_settled_once_and_goes_along_with_a_copy(database: Database) {
+    let mut opened = JoinSet::new();
+    for _ in 0..8 {
+        let catalog = database.open().await;
+        opened.spawn(async move { catalog.installation().await.unwrap() });
+    }
+    let settled = opened.join_all().await;
+    assert!(
+        settled.iter().all(|installation| *installation == settled[0] && !installation.store_marked),
+        "{settled:?}"
+    );
+    let catalog = database.open().await;
+    catalog.note_store_marked().await.unwrap();
+    let marked = catalog.installation().await.unwrap();
+    assert_eq!((&marked.identity, marked.store_marked), (&settled[0].identity, true));
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("copy.sqlite");
+    catalog.copy_to_sqlite(&path).await.unwrap();
+    assert_eq!(open_copy(&path).await.installation().await.unwrap(), marked);
+    let mut told = Vec::new();
+    catalog.check_integrity(false, &mut |damage| told.push(damage)).await.unwrap();
+    assert_eq!(told, Vec::<String>::new());
+    database.execute("UPDATE installation SET identity = 'none'").await;
+    assert!(catalog.installation().await.unwrap_err().is_damage());
+    catalog.check_integrity(false, &mut |damage| told.push(damage)).await.unwrap();
+    assert!(told.iter().any(|damage| damage.contains("installation.identity")), "{told:?}");
 }

@@ -1,0 +1,66 @@
+//! Table `installation`: which catalog this is, and whether a store is known to be its own.
+
+use super::engine::Value;
+use super::{Catalog, CatalogError};
+
+/// Bytes of an identity, before they are hexadecimal.
+const IDENTITY_BYTES: usize = 16;
+
+/// Which catalog this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// Random, 32 hexadecimal digits; copies of the catalog have the same.
+    pub identity: String,
+    /// Whether a store has been given it.
+    pub store_marked: bool,
+}
+
+impl Catalog {
+    /// Which catalog this is; settled for ever by the first call. One look-up by primary key.
+    ///
+    /// # Errors
+    /// [`CatalogError::Corrupt`] if the record is damaged.
+    pub async fn installation(&self) -> Result<Installation, CatalogError> {
+        if let Some(found) = self.recorded_installation().await? {
+            return Ok(found);
+        }
+        let identity = hex::encode(rand::random::<[u8; IDENTITY_BYTES]>());
+        let sql = "INSERT INTO installation (installation_id, identity, store_marked) VALUES (0, $1, $2)
+                   ON CONFLICT (installation_id) DO NOTHING";
+        self.engine.write(sql, &[Value::Text(&identity), Value::Boolean(false)]).await?;
+        // Another process may have been faster.
+        let found = self.recorded_installation().await?;
+        found.ok_or(CatalogError::Corrupt { column: "installation.identity", value: "nothing".to_owned() })
+    }
+
+    async fn recorded_installation(&self) -> Result<Option<Installation>, CatalogError> {
+        let sql = "SELECT identity, store_marked FROM installation WHERE installation_id = 0";
+        let Some((identity, store_marked)) = self.engine.fetch_optional::<(String, bool)>(sql, &[]).await? else {
+            return Ok(None);
+        };
+        check_identity(&identity)?;
+        Ok(Some(Installation { identity, store_marked }))
+    }
+
+    /// Records that a store has been given the identity.
+    ///
+    /// # Errors
+    /// [`CatalogError::Unavailable`], [`CatalogError::Damaged`], [`CatalogError::Database`].
+    pub async fn note_store_marked(&self) -> Result<(), CatalogError> {
+        let sql = "UPDATE installation SET store_marked = $1 WHERE installation_id = 0";
+        self.engine.write(sql, &[Value::Boolean(true)]).await?;
+        Ok(())
+    }
+}
+
+/// Whether a text is one of those that [`Catalog::installation`] makes.
+///
+/// # Errors
+/// [`CatalogError::Corrupt`].
+pub(super) fn check_identity(identity: &str) -> Result<(), CatalogError> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    match identity.len() == 2 * IDENTITY_BYTES && identity.bytes().all(is_digit) {
+        true => Ok(()),
+        false => Err(CatalogError::Corrupt { column: "installation.identity", value: identity.to_owned() }),
+    }
+}
