@@ -12,6 +12,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     create_private_files();
+    outlive_large_files();
     run(CommandLine::parse)
 }
 
@@ -25,3 +26,14 @@ fn create_private_files() {
 
 #[cfg(not(unix))]
 fn create_private_files() {}
+
+/// A write past the process's limit for the size of files (RLIMIT_FSIZE) is an error, as on a full disk, and not the end of the
+/// process.
+#[cfg(unix)]
+fn outlive_large_files() {
+    // SAFETY: it installs no handler, and no other thread runs yet.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+#[cfg(not(unix))]
+fn outlive_large_files() {}

@@ -12,7 +12,8 @@ section! {
         encoded_entity_bytes: u64 = 64 << 20, within 1_024..=4 << 30;
         /// Bytes of the body of a management request. Entities that are pushed or saved have bounds of their own.
         body_bytes: u64 = 2 << 20, within 1_024..=1 << 30;
-        /// Seconds in which such a body must have come.
+        /// Seconds in which such a body must have come; that of a log-in, which is small, in `server.header_timeout_s` at
+        /// most.
         body_timeout_s: u64 = 60, within 1..=3_600;
         /// Bytes per second that a body of entities must bring, measured over `limits.body_rate_window_s` of waiting for it; 0
         /// for any number.

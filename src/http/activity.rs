@@ -1,7 +1,8 @@
 //! What each connection is doing, and whose turn it is: the service's or its client's.
 //!
 //! It is the client's turn where no request is in flight, where a handler waits for more of a request's body, and where
-//! an answer waits to be taken. Everything else is the service's. What follows from it:
+//! an answer waits to be taken. Everything else is the service's. A body that comes more slowly than
+//! `limits.body_min_bytes_per_s` is one that is waited for all the while. What follows from it:
 //!
 //! - An HTTP/2 connection without a request for the time that a head may take is told to go away. (HTTP/1.1 has a
 //!   deadline for heads in its implementation.)
@@ -410,15 +411,15 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Sets whether the handler waits for more of the body.
-    pub fn set(&self, waits: bool) {
+    /// Sets since when the handler waits for more of the body; `None` when it does not.
+    pub fn set(&self, waiting: Option<Instant>) {
         let mut state = self.activity.lock();
         // An answer that goes out meanwhile has its own turns.
         if let Some(request) = state.requests.get_mut(&self.request)
             && request.answering.is_none()
-            && request.waiting.is_some() != waits
+            && request.waiting != waiting
         {
-            request.waiting = waits.then(Instant::now);
+            request.waiting = waiting;
             // All else that is due does not come earlier by this.
             if state.released.is_some() {
                 self.activity.arm(&mut state);
@@ -446,7 +447,7 @@ mod tests {
         // It sleeps while it is the service's turn.
         tokio::time::sleep(2 * RELEASE_PAUSE).await;
         assert!(!due.is_finished());
-        turn.set(true);
+        turn.set(Some(Instant::now()));
         let due = tokio::time::timeout(LONG / 20, due).await.expect("it is due");
         assert_eq!(due.expect("no panic"), Due::Cut(Cut::Released));
     }

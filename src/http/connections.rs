@@ -402,7 +402,7 @@ mod tests {
         let _other = admitted(&connections, "192.0.2.2", false);
         let _busy = _other.activity.begin();
         let uploading = place.activity.begin();
-        uploading.turn().set(true);
+        uploading.turn().set(Some(Instant::now()));
         let _newcomer = admitted(&connections, "192.0.2.3", true);
         assert!(place.activity.is_leaving());
     }

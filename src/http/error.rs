@@ -36,6 +36,8 @@ pub enum HttpError {
         /// The header `Allow`; `None` where the router knows it and adds it.
         allowed: Option<&'static str>,
     },
+    /// An HTTP/1.1 request without the header `Host`, or with several.
+    Host,
     /// The path under `/api/` is not that of a read.
     Path(ReadPathError),
     /// The query string is not that of a read.
@@ -202,6 +204,10 @@ impl HttpError {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "This path does not take this method; the header Allow lists those it takes.".into(),
             ),
+            HttpError::Host => (
+                StatusCode::BAD_REQUEST,
+                "An HTTP/1.1 request must have the header Host, and have it once (RFC 9112, section 3.2).".into(),
+            ),
             HttpError::Path(error) => (StatusCode::BAD_REQUEST, format!("Invalid path: {error}.")),
             HttpError::Parameter(error) => {
                 let status = match error {
@@ -270,6 +276,7 @@ impl HttpError {
         match self {
             HttpError::NoSuchPath
             | HttpError::MethodNotAllowed { .. }
+            | HttpError::Host
             | HttpError::Path(_)
             | HttpError::Parameter(_)
             | HttpError::RateLimited { .. }
@@ -445,6 +452,10 @@ fn busy(refused: &Refused) -> String {
 fn public_diff_error(error: &DiffError) -> (StatusCode, String) {
     match error {
         DiffError::Manage(error) => public_manage_error(error),
+        // Longer numbers are read as the largest.
+        DiffError::VersionNotFound { number, there_are } if number.get() == u64::MAX => {
+            (StatusCode::NOT_FOUND, format!("This dataset has no version with so large a number; {there_are}."))
+        }
         DiffError::VersionNotFound { number, there_are } => {
             (StatusCode::NOT_FOUND, format!("This dataset has no version {number}; {there_are}."))
         }
@@ -627,6 +638,10 @@ fn version_not_found(selector: &VersionSelector) -> String {
     match selector {
         VersionSelector::Active => "This dataset has no active version.".into(),
         VersionSelector::Latest => "This dataset has no version yet.".into(),
+        // Longer numbers are read as the largest.
+        VersionSelector::Number(number) if number.get() == u64::MAX => {
+            "This dataset has no version with so large a number.".into()
+        }
         VersionSelector::Number(number) => format!("This dataset has no version {number}."),
     }
 }
@@ -674,6 +689,11 @@ mod tests {
             (VersionSelector::Active, "This dataset has no active version."),
             (VersionSelector::Latest, "This dataset has no version yet."),
             (VersionSelector::Number(VersionNumber::new(4)), "This dataset has no version 4."),
+            // It was said to have no version 18446744073709551615, whatever was asked for.
+            (
+                VersionSelector::Number(VersionNumber::new(u64::MAX)),
+                "This dataset has no version with so large a number.",
+            ),
         ] {
             check(ReadError::VersionNotFound(selector), 404, text);
         }

@@ -29,6 +29,7 @@ mod cors;
 mod drain;
 pub mod error;
 mod health;
+mod host;
 mod listener;
 pub mod management;
 pub mod mcp;

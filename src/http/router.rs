@@ -12,7 +12,7 @@ use super::{
     access_log::{self, LogOptions},
     drain::{self, DrainLimits},
     error::HttpError,
-    health, management, mcp, metrics, openapi, panics, ping, read,
+    health, host, management, mcp, metrics, openapi, panics, ping, read,
 };
 use crate::{config, service::App};
 
@@ -50,6 +50,7 @@ fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {
         .fallback(async || HttpError::NoSuchPath)
         .method_not_allowed_fallback(async || HttpError::MethodNotAllowed { allowed: None })
         .layer(from_fn(panics::answer))
+        .layer(from_fn(host::refuse_wrong))
         .layer(from_fn_with_state(limits, drain::refused_bodies))
         .layer(from_fn_with_state(Arc::new(log), access_log::record))
 }

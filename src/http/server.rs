@@ -48,6 +48,7 @@ use super::{
     activity::{Activity, Cut, Due, Patience},
     connections::{Admission, Bounds, Connections, Place, outside_at_most},
     error::Causes,
+    host,
     listener::{Accepted, Listener, Refusals, connections_for_descriptors},
     router::router,
     timed_body::{AwaitedBody, TimedBody},
@@ -71,6 +72,8 @@ pub struct ServerLimits {
     /// Time from the start of a connection, or the end of an answer, to the last byte of the next request's head. So it
     /// is also how long a connection may idle.
     pub header_read_timeout: Duration,
+    /// Bytes of a request's body that must come in each second that it is waited for; otherwise it stays the client's turn.
+    pub body_bytes_per_s: u64,
     /// How long a peer may take too few of the bytes that are ready for it.
     pub write_stall: Duration,
     /// How long an answer may take from its head to its last byte.
@@ -97,6 +100,7 @@ impl From<&config::Server> for ServerLimits {
             connections_per_client: count(server.connections_per_client),
             trusted_proxies: server.trusted_proxies.clone(),
             header_read_timeout: Duration::from_secs(server.header_timeout_s),
+            body_bytes_per_s: config::Limits::default().body_min_bytes_per_s,
             write_stall: Duration::from_secs(server.write_stall_s),
             answer: Duration::from_secs(server.answer_timeout_s),
             header_bytes: number(server.header_bytes),
@@ -137,6 +141,7 @@ const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 /// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
 pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
     let mut limits = ServerLimits::from(&app.config().server);
+    limits.body_bytes_per_s = app.config().limits.body_min_bytes_per_s;
     if let Some((descriptors, connections)) =
         connections_for_descriptors().filter(|(_, most)| *most < limits.connections)
     {
@@ -364,7 +369,13 @@ impl Server {
         metrics().accepted_connections.increment(1);
         let (limits, activity) = (&self.limits, place.activity().clone());
         let stream = TimedStream::new(stream, limits.header_read_timeout, limits.write_stall, activity.clone());
-        let service = ConnectionService { router: self.router.clone(), peer, answer: limits.answer, activity };
+        let service = ConnectionService {
+            router: self.router.clone(),
+            peer,
+            answer: limits.answer,
+            body_bytes_per_s: limits.body_bytes_per_s,
+            activity,
+        };
         let connection = self.protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         watched(connection.into_owned(), peer, place, drain).await;
     }
@@ -479,6 +490,7 @@ struct ConnectionService {
     router: Router,
     peer: SocketAddr,
     answer: Duration,
+    body_bytes_per_s: u64,
     activity: Arc<Activity>,
 }
 
@@ -500,9 +512,10 @@ where
         let in_flight = self.activity.begin();
         let mut request: Request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(AwaitedBody::new(Box::pin(body), in_flight.turn())),
+            false => Body::new(AwaitedBody::new(Box::pin(body), in_flight.turn(), self.body_bytes_per_s)),
         });
         request.extensions_mut().insert(ConnectInfo(self.peer));
+        host::mark(&mut request);
         // HTTP/2 has GOAWAY for this.
         let http2 = request.version() == Version::HTTP_2;
         let (answering, limit, activity) = (self.router.call(request), self.answer, self.activity.clone());

@@ -139,16 +139,43 @@ impl http_body::Body for TimedBody {
     }
 }
 
-/// A request's body, which tells when its handler waits for the client.
+/// A request's body, which tells when its handler waits for the client: since when, not counting what the handler took, the
+/// client has sent too little. A few bytes are not its turn's end.
 pub(super) struct AwaitedBody<B> {
     body: B,
     turn: Turn,
+    bytes_per_s: u64,
+    /// Since when the handler waits.
+    since: Option<Instant>,
+    /// How long it has waited, and what came, since the client last had sent enough.
+    waited: Duration,
+    came_bytes: u64,
 }
 
 impl<B> AwaitedBody<B> {
-    /// The body of the request whose turns these are.
-    pub fn new(body: B, turn: Turn) -> AwaitedBody<B> {
-        AwaitedBody { body, turn }
+    /// The body of the request whose turns these are. So many bytes a second of waiting are enough; of 0, any byte.
+    pub fn new(body: B, turn: Turn, bytes_per_s: u64) -> AwaitedBody<B> {
+        AwaitedBody { body, turn, bytes_per_s, since: None, waited: Duration::ZERO, came_bytes: 0 }
+    }
+
+    /// Takes note of what has come; `None` when nothing has.
+    fn note(&mut self, came_bytes: Option<usize>) {
+        let now = Instant::now();
+        let Some(bytes) = came_bytes else {
+            if self.since.is_none() {
+                self.since = Some(now);
+                self.turn.set(now.checked_sub(self.waited).or(Some(now)));
+            }
+            return;
+        };
+        if let Some(since) = self.since.take() {
+            self.waited += now.saturating_duration_since(since);
+            self.turn.set(None);
+        }
+        self.came_bytes = self.came_bytes.saturating_add(bytes as u64);
+        if self.came_bytes as f64 >= (self.bytes_per_s as f64 * self.waited.as_secs_f64()).max(1.0) {
+            (self.waited, self.came_bytes) = (Duration::ZERO, 0);
+        }
     }
 }
 
@@ -158,7 +185,12 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for AwaitedBody<B
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        self.turn.set(frame.is_pending());
+        let this = &mut *self;
+        match &frame {
+            Poll::Pending => this.note(None),
+            Poll::Ready(Some(Ok(frame))) => this.note(Some(frame.data_ref().map_or(0, Bytes::len))),
+            Poll::Ready(_) => this.note(Some(0)),
+        }
         frame
     }
 
@@ -168,5 +200,53 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for AwaitedBody<B
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use http_body_util::StreamBody;
+
+    use super::super::activity::{Activity, Patience};
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// Since when it is the client's turn, after each of these many bytes has come 50 ms after the one before.
+    async fn turns(bytes_per_s: u64, came: &[usize]) -> Vec<Option<Instant>> {
+        let activity = Activity::new(Patience { head: LONG, write_stall: LONG, answer: LONG, drain_idle: LONG });
+        let request = activity.begin();
+        let (send, receive) = futures::channel::mpsc::unbounded::<Result<Frame<Bytes>, std::io::Error>>();
+        let mut body = AwaitedBody::new(StreamBody::new(receive), request.turn(), bytes_per_s);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut turns = Vec::new();
+        assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
+        for bytes in came {
+            sleep(Duration::from_millis(50)).await;
+            send.unbounded_send(Ok(Frame::data(vec![0; *bytes].into()))).expect("it is open");
+            assert!(Pin::new(&mut body).poll_frame(&mut context).is_ready());
+            assert_eq!(activity.waiting_since(), None, "it is the handler's turn");
+            assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
+            turns.push(activity.waiting_since());
+        }
+        turns
+    }
+
+    /// How much the first turn is before the last one.
+    fn spread(turns: &[Option<Instant>]) -> Duration {
+        let (first, last) = (turns[0].expect("it waits"), turns[turns.len() - 1].expect("it waits"));
+        last.saturating_duration_since(first)
+    }
+
+    #[tokio::test]
+    async fn a_few_bytes_are_not_the_end_of_the_clients_turn() {
+        let dripped = turns(1_024, &[1, 1, 1, 1]).await;
+        assert!(spread(&dripped) < Duration::from_millis(50), "{dripped:?}");
+        // Far more than enough, however late they come.
+        let steady = turns(1_024, &[1 << 20; 4]).await;
+        assert!(spread(&steady) >= Duration::from_millis(150), "{steady:?}");
+        let any = turns(0, &[1, 1, 1, 1]).await;
+        assert!(spread(&any) >= Duration::from_millis(150), "{any:?}");
     }
 }

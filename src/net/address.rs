@@ -43,7 +43,8 @@ impl AddressPolicy {
             IpAddr::V4(address) => check_v4(address),
             IpAddr::V6(address) => match carried(address) {
                 Some(carried) => carried.into_iter().try_for_each(|inner| self.check(IpAddr::V4(inner))),
-                None => check_v6(address),
+                None => check_v6(address)
+                    .and_then(|()| isatap(address).map_or(Ok(()), |inner| self.check(IpAddr::V4(inner)))),
             },
         }
     }
@@ -151,6 +152,12 @@ fn carried(address: Ipv6Addr) -> Option<Vec<Ipv4Addr>> {
     }
 }
 
+/// The IPv4 address of the host that a router at the site hands a packet for `address` to (ISATAP, RFC 5214, section 6.1).
+fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [high, low] = [(address.to_bits() >> 32) as u32, address.to_bits() as u32];
+    matches!(high, 0x0000_5efe | 0x0200_5efe).then(|| Ipv4Addr::from_bits(low))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +247,10 @@ mod tests {
             ("2002:7f00:1::1", "loopback"),
             ("2002:c0a8:101::1", "private"),
             ("2002:a9fe:a9fe::1", "metadata"),
+            ("2606:4700::5efe:8.8.8.8", public),
+            ("2606:4700::5efe:10.0.0.1", "private"),
+            ("2606:4700::200:5efe:10.0.0.1", "private"),
+            ("2606:4700::5efe:169.254.169.254", "metadata"),
             ("3fff::1", "documentation"),
             ("3fff:fff::1", "documentation"),
             ("4000::1", "reserved"),

@@ -27,6 +27,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures::StreamExt;
 use tokio::runtime::{Handle, Runtime};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
@@ -229,6 +230,32 @@ impl Engine {
         AbortOnDropHandle::new(match self.shared.runtime.handle() {
             Some(handle) => handle.spawn(work),
             None => tokio::spawn(work),
+        })
+    }
+
+    /// As [`Engine::spawn`], on a thread of its own: for work that may go on for long without a point of waiting, such as
+    /// writing a large entity. The system shares the processors between such threads and those of queries, so that nothing
+    /// else waits behind it. Callers bound how much there is at once; work that is stopped ends at its next point of waiting,
+    /// and what bounds it should move into it.
+    pub fn spawn_apart<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> AbortOnDropHandle<T> {
+        let work = work.in_current_span();
+        self.spawn(async move {
+            let cancelled = CancellationToken::new();
+            let _cancel = cancelled.clone().drop_guard();
+            let runtime = Handle::current();
+            let working = move || runtime.block_on(async move { cancelled.run_until_cancelled(work).await });
+            match tokio::task::spawn_blocking(working).await {
+                Ok(Some(done)) => done,
+                // Nobody waits any more: this task is stopped, too, or its runtime ends.
+                Ok(None) => std::future::pending().await,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => std::future::pending().await,
+                },
+            }
         })
     }
 

@@ -5,7 +5,9 @@
 //! most `sources.zstd_window_bytes` for Zstandard: frames that want more are refused). What comes out of each compression is
 //! bounded by what came (`expansion`).
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::GzDecoder;
 
 use crate::model::source::Compression;
 
@@ -42,7 +44,7 @@ pub(super) fn decompress(
             Compression::None => return Ok((Box::new(whole), found)),
             Compression::Gzip => {
                 let buffered = BufReader::with_capacity(read_bytes, whole);
-                Box::new(Damage { inner: flate2::bufread::MultiGzDecoder::new(buffered), compression })
+                Box::new(Damage { inner: Members { member: Some(GzDecoder::new(buffered)) }, compression })
             }
             Compression::Zstd => {
                 let buffered = BufReader::with_capacity(read_bytes, whole);
@@ -74,7 +76,9 @@ impl<R: Read> Read for Damage<R> {
             if from_below || error.kind() == io::ErrorKind::Interrupted {
                 return error;
             }
-            let reason = if error.kind() == io::ErrorKind::UnexpectedEof {
+            let reason = if error.get_ref().is_some_and(|inner| inner.is::<NoMember>()) {
+                format!("what follows the {} data is no {0} data", self.compression)
+            } else if error.kind() == io::ErrorKind::UnexpectedEof {
                 format!("the {} data is cut short", self.compression)
             } else {
                 // The library's word for a frame whose window is larger than allowed.
@@ -84,5 +88,35 @@ impl<R: Read> Read for Damage<R> {
             };
             into_io(SourceError::document(reason))
         })
+    }
+}
+
+/// The members of gzip data, one after the other (RFC 1952, section 2.2).
+struct Members<R> {
+    /// The one that is read; `None` after the last one.
+    member: Option<GzDecoder<R>>,
+}
+
+/// Something else follows a member.
+#[derive(Debug, thiserror::Error)]
+#[error("something else follows")]
+struct NoMember;
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let (Some(member), false) = (&mut self.member, buffer.is_empty()) {
+            let count = member.read(buffer)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            match member.get_mut().fill_buf()? {
+                [] => self.member = None,
+                [0x1f] | [0x1f, 0x8b, ..] => {
+                    self.member = self.member.take().map(|member| GzDecoder::new(member.into_inner()));
+                }
+                _ => return Err(io::Error::new(io::ErrorKind::InvalidData, NoMember)),
+            }
+        }
+        Ok(0)
     }
 }

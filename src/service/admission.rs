@@ -11,7 +11,9 @@
 //!    (`query.diff_timeout_s`).
 //! 2. **Streaming.** An answer of more than one unit is one of at most `query.streams`, until its body ends, which
 //!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded with permits of their own
-//!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it.
+//!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it. So are whole
+//!    bodies that are not small. Each runs on a thread of its own ([`Engine::spawn_apart`]), since one entity may keep it for
+//!    long: one network, which never has all permits, never has all threads, and pages, which need no permit, wait for none.
 //! 3. **Bytes.** What is encoded ahead of readers, all together, is `query.stream_bytes`, taken by [`Admission::ahead`]
 //!    and given back as the connection has sent it. It is only ever tried, never waited for: an answer that gets
 //!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped hold
@@ -34,8 +36,8 @@ use super::read::ReadError;
 use crate::config;
 use crate::query::Engine;
 
-/// Units that may be encoded at the same time, for each thread: so many that reading from a store far away does not
-/// leave threads idle, and so few that other work is soon next.
+/// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away does not
+/// leave processors idle, and so few that they are no burden as threads.
 const UNITS_PER_THREAD: u64 = 4;
 
 /// Light queries for each thread: so many that hardly anything ever waits, and so few that whoever sends thousands of
@@ -182,7 +184,8 @@ impl Admission {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
-    /// A permit to encode a unit of a streamed body. Waits for other units, which need nobody to go on.
+    /// A permit to encode a unit of a streamed body, or a large whole one, on a thread of its own. Waits for other units, which
+    /// need nobody to go on.
     pub async fn unit(&self) -> Turn {
         self.shared.units.acquire_patiently(self.holder, 1).await
     }

@@ -198,7 +198,8 @@ async fn text(
     let (selected, mean_bytes) = (source.documents.len(), source.mean_bytes());
     let mut units = source.units();
     let first = units.next();
-    if let (None, Some(room)) = (units.next(), admission.whole(mean_bytes * selected)) {
+    let document_bytes = mean_bytes * selected;
+    if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
         let (source, encoder) = (source.clone(), encoder.clone());
         let work = async move {
             let mut body = Vec::new();
@@ -213,7 +214,7 @@ async fn text(
             encoder.end(empty, &mut body);
             Ok::<_, ReadError>(Some(body))
         };
-        let body = engine.spawn(work).await.map_err(QueryError::from)??;
+        let body = encoded(app, document_bytes, work).await??;
         // Where a few documents became much more, they are streamed after all.
         if let Some(body) = body {
             metrics().sent_rows.increment(selected);
@@ -242,6 +243,24 @@ async fn text(
     let parts = Paced { engine, admission, place, selected, mean_bytes, encode }.into_stream();
     let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
     Ok(AnswerBody::Stream(parts.chain(end).boxed()))
+}
+
+/// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that pages wait
+/// for nothing, else as a unit of a streamed body, which others do not wait for.
+pub(super) async fn encoded<T: Send + 'static>(
+    app: &App,
+    size_bytes: u64,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, QueryError> {
+    if size_bytes <= WHOLE_BYTES {
+        return Ok(app.engine().spawn(work).await?);
+    }
+    let turn = app.admission().unit().await;
+    let work = async move {
+        let _turn = turn;
+        work.await
+    };
+    Ok(app.engine().spawn_apart(work).await?)
 }
 
 /// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.

@@ -12,24 +12,26 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use moka::future::Cache;
 
 use super::admission::{Account, WHOLE_BYTES, accounted};
-use super::body::sent_by_task;
+use super::body::{encoded, sent_by_task};
 use super::exports::{Content, Make};
 use super::read::Taker;
 use super::under_way::{UnderWay, Work};
 use super::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
 use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
 use crate::model::request::{Format, ReadRequest};
-use crate::query::QueryError;
 
 /// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
+
+/// Bytes that are compressed before other work has its turn.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// What an answer takes in the cache besides its bytes.
 const OVERHEAD_BYTES: usize = 256;
@@ -298,8 +300,9 @@ pub(super) async fn coded(app: &App, answer: Answer, coding: ContentCoding) -> R
             return Ok(Answer { body: AnswerBody::Whole(bytes), ..answer });
         }
         AnswerBody::Whole(bytes) => {
-            let compressing = engine.spawn(async move { encode::compress(coding, &bytes) });
-            let bytes = compressing.await.map_err(QueryError::from)?.map_err(failed)?;
+            let size_bytes = bytes.len() as u64;
+            let compressing = async move { encode::compress(coding, &bytes) };
+            let bytes = encoded(app, size_bytes, compressing).await?.map_err(failed)?;
             AnswerBody::Whole(app.admission().whole_body(engine, bytes, None)?)
         }
         AnswerBody::Stream(parts) => match engine.reserve("compressor", coding.memory_bytes()) {
@@ -325,7 +328,13 @@ fn compressed(
     Ok(sent_by_task(app.engine(), COMPRESSED_PARTS, async move |compressed| {
         let _memory = memory;
         while let Some(part) = parts.try_next().await? {
-            let bytes = compressor.write(&part).map_err(failed)?;
+            let mut bytes = BytesMut::new();
+            // A part may be a large entity: other work takes turns with it.
+            for piece in part.chunks(PIECE_BYTES) {
+                bytes.extend_from_slice(&compressor.write(piece).map_err(failed)?);
+                tokio::task::yield_now().await;
+            }
+            let bytes = bytes.freeze();
             drop(part);
             // The reader is gone: so is the reason to compress.
             if !bytes.is_empty() && compressed.send(account(bytes)?).await.is_err() {

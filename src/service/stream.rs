@@ -3,6 +3,8 @@
 //! - The first unit is small, so that a body begins early. While the reader waits for bytes, units grow and more of them
 //!   are encoded at once, as far as there is room for bytes ahead of readers ([`Admission::ahead`]).
 //! - Without room a unit is small, and made only when the one before is taken.
+//! - A unit is encoded on a thread of its own ([`Engine::spawn_apart`]), for which it has a permit ([`Admission::unit`]): an entity
+//!   is written as a whole, which may take long, and neither units of others nor pages wait behind it.
 //! - A unit ends early when its bytes are as many as it has room for; what is left of it is a unit again.
 //! - A reader that left a unit lying for a while starts anew.
 //!
@@ -157,8 +159,13 @@ where
         let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
         let engine = self.paced.engine.clone();
         let task = self.paced.engine.spawn(async move {
-            let _turn = admission.unit().await;
-            let encoded = work.await?;
+            let turn = admission.unit().await;
+            // What nobody waits for any more keeps its turn until it has indeed stopped.
+            let work = async move {
+                let _turn = turn;
+                work.await
+            };
+            let encoded = engine.spawn_apart(work).await.map_err(QueryError::from)??;
             let memory = admission::beyond(&engine, (encoded.0.len() as u64).saturating_sub(most_bytes))?;
             Ok(Made { encoded, at: Instant::now(), memory })
         });
@@ -189,16 +196,17 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Arc, Condvar, Mutex};
 
+    use super::super::fair::Holder;
+    use super::super::rate::Client;
     use super::*;
     use crate::config;
     use crate::query::{EngineOptions, TenantShares};
 
-    #[tokio::test]
-    async fn units_that_wait_for_a_slow_reader_are_accounted_for() {
-        const LARGE_BYTES: usize = 6 << 20;
+    /// An engine of two threads, and its directory.
+    fn engine() -> (Engine, tempfile::TempDir) {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let long = Duration::from_secs(600);
         let engine = Engine::try_new(&EngineOptions {
@@ -210,7 +218,114 @@ mod tests {
             spill_directory: Some(directory.path().to_owned()),
             spill_bytes: 1 << 20,
         });
-        let engine = engine.expect("an engine");
+        (engine.expect("an engine"), directory)
+    }
+
+    /// Something that one waits for on a thread, without giving it back.
+    #[derive(Default)]
+    struct Latch {
+        is_open: Mutex<bool>,
+        opened: Condvar,
+        waiting: AtomicUsize,
+    }
+
+    impl Latch {
+        fn wait(&self) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            let is_open = self.is_open.lock().expect("no panic");
+            drop(self.opened.wait_while(is_open, |is_open| !*is_open));
+        }
+
+        fn open(&self) {
+            *self.is_open.lock().expect("no panic") = true;
+            self.opened.notify_all();
+        }
+    }
+
+    /// Units of one network that took minutes each occupied all threads of queries: those of others, and pages, waited.
+    #[tokio::test]
+    async fn long_units_of_one_network_hold_up_neither_those_of_others_nor_pages() {
+        const HANG: Duration = Duration::from_secs(60);
+        let (engine, _directory) = engine();
+        let everybody = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let network = |number| everybody.of(Holder::Anonymous(Client::V4([192, 0, 2, number])));
+        let latch = Arc::new(Latch::default());
+        let body = async |admission: Admission, latch: Option<Arc<Latch>>| {
+            let place = admission.stream().await.expect("a place");
+            let encode = move |unit: Unit, _: u64| {
+                let latch = latch.clone();
+                async move {
+                    latch.inspect(|latch| latch.wait());
+                    let entities = unit.places.end - unit.places.start;
+                    Ok((vec![b'x'; entities as usize], unit.places.end))
+                }
+            };
+            Paced { engine: engine.clone(), admission, place, selected: 1_000, mean_bytes: 64 << 10, encode }
+                .into_stream()
+        };
+        let mut hostile = Vec::new();
+        for _ in 0..12 {
+            let mut parts = body(network(1), Some(latch.clone())).await;
+            hostile.push(tokio::spawn(async move { parts.next().await.is_some_and(|part| part.is_ok()) }));
+        }
+        let honest = async {
+            // The network's share, more than there are threads of queries. Each has a thread.
+            while latch.waiting.load(Ordering::SeqCst) < 3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let page = engine.spawn(async { "a page" }).await.expect("no panic");
+            let mut parts = body(network(2), None).await;
+            let mut entities = 0;
+            while let Some(part) = parts.next().await {
+                entities += part.expect("a part").len();
+            }
+            (page, entities, everybody.load().units)
+        };
+        let outcome = tokio::time::timeout(HANG, honest).await;
+        let have_begun = latch.waiting.load(Ordering::SeqCst);
+        latch.open();
+        assert_eq!(outcome.expect("neither waits for the long units"), ("a page", 1_000, 3));
+        assert_eq!(have_begun, 3);
+        for task in hostile {
+            assert!(task.await.expect("no panic"));
+        }
+    }
+
+    /// A client that left gave its turn back while its unit was still being encoded, so that it could begin any number of them.
+    #[tokio::test]
+    async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
+        let (engine, _directory) = engine();
+        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let place = admission.stream().await.expect("a place");
+        let latch = Arc::new(Latch::default());
+        let waits = latch.clone();
+        let encode = move |unit: Unit, _: u64| {
+            let waits = waits.clone();
+            async move {
+                waits.wait();
+                Ok((vec![b'x'], unit.places.end))
+            }
+        };
+        let paced = Paced { engine, admission: admission.clone(), place, selected: 10, mean_bytes: 64 << 10, encode };
+        let mut parts = paced.into_stream();
+        let reading = tokio::spawn(async move { parts.next().await.is_some() });
+        while latch.waiting.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        reading.abort();
+        assert!(reading.await.is_err());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(admission.load().units, 1);
+        latch.open();
+        while admission.load().units > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn units_that_wait_for_a_slow_reader_are_accounted_for() {
+        const LARGE_BYTES: usize = 6 << 20;
+        let (engine, _directory) = engine();
         let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
         let place = admission.stream().await.expect("a place");
         let large = Arc::new(AtomicBool::new(false));

@@ -89,7 +89,10 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
         return Some(Shortage::Descriptors);
     }
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(Shortage::DiskFull),
+        // Files as large as they may be: the process has a limit of them (RLIMIT_FSIZE).
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Some(Shortage::DiskFull)
+        }
         io::ErrorKind::OutOfMemory => Some(Shortage::Memory),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some(Shortage::Denied),
         _ => None,

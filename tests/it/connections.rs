@@ -192,6 +192,53 @@ async fn connections_that_idle_or_take_nothing_keep_nobody_out() {
     futures::future::join_all(idle.iter().map(|(what, sent)| check_idle(what, sent))).await;
 }
 
+/// Each byte of a body began the client's turn anew, so that connections with bodies that drip were never released.
+#[tokio::test]
+async fn bodies_that_drip_keep_nobody_out() {
+    let upload = b"POST /upload HTTP/1.1\r\nHost: test\r\nContent-Length: 10000\r\n\r\n".to_vec();
+    let stream = [PREFACE, SETTINGS, &headers(0x83, "/upload", 1, false)].concat();
+    for (what, first, drop) in [("HTTP/1.1", upload, b" ".to_vec()), ("HTTP/2", stream, frame(0, 0, 1, b" "))] {
+        let address = start(few()).await;
+        let mut hostile = JoinSet::new();
+        for _ in 0..CONNECTIONS + 4 {
+            let (first, drop) = (first.clone(), drop.clone());
+            hostile.spawn(async move {
+                loop {
+                    let Ok(mut connection) = connect(HOSTILE, address).await else { continue };
+                    let mut sent = connection.write_all(&first).await;
+                    while sent.is_ok() {
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        sent = connection.write_all(&drop).await;
+                    }
+                }
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        for _ in 0..3 {
+            assert!(newcomer(address).await.ends_with("whole"), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_one_host_is_refused() {
+    let address = start(limits()).await;
+    for (version, hosts, status) in [
+        ("1.1", "", "400 Bad Request"),
+        ("1.1", "Host: a\r\nHost: b\r\n", "400 Bad Request"),
+        ("1.1", "Host: a\r\n", "200 OK"),
+        ("1.1", "Host:\r\n", "200 OK"),
+        ("1.0", "", "200 OK"),
+    ] {
+        let mut connection = connect(HONEST, address).await.expect("a connection");
+        let request = format!("GET /whole HTTP/{version}\r\n{hosts}Connection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with(&format!("HTTP/{version} {status}\r\n")), "{request}: {answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn floods_of_frames_keep_nobody_out() {
     let begun = || [PREFACE, SETTINGS].concat();

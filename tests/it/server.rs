@@ -280,6 +280,7 @@ fn every_limit_of_the_server_is_an_option() {
         connections_per_client: 8,
         trusted_proxies: server.trusted_proxies.clone(),
         header_read_timeout: seconds(2),
+        body_bytes_per_s: 1_024,
         write_stall: seconds(3),
         answer: seconds(4),
         header_bytes: 8_192,

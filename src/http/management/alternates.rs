@@ -26,6 +26,7 @@ pub(super) async fn save(
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
+    body::check_announced(&app, request.body())?;
     let chunks = request.into_body().into_data_stream();
     let pushed = app.receive(user.id, chunks, &[DATASET_ID, VERSION]).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);

@@ -74,7 +74,19 @@ pub(in crate::http) fn is_json(headers: &HeaderMap) -> bool {
     plain && (essence == "application/json" || structured)
 }
 
-/// All of a body within `limits.body_timeout_s`, and its room if it is large, to be kept as long as what is made of it.
+/// Most bytes of a body that is as small as a head, and must come in the time of one.
+const SMALL_BYTES: u64 = 16 << 10;
+
+/// Refuses a body of entities that says it is larger than one may be, before any of it is asked for (`100 Continue`).
+///
+/// # Errors
+/// [`CallError::TooLarge`].
+pub(in crate::http) fn check_announced(app: &App, body: &Body) -> Result<(), CallError> {
+    let limit = app.config().sources.max_bytes;
+    if http_body::Body::size_hint(body).lower() > limit { Err(CallError::TooLarge { limit }) } else { Ok(()) }
+}
+
+/// All of a body within `limits.body_timeout_s`, or `server.header_timeout_s` where `limit` allows small ones only, and its room if it is large, to be kept as long as what is made of it.
 ///
 /// # Errors
 /// [`CallError::TooLarge`], [`HttpError::Busy`], [`CallError::TooSlow`], [`CallError::Cut`].
@@ -84,7 +96,11 @@ pub(in crate::http) async fn collect(
     body: Body,
     limit: u64,
 ) -> Result<(Bytes, Option<BodyRoom>), HttpError> {
-    let seconds = app.config().limits.body_timeout_s;
+    let config = app.config();
+    let seconds = match limit {
+        ..=SMALL_BYTES => config.limits.body_timeout_s.min(config.server.header_timeout_s),
+        _ => config.limits.body_timeout_s,
+    };
     let too_large = || HttpError::from(CallError::TooLarge { limit });
     let announced = http_body::Body::size_hint(&body);
     if announced.lower() > limit {

@@ -128,6 +128,7 @@ pub(super) async fn push_alt_version(
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
+    body::check_announced(&app, request.body())?;
     Ok(Json(push(&app, &user, request.into_body().into_data_stream()).await?))
 }
 

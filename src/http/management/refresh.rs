@@ -42,6 +42,7 @@ pub(super) async fn refresh(
     request: Request,
 ) -> Result<Json<VersionAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
+    body::check_announced(&app, request.body())?;
     let dataset = query.optional_positive("dataset_id")?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
     if let Some(dataset) = dataset {

@@ -196,6 +196,40 @@ async fn spooled(service: &TestService) -> u64 {
     service.app.spooled_bytes()
 }
 
+/// A body that says how long it is, and must not be asked for any of it.
+struct Announced(u64);
+
+impl http_body::Body for Announced {
+    type Data = axum::body::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
+        panic!("the client is told to go on");
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.0)
+    }
+}
+
+/// Clients that wait for `100 Continue` were told to send what was refused in the end.
+#[tokio::test]
+async fn a_body_that_says_it_is_too_large_is_refused_before_it_comes() {
+    let owned = Owned::start(|config| config.sources.max_bytes = 1_000).await;
+    let id = owned.dataset("Announced", json!({}), &[]).await;
+    let refresh = format!("/dataset/refresh?dataset_id={id}");
+    for uri in [&refresh, "/dataset/refresh", "/dataset/alternate/save", "/agent/push_alt_version"] {
+        let mut request = push(owned.token(), uri, "application/json", Body::new(Announced(1_001)));
+        request.headers_mut().insert("expect", "100-continue".parse().expect("a value"));
+        let answer = in_time(owned.service.call(request)).await;
+        answer.is_error(413);
+        assert!(answer.text().contains("1000 bytes"), "{uri}: {}", answer.text());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all() {
     let owned = Owned::start(|config| {

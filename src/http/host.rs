@@ -1,0 +1,31 @@
+//! Refuses HTTP/1.1 requests that do not have the header `Host` once (RFC 9112, section 3.2): 400.
+//!
+//! They are told as they come from a connection: what a program gives to the router has no such header.
+
+use axum::{
+    extract::Request,
+    http::{Version, header::HOST},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+use super::error::HttpError;
+
+/// Marks a request that is to be refused.
+#[derive(Clone, Copy)]
+struct Wrong;
+
+/// Marks a request that came from a connection, if it is to be refused.
+pub(super) fn mark(request: &mut Request) {
+    if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
+        request.extensions_mut().insert(Wrong);
+    }
+}
+
+/// The layer.
+pub(super) async fn refuse_wrong(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Wrong>() {
+        Some(Wrong) => HttpError::Host.into_response(),
+        None => next.run(request).await,
+    }
+}
