@@ -300,7 +300,10 @@ async fn verify_apart(
 
 /// Whether an error is of the store or the process as a whole, and passes.
 fn passes(error: &StorageError) -> bool {
-    matches!(Shortage::of(error), Some(Shortage::Unreachable | Shortage::Descriptors | Shortage::Memory))
+    matches!(
+        Shortage::of(error),
+        Some(Shortage::Unreachable | Shortage::Descriptors | Shortage::Memory | Shortage::Threads)
+    )
 }
 
 /// Whether a file of the store is what its record says, to the last byte that a read may use.
