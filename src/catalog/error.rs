@@ -43,6 +43,12 @@ pub enum CatalogError {
     /// The user has an API token of that name already.
     #[error("the user already has a token of that name")]
     TokenNameTaken,
+    /// The user has as many API tokens as there may be.
+    #[error("the user has {limit} tokens already")]
+    TooManyTokens {
+        /// How many there may be.
+        limit: usize,
+    },
     /// The owner's plan allows no further active dataset.
     #[error("the plan allows at most {limit} active datasets")]
     PlanLimit {

@@ -12,8 +12,10 @@ pub enum Unavailability {
     Locked,
     /// The disk is full.
     Full,
-    /// The database server does not answer, or does not take this process's connections.
+    /// The database server cannot be reached, does not answer, or does not take this process's connections.
     Unreachable,
+    /// The server has no such database, or the database has not the catalog's tables: it was dropped, or replaced.
+    Missing,
     /// The database takes no writes: its disk is mounted for reading, or the server is a standby.
     ReadOnly,
     /// The process has no memory or no file descriptors left for it.
@@ -28,7 +30,7 @@ impl Unavailability {
         match self {
             Unavailability::Locked => 1,
             Unavailability::Unreachable | Unavailability::Exhausted => 5,
-            Unavailability::Full | Unavailability::ReadOnly | Unavailability::Replaced => 30,
+            Unavailability::Full | Unavailability::ReadOnly | Unavailability::Replaced | Unavailability::Missing => 30,
         }
     }
 }
@@ -38,7 +40,8 @@ impl fmt::Display for Unavailability {
         formatter.write_str(match self {
             Unavailability::Locked => "its database is locked, or too busy",
             Unavailability::Full => "its disk is full",
-            Unavailability::Unreachable => "its database does not answer",
+            Unavailability::Unreachable => "its database server cannot be reached, or does not answer",
+            Unavailability::Missing => "its database, or a table of it, is not there",
             Unavailability::ReadOnly => "its database takes no writes",
             Unavailability::Exhausted => "there is no memory or file descriptor left for it",
             Unavailability::Replaced => "its file was removed or replaced",
@@ -123,6 +126,8 @@ fn of_sqlstate(code: &str) -> Option<Failure> {
         "53100" => Unavailability::Full,
         // too_many_connections, cannot_connect_now, and the ends of sessions.
         "53300" | "57P01" | "57P02" | "57P03" | "57P05" => Unavailability::Unreachable,
+        // undefined_table, invalid_catalog_name, invalid_schema_name.
+        "42P01" | "3D000" | "3F000" => Unavailability::Missing,
         // read_only_sql_transaction.
         "25006" => Unavailability::ReadOnly,
         // out_of_memory.
@@ -159,6 +164,8 @@ mod tests {
         for (code, expected) in [
             ("55P03", Some(Failure::Unavailable(Unavailability::Locked))),
             ("08006", Some(Failure::Unavailable(Unavailability::Unreachable))),
+            ("42P01", Some(Failure::Unavailable(Unavailability::Missing))),
+            ("3D000", Some(Failure::Unavailable(Unavailability::Missing))),
             ("XX001", Some(Failure::Damaged)),
             ("23505", None),
             ("42601", None),

@@ -18,7 +18,7 @@ use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId};
 
 /// What is recorded of an attempt whose lease expired.
-const CRASHED: &str = "the process that ran it ended before it was over";
+const CRASHED: &str = "its process ended, or could not reach the catalog, before it was over";
 
 /// How many expired leases [`Catalog::end_expired_refreshes`] looks at in one call.
 const EXPIRED_AT_ONCE: u32 = 1_000;
@@ -115,25 +115,49 @@ impl Catalog {
         let sql = "SELECT dataset_id, attempt_id FROM refresh_leases WHERE expires_at <= $1 LIMIT $2";
         let values = &[from_time(now), Value::Integer(EXPIRED_AT_ONCE.into())];
         let expired: Vec<(i64, i64)> = self.engine.fetch_all(sql, values).await?;
+        let expired = expired.into_iter().map(ids).collect::<Result<_, _>>()?;
+        self.end_refreshes(expired, now).await
+    }
+
+    /// The refreshes that began before, of whatever process, and hold their datasets: dataset and attempt, at most 1,000.
+    pub async fn held_refreshes(&self, before: DateTime<Utc>) -> Result<Vec<(DatasetId, AttemptId)>, CatalogError> {
+        let sql = "SELECT refresh_leases.dataset_id, refresh_leases.attempt_id
+                   FROM refresh_leases JOIN refresh_attempts ON refresh_attempts.attempt_id = refresh_leases.attempt_id
+                   WHERE refresh_attempts.started_at < $1 LIMIT $2";
+        let values = &[from_time(before), Value::Integer(EXPIRED_AT_ONCE.into())];
+        let held: Vec<(i64, i64)> = self.engine.fetch_all(sql, values).await?;
+        held.into_iter().map(ids).collect()
+    }
+
+    /// As [`Catalog::end_expired_refreshes`], for these, whose process has ended: they need not have expired.
+    pub async fn end_dead_refreshes(&self, held: Vec<(DatasetId, AttemptId)>) -> Result<u64, CatalogError> {
+        self.end_refreshes(held, DateTime::<Utc>::MAX_UTC).await
+    }
+
+    /// Ends those of the refreshes that expire by then.
+    async fn end_refreshes(&self, held: Vec<(DatasetId, AttemptId)>, by: DateTime<Utc>) -> Result<u64, CatalogError> {
         let mut ended = 0;
-        for (dataset, attempt) in expired {
+        for (dataset, attempt) in held {
             let mut transaction = self.engine.begin().await?;
-            let dataset = DatasetId::new(to_unsigned(dataset, "refresh_leases.dataset_id")?);
-            let attempt = AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?);
             lock_dataset(&mut transaction, dataset).await?;
             // It may have been renewed or taken over since it was listed; from here on it cannot.
             let sql = "UPDATE refresh_leases SET expires_at = expires_at
                        WHERE attempt_id = $1 AND expires_at <= $2
                        RETURNING attempt_id";
-            let still: Option<(i64,)> = transaction.fetch_optional(sql, &[attempt.into(), from_time(now)]).await?;
+            let still: Option<(i64,)> = transaction.fetch_optional(sql, &[attempt.into(), from_time(by)]).await?;
             if still.is_some() {
-                fail(&mut transaction, attempt, CRASHED, now).await?;
+                fail(&mut transaction, attempt, CRASHED, self.now()).await?;
                 transaction.commit().await?;
                 ended += 1;
             }
         }
         Ok(ended)
     }
+}
+
+fn ids((dataset, attempt): (i64, i64)) -> Result<(DatasetId, AttemptId), CatalogError> {
+    let dataset = DatasetId::new(to_unsigned(dataset, "refresh_leases.dataset_id")?);
+    Ok((dataset, AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?)))
 }
 
 /// Ends the attempt as failed, as a part of `transaction`.

@@ -17,7 +17,10 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Connection, Database, Pool, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 
-use super::outage::Outage;
+use super::outage::{Attempt, Outage};
+
+/// How long a call waits for a connection before it looks whether any can be made.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// The connections to one database.
 pub(super) struct Link<DB: Database> {
@@ -102,14 +105,25 @@ impl<DB: Database> Link<DB> {
         let connection = match &self.server {
             None => self.pool.acquire().await?,
             Some(Server { wait, outage, .. }) => {
-                let Some(attempt) = outage.attempt() else { return Err(sqlx::Error::PoolTimedOut) };
-                let acquired = self.pool.acquire().await;
-                match &acquired {
-                    Ok(_) => outage.succeeded(),
-                    Err(_) => outage.waited_in_vain(*wait),
+                let Some(attempt) = outage.attempt() else { return Err(no_answer()) };
+                let acquired = tokio::select! {
+                    biased;
+                    acquired = self.pool.acquire() => acquired,
+                    error = self.refused(outage, &attempt) => Err(error),
+                };
+                match acquired {
+                    Ok(connection) => {
+                        outage.succeeded();
+                        connection
+                    }
+                    Err(sqlx::Error::PoolTimedOut) if outage.waited_in_vain(*wait) => return Err(no_answer()),
+                    Err(error) => {
+                        if is_broken(&error) {
+                            outage.refused();
+                        }
+                        return Err(error);
+                    }
                 }
-                drop(attempt);
-                acquired?
             }
         };
         Ok(Lent {
@@ -119,6 +133,29 @@ impl<DB: Database> Link<DB> {
             open: false,
             running: false,
         })
+    }
+
+    /// Completes when no connection can be made, with the reason: the pool itself would go on trying for as long as it
+    /// waits for one of its own. One call at a time looks, and only while nothing else shows that the server answers.
+    async fn refused(&self, outage: &Outage, attempt: &Attempt<'_>) -> sqlx::Error {
+        let mut pause = if attempt.probes() { Duration::ZERO } else { LOOK };
+        loop {
+            tokio::time::sleep(std::mem::replace(&mut pause, LOOK)).await;
+            if outage.is_down() && !attempt.probes() {
+                return no_answer();
+            }
+            if outage.succeeded_within(LOOK) {
+                continue;
+            }
+            let Some(look) = outage.look() else { continue };
+            match DB::Connection::connect_with(&self.pool.connect_options()).await {
+                Ok(_) => outage.succeeded(),
+                Err(error @ sqlx::Error::Io(_)) => return error,
+                // The pool tells those.
+                Err(_) => {}
+            }
+            drop(look);
+        }
     }
 
     /// A connection with an open transaction.
@@ -291,6 +328,10 @@ pub(super) fn is_broken(error: &sqlx::Error) -> bool {
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
         _ => false,
     }
+}
+
+fn no_answer() -> sqlx::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the database server does not answer").into()
 }
 
 fn discarded() -> sqlx::Error {

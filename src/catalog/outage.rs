@@ -7,6 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// How long nobody tries a server again that was found to be down.
+const REST: Duration = Duration::from_millis(200);
+
 /// Failures and successes of the connections to one server.
 #[derive(Debug)]
 pub(super) struct Outage {
@@ -17,7 +20,12 @@ pub(super) struct Outage {
     last_failure: AtomicU64,
     down: AtomicBool,
     probing: AtomicBool,
+    looking: AtomicBool,
 }
+
+/// A look whether connections can be made.
+#[derive(Debug)]
+pub(super) struct Look<'a>(&'a Outage);
 
 /// A call that may wait for a connection.
 #[derive(Debug)]
@@ -34,13 +42,18 @@ impl Outage {
             last_failure: AtomicU64::new(0),
             down: AtomicBool::new(false),
             probing: AtomicBool::new(false),
+            looking: AtomicBool::new(false),
         }
     }
 
-    /// Lets a call wait for a connection; `None` while the server is down and another call waits already.
+    /// Lets a call wait for a connection; `None` while the server is down and another call waits already, or has just
+    /// waited in vain.
     pub fn attempt(&self) -> Option<Attempt<'_>> {
-        if !self.down.load(Ordering::SeqCst) {
+        if !self.is_down() {
             return Some(Attempt { outage: self, probes: false });
+        }
+        if self.now() < self.last_failure.load(Ordering::SeqCst) + millis(REST) {
+            return None;
         }
         let free = !self.probing.swap(true, Ordering::SeqCst);
         free.then_some(Attempt { outage: self, probes: true })
@@ -59,14 +72,36 @@ impl Outage {
         self.last_failure.store(self.now().max(1), Ordering::SeqCst);
     }
 
-    /// No connection came within `waited`. The server is down if nothing else has succeeded meanwhile: then it is not
-    /// only that all connections are in use.
-    pub fn waited_in_vain(&self, waited: Duration) {
-        let since = self.now().saturating_sub(millis(waited));
-        if self.last_success.load(Ordering::SeqCst) <= since {
-            self.connection_failed();
-            self.down.store(true, Ordering::SeqCst);
+    /// No connection can be made.
+    pub fn refused(&self) {
+        self.connection_failed();
+        self.down.store(true, Ordering::SeqCst);
+    }
+
+    /// No connection came within `waited`. Whether the server is down, which it is if nothing else has succeeded meanwhile:
+    /// then it is not only that all connections are in use.
+    pub fn waited_in_vain(&self, waited: Duration) -> bool {
+        let down = !self.succeeded_within(waited);
+        if down {
+            self.refused();
         }
+        down
+    }
+
+    /// Whether the server is down, as far as is known.
+    pub fn is_down(&self) -> bool {
+        self.down.load(Ordering::SeqCst)
+    }
+
+    /// Whether a connection was made, or a statement answered, so short a time ago.
+    pub fn succeeded_within(&self, time: Duration) -> bool {
+        self.last_success.load(Ordering::SeqCst) > self.now().saturating_sub(millis(time))
+    }
+
+    /// Lets a call look whether connections can be made; `None` while another one looks.
+    pub fn look(&self) -> Option<Look<'_>> {
+        let free = !self.looking.swap(true, Ordering::SeqCst);
+        free.then_some(Look(self))
     }
 
     /// Whether a connection of this age was made before the last failure.
@@ -77,6 +112,19 @@ impl Outage {
 
     fn now(&self) -> u64 {
         millis(self.started.elapsed())
+    }
+}
+
+impl Attempt<'_> {
+    /// Whether it is the one that waits for a server that is down.
+    pub fn probes(&self) -> bool {
+        self.probes
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.0.looking.store(false, Ordering::SeqCst);
     }
 }
 
@@ -101,9 +149,11 @@ mod tests {
         let outage = Outage::none();
         let (one, other) = (outage.attempt(), outage.attempt());
         assert!(one.is_some() && other.is_some());
-        outage.waited_in_vain(Duration::ZERO);
+        assert!(outage.waited_in_vain(Duration::ZERO) && outage.is_down());
+        assert!(outage.attempt().is_none(), "it was found a moment ago");
+        std::thread::sleep(2 * REST);
         let probe = outage.attempt();
-        assert!(probe.is_some() && outage.attempt().is_none());
+        assert!(probe.as_ref().is_some_and(Attempt::probes) && outage.attempt().is_none());
         drop(probe);
         let probe = outage.attempt();
         assert!(probe.is_some());
@@ -116,7 +166,7 @@ mod tests {
         let outage = Outage::none();
         std::thread::sleep(Duration::from_millis(2));
         outage.succeeded();
-        outage.waited_in_vain(Duration::from_secs(5));
+        assert!(!outage.waited_in_vain(Duration::from_secs(5)));
         assert!(outage.attempt().is_some() && outage.attempt().is_some());
     }
 

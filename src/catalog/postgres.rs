@@ -1,5 +1,6 @@
 //! How a PostgreSQL database is connected to.
 
+use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,9 @@ const CONNECTIONS: u32 = 16;
 /// question costs a round trip, which would double the cost of a read.
 const TRUSTED_IDLE: Duration = Duration::from_secs(10);
 
+/// How long the first connection is waited for at most: whoever starts the service should learn soon that there is no server.
+const OPENING: Duration = Duration::from_secs(5);
+
 /// Whether this is a PostgreSQL URL.
 pub(super) fn is_url(url: &str) -> bool {
     url.starts_with("postgres://") || url.starts_with("postgresql://")
@@ -34,8 +38,9 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine, 
     let connect = PgConnectOptions::from_str(url)
         .map_err(|error| CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason: error.to_string() })?
         .application_name("strata");
-    let mut migrating =
-        tokio::time::timeout(wait, connect.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+    let no_answer = || Err(io::Error::new(io::ErrorKind::TimedOut, "the database server does not answer").into());
+    let within = wait.min(OPENING);
+    let mut migrating = tokio::time::timeout(within, connect.connect()).await.unwrap_or_else(|_| no_answer())?;
     // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
     MIGRATIONS.run_direct(None, &mut migrating, false).await?;
     migrating.close().await?;

@@ -8,7 +8,8 @@ use crate::model::user::User;
 
 use super::checksums::RecordChecksum;
 use super::clock::before;
-use super::convert::{from_time, text, to_optional_time, to_time};
+use super::convert::{from_time, text, to_optional_time, to_time, to_unsigned};
+use super::datasets::lock_owner;
 use super::engine::Value;
 use super::users::{UserRow, user_columns};
 use super::{Catalog, CatalogError, UserId};
@@ -47,14 +48,23 @@ fn record_name() -> String {
 }
 
 impl Catalog {
-    /// Records an API token of a user by its hash, under a name that is unique among the user's tokens.
+    /// Records an API token of a user by its hash, under a name that is unique among the user's tokens, unless the user
+    /// has `most` tokens already.
     ///
     /// # Errors
     ///
-    /// [`CatalogError::TokenNameTaken`], [`CatalogError::NotFound`] if there is no such user.
-    pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str) -> Result<(), CatalogError> {
+    /// [`CatalogError::TooManyTokens`], [`CatalogError::TokenNameTaken`]; [`CatalogError::NotFound`] if there is no such
+    /// user.
+    pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<(), CatalogError> {
         let checksum = token_checksum(token_hash, i64::try_from(user.get()).unwrap_or(-1)).finish();
         let mut transaction = self.engine.begin().await?;
+        // Of several at the same time each counts those before it.
+        lock_owner(&mut transaction, user).await?;
+        let sql = "SELECT COUNT(*) FROM api_tokens WHERE user_id = $1";
+        let (count,): (i64,) = transaction.fetch_one(sql, &[user.into()]).await?;
+        if to_unsigned(count, "api_tokens count")? >= most as u64 {
+            return Err(CatalogError::TooManyTokens { limit: most });
+        }
         let added = transaction
             .execute(
                 "INSERT INTO api_tokens (user_id, name, token_hash, created_at, record_checksum)

@@ -52,10 +52,12 @@ pub enum HttpError {
         /// The body's length in bytes.
         length: u64,
     },
-    /// The service could not answer the read.
+    /// The service could not answer the read. Of 503, only the text says when to ask again (docs/semantics.md, Errors).
     Read(ReadError),
-    /// The service is too busy for what its owner or an agent asks for: as a read's, but that it says when to ask again,
-    /// which the text of a read says (docs/semantics.md, Errors).
+    /// The service could not read what an owner or an agent asks for: as a read, but that a header, too, says when to ask
+    /// again.
+    Inspect(ReadError),
+    /// The service is too busy for what an owner or an agent sends.
     Busy(Refused),
     /// A management call is not one.
     Call(CallError),
@@ -109,10 +111,7 @@ impl From<ManageError> for HttpError {
 
 impl From<DiffError> for HttpError {
     fn from(error: DiffError) -> Self {
-        match error {
-            DiffError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
-            error => HttpError::Diff(error),
-        }
+        HttpError::Diff(error)
     }
 }
 
@@ -138,8 +137,7 @@ impl From<PullError> for HttpError {
     fn from(error: PullError) -> Self {
         match error {
             PullError::Manage(error) => HttpError::Manage(error),
-            PullError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
-            PullError::Read(error) => HttpError::Read(error),
+            PullError::Read(error) => HttpError::Inspect(error),
         }
     }
 }
@@ -148,8 +146,7 @@ impl From<ProfileError> for HttpError {
     fn from(error: ProfileError) -> Self {
         match error {
             ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
-            ProfileError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
-            ProfileError::Read(error) => HttpError::Read(error),
+            ProfileError::Read(error) => HttpError::Inspect(error),
             error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
         }
     }
@@ -159,8 +156,7 @@ impl From<ExplainError> for HttpError {
     fn from(error: ExplainError) -> Self {
         match error {
             ExplainError::Manage(error) => HttpError::Manage(error),
-            ExplainError::Read(ReadError::Busy(refused)) => HttpError::Busy(refused),
-            ExplainError::Read(error) => HttpError::Read(error),
+            ExplainError::Read(error) => HttpError::Inspect(error),
         }
     }
 }
@@ -176,6 +172,7 @@ impl HttpError {
     fn shortage(&self) -> Option<Shortage> {
         match self {
             HttpError::Read(error @ ReadError::Unreadable(_))
+            | HttpError::Inspect(error @ ReadError::Unreadable(_))
             | HttpError::Diff(DiffError::Read(error @ ReadError::Unreadable(_))) => Shortage::of(error),
             HttpError::Refresh(error @ (RefreshError::Storage(_) | RefreshError::Source(SourceError::Io(_)))) => {
                 Shortage::of(error)
@@ -231,7 +228,7 @@ impl HttpError {
                     length.saturating_sub(1)
                 ),
             ),
-            HttpError::Read(error) => public_read_error(error),
+            HttpError::Read(error) | HttpError::Inspect(error) => public_read_error(error),
             HttpError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
             HttpError::Call(error) => (call_status(error), error.to_string()),
             HttpError::Manage(error) => public_manage_error(error),
@@ -263,6 +260,7 @@ impl HttpError {
     fn unavailability(&self) -> Option<Unavailability> {
         match self {
             HttpError::Read(ReadError::CatalogUnavailable { reason, .. })
+            | HttpError::Inspect(ReadError::CatalogUnavailable { reason, .. })
             | HttpError::Diff(DiffError::Read(ReadError::CatalogUnavailable { reason, .. })) => Some(*reason),
             HttpError::Manage(ManageError::Catalog(error))
             | HttpError::Diff(DiffError::Manage(ManageError::Catalog(error)))
@@ -286,7 +284,7 @@ impl HttpError {
                 tracing::error!(cause = %error, "entities could not be received");
             }
             HttpError::Entities(_) => {}
-            HttpError::Read(error) => log_read_error(error),
+            HttpError::Read(error) | HttpError::Inspect(error) => log_read_error(error),
             HttpError::Busy(refused) => tracing::warn!(cause = %refused, "a request was refused"),
             HttpError::Diff(DiffError::Read(error)) => log_read_error(error),
             HttpError::Diff(DiffError::VersionNotFound { .. }) => {}
@@ -334,11 +332,10 @@ impl IntoResponse for HttpError {
             response.extensions_mut().insert(failure);
         }
         let headers = response.headers_mut();
-        if let Some(reason) = self.unavailability() {
-            headers.insert(RETRY_AFTER, HeaderValue::from(reason.retry_after_s()));
-        }
-        if let Some(shortage) = self.shortage() {
-            headers.insert(RETRY_AFTER, HeaderValue::from(shortage.retry_after_s()));
+        let gone = self.unavailability().map(Unavailability::retry_after_s);
+        let gone = gone.or_else(|| self.shortage().map(Shortage::retry_after_s));
+        if let Some(seconds) = gone.filter(|_| !matches!(self, HttpError::Read(_))) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         // The text may quote the request: no browser may take it for anything but text.
@@ -351,6 +348,8 @@ impl IntoResponse for HttpError {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
             }
             HttpError::Busy(_)
+            | HttpError::Inspect(ReadError::Busy(_))
+            | HttpError::Diff(DiffError::Read(ReadError::Busy(_)))
             | HttpError::Manage(ManageError::Refused(_))
             | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
@@ -376,6 +375,7 @@ impl IntoResponse for HttpError {
                 headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
             }
             HttpError::Read(ReadError::Unauthorized)
+            | HttpError::Inspect(ReadError::Unauthorized)
             | HttpError::Call(CallError::Unauthenticated | CallError::NoToken) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
@@ -427,6 +427,13 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
         ReadError::OutOfMemory => (
             StatusCode::SERVICE_UNAVAILABLE,
             "The query needed more memory than the service has for it now. Try again later, or ask for less.".into(),
+        ),
+        ReadError::TooMuchMemory { needed_bytes, limit_bytes } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "The answer needs {needed_bytes} bytes of memory while it is made, and query.memory_bytes allows \
+                 one client {limit_bytes}. Ask for fewer columns with keep_field, or for another format."
+            ),
         ),
         ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
@@ -601,7 +608,6 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
             "The dataset got another version, or another alternate, while its files were read; nothing was cloned. Clone \
              it again.",
         ),
-        ManageError::Refused(refused) => return (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => return catalog_unavailable(*reason),
         ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
@@ -626,6 +632,7 @@ pub(super) fn log_read_error(error: &ReadError) {
         | ReadError::EntityTooLarge { .. } => {}
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
+        | ReadError::TooMuchMemory { .. }
         | ReadError::Busy(_)
         | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");
@@ -709,7 +716,10 @@ mod tests {
     fn what_is_used_up_or_gone_is_named() {
         let full = StorageError::Io(std::io::Error::from(std::io::ErrorKind::StorageFull));
         let text = "The service cannot do this now: a disk is full. Try again in 30 s.";
-        let response = check(ReadError::from(full), 503, text);
+        let error = ReadError::from(full);
+        let response = check(error.clone(), 503, text);
+        assert_eq!(response.headers().get(RETRY_AFTER), None, "of reads only 429 has it");
+        let response = HttpError::Inspect(error).into_response();
         assert_eq!(response.headers().get(RETRY_AFTER), Some(&HeaderValue::from_static("30")));
         let failed = StorageError::Io(std::io::Error::from_raw_os_error(5));
         let text = "The dataset cannot be read from storage. The failure was logged.";

@@ -72,6 +72,8 @@ pub struct EngineOptions {
 pub struct Engine {
     shared: Arc<Shared>,
     context: Arc<TaskContext>,
+    /// What its queries may hold when no others do.
+    most_memory_bytes: u64,
 }
 
 struct Shared {
@@ -162,7 +164,8 @@ impl Engine {
         let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
         let runtime = QueryRuntime(Some(runtime));
         let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtime };
-        Ok(Engine { shared: Arc::new(shared), context })
+        let most_memory_bytes = options.memory_bytes as u64;
+        Ok(Engine { shared: Arc::new(shared), context, most_memory_bytes })
     }
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files cannot be
@@ -190,7 +193,8 @@ impl Engine {
             HashMap::new(),
             Arc::new(environment),
         );
-        Engine { shared: shared.clone(), context: Arc::new(context) }
+        let most_memory_bytes = shared.memory.most(tenant);
+        Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes }
     }
 
     /// How many threads queries have.
@@ -211,6 +215,11 @@ impl Engine {
     /// What all queries together hold now, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.context.memory_pool().reserved()
+    }
+
+    /// What its queries may hold together when no others hold any, in bytes.
+    pub fn most_memory_bytes(&self) -> u64 {
+        self.most_memory_bytes
     }
 
     /// Takes memory for something that is no query, until the reservation is dropped.

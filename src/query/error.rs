@@ -1,8 +1,11 @@
 //! What can go wrong with a query.
 
+use std::io;
+
 use datafusion::error::DataFusionError;
 
 use crate::storage::StorageError;
+use crate::storage::shortage::Shortage;
 
 /// A query failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +46,29 @@ impl From<DataFusionError> for QueryError {
     }
 }
 
+/// What it means that something cannot be spilled. A disk that is full, or refuses, is told as such; the bound of what may be
+/// spilled is a matter of room, as with memory.
+pub(super) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
+    match Shortage::of(&error) {
+        Some(_) => through_engine(StorageError::Io(error)),
+        None => DataFusionError::ResourcesExhausted(format!("{what} cannot be spilled: {error}")),
+    }
+}
+
 /// Carries a storage error through DataFusion.
 pub(super) fn through_engine(error: StorageError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_the_bound_of_what_may_be_spilled() {
+        let of = |error| QueryError::from(not_spilled("rows", error));
+        let full = of(io::Error::from_raw_os_error(28));
+        assert!(matches!(full, QueryError::Storage(_)) && Shortage::of(&full) == Some(Shortage::DiskFull), "{full:?}");
+        assert!(matches!(of(io::Error::other("as much as may be")), QueryError::OutOfMemory(_)));
+    }
 }

@@ -18,12 +18,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::resources_datafusion_err;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SpillFile;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::{StreamExt, TryStreamExt};
 
 use super::documents::Pages;
+use super::error::not_spilled;
 use super::{Engine, QueryError};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
@@ -351,9 +351,8 @@ async fn stretch(
     Ok(Stretch { bytes, ends, next, _memory: memory })
 }
 
-/// A full disk, or the bound of what may be spilled: a matter of room, as with memory.
 fn out_of_disk(error: std::io::Error) -> QueryError {
-    DataFusionError::ResourcesExhausted(format!("sorted documents cannot be spilled: {error}")).into()
+    not_spilled("sorted documents", error).into()
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SpillFile;
 use futures::stream::{BoxStream, StreamExt};
 
+use super::error::not_spilled;
 use super::{Engine, QueryError};
 
 /// Bytes that are written at once: a thread sees to other things between.
@@ -20,13 +20,12 @@ impl Engine {
     /// Writes bytes to a temporary file.
     ///
     /// # Errors
-    /// [`QueryError::OutOfMemory`] when the disk is full, or as much is spilled as may be.
+    /// [`QueryError::Storage`] when the disk is full, [`QueryError::OutOfMemory`] when as much is spilled as may be.
     pub async fn spill(&self, name: &str, bytes: &[u8]) -> Result<SpilledBytes, QueryError> {
         let file = self.context().runtime_env().disk_manager.create_tmp_file(name)?;
         let mut writer = file.open_writer()?;
         for piece in bytes.chunks(WRITE_BYTES) {
-            let full = |error| DataFusionError::ResourcesExhausted(format!("{name} cannot be spilled: {error}"));
-            writer.write_all(piece).map_err(full)?;
+            writer.write_all(piece).map_err(|error| not_spilled(name, error))?;
             tokio::task::yield_now().await;
         }
         writer.finish()?;

@@ -96,6 +96,13 @@ impl Budget {
         Ok(())
     }
 
+    /// What a tenant may have when nobody else has anything.
+    pub fn most(&self, tenant: Tenant) -> u64 {
+        let of_anonymous = percent(self.limit, self.shares.anonymous_percent);
+        let left = if tenant.anonymous { of_anonymous } else { self.limit };
+        percent(left, self.shares.one_percent).max(self.least.min(self.limit))
+    }
+
     fn take_anyway(&self, tenant: Tenant, bytes: u64) {
         self.taken().add(tenant, bytes);
     }

@@ -416,6 +416,11 @@ impl App {
         self.acting.as_ref().map_or(&self.parts.engine, |acting| &acting.engine)
     }
 
+    /// Whether no other process uses the data directory, as far as its temporary files tell.
+    pub(super) fn is_alone(&self) -> bool {
+        self.parts.scratch.is_alone()
+    }
+
     /// Where temporary files of this process go. Made anew if somebody has removed it.
     pub(super) fn temporary_directory(&self) -> &Path {
         self.parts.scratch.restore_or_warn();

@@ -30,6 +30,9 @@ impl App {
     pub fn start_background(&self) -> Background {
         let (tasks, stop_schedules, stop_deliveries) =
             (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        // Those that hold a dataset now and began before are another process's.
+        let (app, began) = (self.clone(), self.catalog().now());
+        tasks.spawn(stopped_by(stop_schedules.clone(), async move { app.end_refreshes_of_the_dead(began).await }));
         let (app, stop) = (self.clone(), stop_schedules.clone());
         tasks.spawn(kept_up("scheduler", stop.clone(), move || app.clone().scheduling(stop.clone())));
         let (app, stop) = (self.clone(), stop_deliveries.clone());

@@ -11,6 +11,9 @@
 //! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again. It is at once
 //!    where others wait for what it takes, or where it would be another one of the same client.
 //!
+//! Files are not trusted: each block has a checksum, taken while it is made and kept in memory, and nothing is sent that does
+//! not verify. A file that does not, or is shorter than it was, is dropped, and readers go on as where one is given up.
+//!
 //! Each process has a directory of its own below `exports/` in the data directory ([`super::scratch`]): nothing is shared,
 //! and nothing taken over from one that has ended.
 
@@ -20,7 +23,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -37,8 +40,9 @@ use super::scratch::Scratch;
 use super::{Identity, ReadError};
 use crate::config;
 use crate::query::Engine;
+use crate::storage::shortage::Shortage;
 
-/// Bytes that are read for a client at once.
+/// Bytes that are read for a client at once, and that have a checksum: a block.
 const CHUNK_BYTES: u64 = 256 << 10;
 
 /// Files in the cache, however small: what a directory holds well.
@@ -88,7 +92,7 @@ enum Progress {
     /// Nothing is known yet.
     Started,
     /// So many bytes can be read.
-    Writing { head: Head, bytes: u64 },
+    Writing { head: Head, sums: Sums },
     /// It is all there.
     Made(Arc<MadeFile>),
     /// It is not kept: it does not fit, or the disk failed.
@@ -105,12 +109,59 @@ struct Head {
     whole: Arc<Path>,
 }
 
+/// The checksums of a file as far as it is written.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    /// Bytes that are written.
+    bytes: u64,
+    /// Of the whole blocks, at least as many as have been written.
+    whole: Arc<RwLock<Vec<u32>>>,
+    /// Of the block that is not whole.
+    last: crc32fast::Hasher,
+}
+
+impl Sums {
+    fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = CHUNK_BYTES - self.bytes % CHUNK_BYTES;
+            let (block, rest) = bytes.split_at(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+            self.last.update(block);
+            self.bytes += block.len() as u64;
+            if self.bytes.is_multiple_of(CHUNK_BYTES) {
+                let sum = std::mem::take(&mut self.last).finalize();
+                self.whole.write().unwrap_or_else(PoisonError::into_inner).push(sum);
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Where the block lies that holds a byte, as far as it is written.
+    fn block(&self, at: u64) -> Range<u64> {
+        let start = at - at % CHUNK_BYTES;
+        start..self.bytes.min(start + CHUNK_BYTES)
+    }
+
+    /// Whether this is what was written as the block that begins there.
+    fn verify(&self, start: u64, block: &[u8]) -> bool {
+        let whole = || {
+            let whole = self.whole.read().unwrap_or_else(PoisonError::into_inner);
+            whole.get(usize::try_from(start / CHUNK_BYTES).ok()?).copied()
+        };
+        let expected = match start + CHUNK_BYTES <= self.bytes {
+            true => whole(),
+            false => Some(self.last.clone().finalize()),
+        };
+        expected == Some(crc32fast::hash(block))
+    }
+}
+
 /// A file of the cache. It is removed when the cache has dropped it and nobody reads it any more.
 #[derive(Debug)]
 struct MadeFile {
     path: Arc<Path>,
     bytes: u64,
     total: u64,
+    sums: Sums,
 }
 
 impl Drop for MadeFile {
@@ -143,6 +194,8 @@ pub(super) struct Content {
 
 /// An export as a caller gets it: its bytes are in the cache, or on their way there. They stay as long as this does.
 pub struct Export {
+    exports: Exports,
+    identity: Identity,
     progress: watch::Receiver<Progress>,
     total: u64,
     make: Make,
@@ -182,7 +235,7 @@ impl Exports {
     ) -> Result<Option<Export>, ReadError> {
         let Some((progress, begun)) = self.follow(engine, admission, identity, &make) else { return Ok(None) };
         let since = Instant::now();
-        let mut export = match Exports::begun(progress, make).await {
+        let mut export = match self.begun(identity, progress, make).await {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
             // An answer of its own is made in its own share, which whoever begins this next does not use up either.
             Err(error) if !begun && error.is_anothers(since) => return Ok(None),
@@ -198,17 +251,21 @@ impl Exports {
     }
 
     /// The export whose making this is, as soon as its first bytes are there.
-    async fn begun(mut progress: watch::Receiver<Progress>, make: Make) -> Result<Option<Export>, ReadError> {
+    async fn begun(
+        &self,
+        identity: Identity,
+        mut progress: watch::Receiver<Progress>,
+        make: Make,
+    ) -> Result<Option<Export>, ReadError> {
         let known = progress.wait_for(|progress| !matches!(progress, Progress::Started)).await;
         let known = known.map_err(|_| vanished())?.clone();
-        match known {
-            Progress::Writing { head: Head { total, .. }, .. } => {
-                Ok(Some(Export { progress, total, make, place: None }))
-            }
-            Progress::Made(file) => Ok(Some(Export { progress, total: file.total, make, place: None })),
-            Progress::Started | Progress::GivenUp => Ok(None),
-            Progress::Failed(error) => Err(error),
-        }
+        let total = match known {
+            Progress::Writing { head: Head { total, .. }, .. } => total,
+            Progress::Made(file) => file.total,
+            Progress::Started | Progress::GivenUp => return Ok(None),
+            Progress::Failed(error) => return Err(error),
+        };
+        Ok(Some(Export { exports: self.clone(), identity, progress, total, make, place: None }))
     }
 
     /// What the cache has of the export of this identity. No use of it.
@@ -258,6 +315,7 @@ impl Exports {
             whole,
             progress: progress.clone(),
             bytes: 0,
+            sums: Sums::default(),
             over: false,
         };
         index.entries.insert(identity, Entry::Making { progress });
@@ -331,6 +389,13 @@ impl Index {
         self.too_large.insert(identity);
     }
 
+    /// Drops a file that turned out to be damaged, unless another one is there by now.
+    fn forget_damaged(&mut self, identity: &Identity, damaged: &Arc<MadeFile>) {
+        if matches!(self.entries.get(identity), Some(Entry::Made { file, .. }) if Arc::ptr_eq(file, damaged)) {
+            self.forget(identity);
+        }
+    }
+
     /// Drops a file that was made.
     fn forget(&mut self, identity: &Identity) {
         if let Some(Entry::Made { file, holder, .. }) = self.entries.remove(identity) {
@@ -350,6 +415,8 @@ struct Making {
     progress: watch::Sender<Progress>,
     /// Reserved so far.
     bytes: u64,
+    /// Of what is written.
+    sums: Sums,
     over: bool,
 }
 
@@ -403,7 +470,7 @@ impl Making {
         let mut file = tokio::fs::File::create_new(&self.partial).await?;
         while let Some(chunk) = chunks.try_next().await? {
             if self.bytes > 0 {
-                self.progress.send_replace(Progress::Writing { head: head.clone(), bytes: self.bytes });
+                self.progress.send_replace(Progress::Writing { head: head.clone(), sums: self.sums.clone() });
             }
             let bytes = chunk.len() as u64;
             self.take(bytes)?;
@@ -411,6 +478,7 @@ impl Making {
             file.write_all(&chunk).await?;
             // The writing goes on behind this type's back until then.
             file.flush().await?;
+            self.sums.update(&chunk);
         }
         tokio::fs::rename(&self.partial, &self.whole).await?;
         Ok(total)
@@ -430,7 +498,8 @@ impl Making {
 
     fn made(mut self, total: u64) {
         self.over = true;
-        let file = Arc::new(MadeFile { path: self.whole.clone(), bytes: self.bytes, total });
+        let (path, sums) = (self.whole.clone(), std::mem::take(&mut self.sums));
+        let file = Arc::new(MadeFile { path, bytes: self.bytes, total, sums });
         let mut index = self.exports.shared.index();
         index.uses += 1;
         let used = index.uses;
@@ -576,30 +645,38 @@ impl Reading {
                 return Ok(None);
             }
             let progress = self.export.progress.borrow_and_update().clone();
-            let (there, paths) = match &progress {
-                Progress::Started => (0, None),
-                Progress::Writing { head, bytes } => (*bytes, Some((&head.partial, &head.whole))),
+            let written = match &progress {
+                Progress::Started => None,
+                Progress::Writing { head, sums } => Some((&head.partial, &head.whole, sums)),
                 Progress::Made(file) => {
                     self.end = self.end.min(file.bytes);
-                    (file.bytes, Some((&file.path, &file.path)))
+                    Some((&file.path, &file.path, &file.sums))
                 }
                 Progress::GivenUp => return Ok(Some(self.give_up())),
                 // For whom it was made there was no room; for this reader there may be.
                 Progress::Failed(error) if error.is_of_a_share() => return Ok(Some(self.give_up())),
                 Progress::Failed(error) => return Err(error.clone()),
             };
-            if let Some((first, second)) = paths.filter(|_| self.at < there.min(self.end)) {
-                let bytes = CHUNK_BYTES.min(there.min(self.end) - self.at);
-                match read_part(first.clone(), second.clone(), self.at, bytes).await {
-                    Ok(chunk) => {
+            if let Some((first, second, sums)) = written.filter(|(.., sums)| self.at < sums.bytes.min(self.end)) {
+                match read_block(first.clone(), second.clone(), sums.clone(), self.at).await {
+                    Ok(mut chunk) => {
+                        let most = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+                        chunk.truncate(most);
                         self.at += chunk.len() as u64;
                         return Ok(Some((Step::Chunk(chunk), self)));
                     }
-                    // Given up a moment ago, perhaps.
-                    Err(_) if matches!(progress, Progress::Writing { .. }) => {}
-                    // Somebody else has removed it.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(self.give_up())),
-                    Err(error) => return Err(unreadable(error)),
+                    Err(error) => match &progress {
+                        // It is not the file's fault.
+                        Progress::Made(_) if Shortage::of(&error).is_some() => return Err(unreadable(error)),
+                        // Removed by somebody else, or damaged.
+                        Progress::Made(file) => {
+                            tracing::warn!(%error, path = %file.path.display(), "a file of the exports is made again");
+                            self.export.exports.shared.index().forget_damaged(&self.export.identity, file);
+                            return Ok(Some(self.give_up()));
+                        }
+                        // Given up a moment ago, perhaps; what is damaged is found when it is made.
+                        _ => {}
+                    },
                 }
             }
             if matches!(progress, Progress::Started | Progress::Writing { .. }) {
@@ -617,17 +694,22 @@ impl Reading {
     }
 }
 
-/// A part of a file, which has one name or, later, the other. It is opened for each part: readers may be many and slow, and
-/// descriptors are few.
-async fn read_part(first: Arc<Path>, second: Arc<Path>, at: u64, bytes: u64) -> io::Result<Bytes> {
+/// The block of a file that holds a byte, from that byte on, once all of it verifies. The file has one name or, later, the
+/// other. It is opened for each block: readers may be many and slow, and descriptors are few.
+async fn read_block(first: Arc<Path>, second: Arc<Path>, sums: Sums, at: u64) -> io::Result<Bytes> {
     let read = move || {
         let file = match fs::File::open(&first) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs::File::open(&second)?,
             other => other?,
         };
-        let mut chunk = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
-        file.read_exact_at(&mut chunk, at)?;
-        Ok(Bytes::from(chunk))
+        let block = sums.block(at);
+        let length = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; length(block.end - block.start)];
+        file.read_exact_at(&mut bytes, block.start)?;
+        if !sums.verify(block.start, &bytes) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its bytes are not those that were written"));
+        }
+        Ok(Bytes::from(bytes).slice(length(at - block.start)..))
     };
     tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
 }
@@ -1069,6 +1151,83 @@ mod tests {
         }
         assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"bytes"[..]));
         assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (2, (1, 5)));
+    }
+
+    /// Changes the cache's only file.
+    fn damage(setup: &Setup, change: impl Fn(&mut Vec<u8>)) {
+        for entry in fs::read_dir(setup.exports.shared.directory.path()).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some() {
+                let mut bytes = fs::read(&path).expect("read");
+                change(&mut bytes);
+                fs::write(&path, bytes).expect("written");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_damaged_is_made_again_and_no_wrong_byte_is_sent() {
+        let setup = setup(1 << 30, HOUR);
+        let whole: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
+        let (make, made) = chunks(&[&whole[..10], &whole[10..700_000], &whole[700_000..]]);
+        assert!(setup.read(1, &make).await.as_deref() == Some(&whole));
+        let change = |at: usize| move |bytes: &mut Vec<u8>| bytes[at] ^= 1;
+        let damages: [&dyn Fn(&mut Vec<u8>); 6] = [
+            &change(0),
+            &change(300_000),
+            &change(999_999),
+            &|bytes| bytes.truncate(999_999),
+            &|bytes| bytes.truncate(0),
+            // What is behind the end is no part of it.
+            &|bytes| bytes.push(0),
+        ];
+        for (number, change) in damages.iter().enumerate() {
+            damage(&setup, change);
+            let before = made.load(Ordering::SeqCst);
+            assert!(setup.read(1, &make).await.as_deref() == Some(&whole), "{number}");
+            // The next one finds none, and makes one that is whole.
+            assert!(setup.read(1, &make).await.as_deref() == Some(&whole), "{number}");
+            let more = made.load(Ordering::SeqCst) - before;
+            assert_eq!((more, setup.accounted()), (if number == 5 { 0 } else { 2 }, (1, 1_000_000)), "{number}");
+        }
+        // A range of sound blocks needs no other file; one that touches the damaged one does.
+        damage(&setup, change(300_000));
+        let before = made.load(Ordering::SeqCst);
+        for (range, more) in [(0..262_144, 0), (524_288..1_000_000, 0), (262_143..262_145, 1)] {
+            let export = setup.get(1, &make).await.expect("no error").expect("an export");
+            let part = read(export.part(range.clone())).await.expect("a part");
+            assert!(part == whole[range.start as usize..range.end as usize], "{range:?}");
+            assert_eq!(made.load(Ordering::SeqCst) - before, more, "{range:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_damaged_while_it_is_made_gives_no_wrong_byte() {
+        let setup = setup(1 << 30, HOUR);
+        let (first, made) = (vec![1; 600_000], Arc::new(AtomicUsize::new(0)));
+        let (sender, receiver) = mpsc::channel::<()>(1);
+        let (chunk, counted, receiver) = (Bytes::from(first.clone()), made.clone(), Mutex::new(Some(receiver)));
+        let make: Make = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let held = receiver.lock().expect("not poisoned").take();
+            let wait = stream::once(async move {
+                if let Some(mut held) = held {
+                    held.recv().await;
+                }
+                Ok(Bytes::from_static(b"end"))
+            });
+            let chunks = stream::iter([chunk.clone(), Bytes::from_static(b"middle")]).map(Ok).chain(wait).boxed();
+            Box::pin(async move { Ok(Content { total: 7, chunks }) })
+        });
+        let export = setup.get(1, &make).await.expect("no error").expect("an export");
+        damage(&setup, |bytes| bytes[400_000] ^= 1);
+        let going_on = async {
+            tokio::task::yield_now().await;
+            drop(sender);
+        };
+        let (body, ()) = tokio::join!(read(export.whole()), going_on);
+        assert!(body.expect("a body") == [&first[..], b"middle", b"end"].concat());
+        assert_eq!(made.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

@@ -112,6 +112,7 @@ impl From<CatalogError> for ManageError {
             CatalogError::NoAlternate => ManageError::AltNotFound,
             CatalogError::NoWebhook => ManageError::WebhookNotFound,
             CatalogError::PlanLimit { limit } => ManageError::PlanLimit { limit },
+            CatalogError::TooManyTokens { limit } => ManageError::TooManyTokens { limit },
             CatalogError::NameTaken => ManageError::NameTaken,
             CatalogError::TokenNameTaken => ManageError::TokenNameTaken,
             CatalogError::Frozen => ManageError::Frozen,

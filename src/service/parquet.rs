@@ -57,6 +57,10 @@ struct Memory {
 impl Memory {
     /// For the first row group, before there is an answer.
     async fn first(&self) -> Result<Held, ReadError> {
+        let (needed_bytes, limit_bytes) = (self.size_bytes as u64, self.engine.most_memory_bytes());
+        if needed_bytes > limit_bytes {
+            return Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes });
+        }
         let turn = self.admission.parquet(self.size_bytes as u64).await?;
         let memory = self.engine.reserve("parquet body", self.size_bytes)?;
         Ok(Held { _turn: Some(turn), _memory: memory })

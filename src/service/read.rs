@@ -112,6 +112,14 @@ pub enum ReadError {
     /// The query needed more memory than it may have.
     #[error("the query needed more memory than queries may hold")]
     OutOfMemory,
+    /// The answer needs more memory than it can ever have.
+    #[error("the answer needs {needed_bytes} bytes of memory, and may have {limit_bytes}")]
+    TooMuchMemory {
+        /// What it needs.
+        needed_bytes: u64,
+        /// What `query.memory_bytes` allows.
+        limit_bytes: u64,
+    },
     /// Too many are at work, of this client or in all, and too many wait.
     #[error(transparent)]
     Busy(#[from] Refused),
@@ -146,14 +154,15 @@ impl ReadError {
     pub(super) fn is_anothers(&self, since: Instant) -> bool {
         match self {
             ReadError::Busy(refused) => refused.is_anothers(since),
-            ReadError::OutOfMemory => true,
+            // What it may have at most is less, perhaps.
+            ReadError::OutOfMemory | ReadError::TooMuchMemory { .. } => true,
             _ => false,
         }
     }
 
     /// Whether there was no room, or no turn, for whom it was done.
     pub(super) fn is_of_a_share(&self) -> bool {
-        matches!(self, ReadError::Busy(_) | ReadError::OutOfMemory)
+        matches!(self, ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::TooMuchMemory { .. })
     }
 }
 

@@ -10,11 +10,13 @@
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole, and [`App::finish_refreshes`] can wait
 //! for what is under way when the process is to end.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use futures::Stream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +51,12 @@ const HEARTBEAT: Duration = Duration::from_secs(20);
 
 /// How long refreshes that are told to stop may take to record that they have.
 const STOPPING: Duration = Duration::from_secs(3);
+
+/// How often the end of an attempt is tried again to be recorded, at first and at most.
+const RECORD_AGAIN: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
+
+/// How many attempts whose end is not recorded are remembered.
+const UNRECORDED: usize = 1_000;
 
 /// How many attempts of a dataset are looked through for one: as many as the catalog keeps.
 const ATTEMPTS: u32 = 50;
@@ -185,11 +193,23 @@ pub(super) struct Refreshes {
     closed: AtomicBool,
     /// Those that run end.
     stop: CancellationToken,
+    /// Attempts that have ended, with the reason, and hold their datasets all the same: the catalog did not take it.
+    unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
 }
 
 impl Refreshes {
     pub(super) fn new() -> Refreshes {
-        Refreshes { tasks: TaskTracker::new(), closed: AtomicBool::new(false), stop: CancellationToken::new() }
+        Refreshes {
+            tasks: TaskTracker::new(),
+            closed: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+            unrecorded: Mutex::default(),
+        }
+    }
+
+    fn unrecorded(&self) -> MutexGuard<'_, HashMap<DatasetId, (AttemptId, String)>> {
+        // Nothing panics between two changes that belong together.
+        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a refresh, whoever waits for it.
@@ -207,6 +227,14 @@ impl Refreshes {
     pub(super) fn begin(&self, refresh: impl Future<Output = ()> + Send + 'static) {
         if !self.closed.load(Ordering::SeqCst) {
             self.tasks.spawn(refresh);
+        }
+    }
+
+    /// Forgets an attempt whose end was not recorded.
+    fn forget(&self, dataset: DatasetId, attempt: AttemptId) {
+        let mut unrecorded = self.unrecorded();
+        if unrecorded.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
+            unrecorded.remove(&dataset);
         }
     }
 
@@ -378,7 +406,7 @@ impl App {
         entities: Entities,
         progress: &Arc<ImportProgress>,
     ) -> Result<VersionRecord, RefreshError> {
-        let lease = self.catalog().acquire_refresh(dataset, trigger, LEASE).await?;
+        let lease = self.acquire(dataset, trigger).await?;
         let started = Instant::now();
         crash::point("refresh.leased");
         let made = tokio::select! {
@@ -414,6 +442,81 @@ impl App {
             }
         }
         outcome
+    }
+
+    /// Holds the dataset, also where an attempt of this process holds it that has ended.
+    async fn acquire(&self, dataset: DatasetId, trigger: RefreshTrigger) -> Result<RefreshLease, RefreshError> {
+        let unrecorded = self.refreshes().unrecorded().get(&dataset).map(|(attempt, _)| *attempt);
+        if let Some(attempt) = unrecorded {
+            self.record_end(dataset, attempt).await?;
+        }
+        Ok(self.catalog().acquire_refresh(dataset, trigger, LEASE).await?)
+    }
+
+    /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has expired.
+    fn record_end_later(&self, lease: &RefreshLease, reason: String) {
+        let (dataset, attempt) = (lease.dataset.id, lease.attempt);
+        let mut unrecorded = self.refreshes().unrecorded();
+        if unrecorded.len() >= UNRECORDED {
+            return;
+        }
+        unrecorded.insert(dataset, (attempt, reason));
+        drop(unrecorded);
+        let app = self.clone();
+        // Also when no more are begun: the process waits for it, for a while.
+        self.refreshes().tasks.spawn(async move {
+            let (expired, mut pause) = (Instant::now() + LEASE, RECORD_AGAIN.start);
+            while app.record_end(dataset, attempt).await.is_err() && Instant::now() < expired {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = app.refreshes().stopped() => break,
+                }
+                pause = (pause * 2).min(RECORD_AGAIN.end);
+            }
+            app.refreshes().forget(dataset, attempt);
+        });
+    }
+
+    /// Records the end of an attempt that is remembered, and gives its dataset back.
+    async fn record_end(&self, dataset: DatasetId, attempt: AttemptId) -> Result<(), CatalogError> {
+        let reason = match self.refreshes().unrecorded().get(&dataset) {
+            Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
+            // Recorded meanwhile.
+            _ => return Ok(()),
+        };
+        match self.catalog().fail_refresh(attempt, &reason).await {
+            // It had ended before: with a version, or because another took over.
+            Ok(()) | Err(CatalogError::LeaseLost) => {
+                self.refreshes().forget(dataset, attempt);
+                self.catalog_changed();
+                self.deliveries_due();
+                tracing::info!(dataset_id = dataset.get(), "the end of a refresh is recorded");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the refreshes of processes that were killed, which began before a time at which this one had begun none: only
+    /// where the data directory shows that no other process uses the catalog. Elsewhere their leases expire.
+    pub(super) async fn end_refreshes_of_the_dead(&self, began: DateTime<Utc>) {
+        // One that is somewhere else may have users with other data directories.
+        let own = self.config().catalog.url.is_none();
+        let ended = async {
+            let held = self.catalog().held_refreshes(began).await?;
+            // Asked afterwards: whoever has begun one of these was there before it, and still is if it lives.
+            match own && !held.is_empty() && self.is_alone() {
+                true => self.catalog().end_dead_refreshes(held).await,
+                false => Ok(0),
+            }
+        };
+        match ended.await {
+            Ok(0) => {}
+            Ok(ended) => tracing::info!(ended, "refreshes of a process that is no more were ended"),
+            Err(error) => {
+                tracing::warn!(%error, "refreshes of processes that are no more end when their leases expire")
+            }
+        }
     }
 
     /// Gives signs of life; ends when the lease is lost, or must be taken for lost.
@@ -622,7 +725,8 @@ impl App {
             Ok(Some(record)) => Ok(record),
             Ok(None) => Err(error),
             Err(failed) => {
-                tracing::warn!(error = %failed, "the end of a refresh could not be recorded");
+                tracing::warn!(error = %failed, "the end of a refresh could not be recorded; it is tried again");
+                self.record_end_later(lease, reason);
                 Err(error)
             }
         }

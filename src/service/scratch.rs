@@ -89,6 +89,18 @@ impl Scratch {
         }
     }
 
+    /// Whether no other process has a directory beside it, or is about to.
+    pub fn is_alone(&self) -> bool {
+        let Some(Ok(beside)) = self.path().parent().map(fs::read_dir) else { return false };
+        let own = self.path().file_name();
+        beside.into_iter().all(|directory| {
+            directory.is_ok_and(|directory| {
+                let name = directory.file_name();
+                !name.to_string_lossy().starts_with(PREFIX) || Some(&*name) == own || is_abandoned(&directory.path())
+            })
+        })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -189,7 +201,13 @@ mod tests {
         let other = parent.path().join("something-else");
         fs::create_dir(&other).expect("made");
 
+        assert!(!live.is_alone(), "of one that is being made it is not known");
+        fs::remove_dir_all(&young).expect("removed");
+        assert!(live.is_alone());
+        fs::create_dir(&young).expect("made");
+
         let next = Scratch::create(parent.path()).expect("made");
+        assert!(!live.is_alone() && !next.is_alone());
         assert!(live.path().exists() && next.path().exists() && other.exists());
         assert!(!abandoned.exists() && !old.exists() && young.exists());
 

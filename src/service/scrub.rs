@@ -300,7 +300,7 @@ async fn verify_apart(
 
 /// Whether an error is of the store or the process as a whole, and passes.
 fn passes(error: &StorageError) -> bool {
-    let passing = [Shortage::Unreachable, Shortage::Descriptors, Shortage::Memory, Shortage::Gone];
+    let passing = [Shortage::Unreachable, Shortage::Descriptors, Shortage::Memory, Shortage::Threads, Shortage::Gone];
     Shortage::of(error).is_some_and(|shortage| passing.contains(&shortage))
 }
 

@@ -3,11 +3,12 @@
 use tokio::sync::oneshot;
 
 use super::RefreshError;
+use crate::storage::StorageError;
 
 /// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.
 ///
 /// # Errors
-/// [`RefreshError::Worker`] when the work panics, or there can be no further thread.
+/// [`RefreshError::Worker`] when the work panics; [`RefreshError::Storage`] when there can be no further thread.
 pub(super) fn on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -19,8 +20,8 @@ pub(super) fn on_thread<T: Send + 'static>(
         // Whoever waited may have left.
         let _ = tell.send(work());
     });
-    if let Err(error) = &started {
-        tracing::error!(%error, "a thread for a refresh could not be started");
+    async move {
+        started.map_err(|error| RefreshError::Storage(StorageError::Io(error)))?;
+        told.await.map_err(|_| RefreshError::Worker)
     }
-    async move { told.await.map_err(|_| RefreshError::Worker) }
 }

@@ -29,6 +29,7 @@ use crate::model::version::NewFile;
 use crate::refresh::{
     self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
 };
+use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::{Spool, Spooled};
 use crate::storage::store::Store;
@@ -228,7 +229,7 @@ fn decode(
     let mut spool = Spool::create(directory, charge)?;
     let (blocks, received) = sync_channel::<Vec<u8>>(2);
     std::thread::scope(|scope| {
-        let decoding = scope.spawn(move || -> Result<(), SourceError> {
+        let work = move || -> Result<(), SourceError> {
             let (mut decoder, mut begin) = open(input)?;
             let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
             loop {
@@ -249,7 +250,8 @@ fn decode(
                     }
                 }
             }
-        });
+        };
+        let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
         let spooled: Result<(), RefreshError> = received.into_iter().try_for_each(|block| {
             if ended.is_cancelled() {
                 return Err(RefreshError::Stopping);

@@ -16,6 +16,8 @@ pub enum Shortage {
     Descriptors,
     /// The system refuses memory.
     Memory,
+    /// The system starts no further thread.
+    Threads,
     /// The disk takes no writes, or does not let this process read.
     Denied,
     /// The store does not answer, or answers that it cannot.
@@ -47,7 +49,7 @@ impl Shortage {
     /// Seconds after which it is worth another try.
     pub fn retry_after_s(self) -> u64 {
         match self {
-            Shortage::Descriptors | Shortage::Memory | Shortage::Unreachable | Shortage::Gone => 5,
+            Shortage::Descriptors | Shortage::Memory | Shortage::Threads | Shortage::Unreachable | Shortage::Gone => 5,
             Shortage::DiskFull | Shortage::Denied => 30,
         }
     }
@@ -59,6 +61,7 @@ impl fmt::Display for Shortage {
             Shortage::DiskFull => "a disk is full",
             Shortage::Descriptors => "there are no file descriptors left",
             Shortage::Memory => "the system has no memory left",
+            Shortage::Threads => "the system starts no further thread: there is no memory, or there are too many",
             Shortage::Denied => "the disk refuses access",
             Shortage::Unreachable => "the store of the version files does not answer",
             Shortage::Gone => "the store of the version files is not there",
@@ -94,6 +97,8 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
             Some(Shortage::DiskFull)
         }
         io::ErrorKind::OutOfMemory => Some(Shortage::Memory),
+        // `EAGAIN`: of what waits for files none says so, only the start of a thread.
+        io::ErrorKind::WouldBlock => Some(Shortage::Threads),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some(Shortage::Denied),
         _ => None,
     }
@@ -111,6 +116,7 @@ mod tests {
             (StorageError::Io(io::Error::other(StorageError::Io(full()))), Some(Shortage::DiskFull)),
             (StorageError::Io(io::Error::from_raw_os_error(24)), Some(Shortage::Descriptors)),
             (StorageError::Io(io::Error::from_raw_os_error(5)), None),
+            (StorageError::Io(io::Error::from_raw_os_error(11)), Some(Shortage::Threads)),
             (
                 StorageError::Store(object_store::Error::Generic { store: "LocalFileSystem", source: full().into() }),
                 Some(Shortage::DiskFull),

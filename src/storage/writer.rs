@@ -145,8 +145,13 @@ fn encode(
             let (to_worker, jobs) = sync_channel(1);
             let (to_file, results) = sync_channel(1);
             let factory = &factory;
-            scope.spawn(move || encode_row_groups(layout, factory, &jobs, &to_file));
-            workers.push((to_worker, results));
+            let work = move || encode_row_groups(layout, factory, &jobs, &to_file);
+            match std::thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(_) => workers.push((to_worker, results)),
+                Err(error) if workers.is_empty() => return Err(StorageError::Io(error)),
+                // Those that there are do it, if more slowly.
+                Err(_) => break,
+            }
         }
         let count = workers.len();
         let mut sent = 0;

@@ -281,13 +281,13 @@ async fn an_address_names_one_user_whatever_its_case(database: Database) {
 async fn a_token_name_is_unique_per_user(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
-    catalog.add_token(owner, "ci", "hash 1").await.unwrap();
-    catalog.add_token(owner, "laptop", "hash 2").await.unwrap();
-    catalog.add_token(other, "ci", "hash 3").await.unwrap();
+    catalog.add_token(owner, "ci", "hash 1", 1_000).await.unwrap();
+    catalog.add_token(owner, "laptop", "hash 2", 1_000).await.unwrap();
+    catalog.add_token(other, "ci", "hash 3", 1_000).await.unwrap();
 
-    let again = catalog.add_token(owner, "ci", "hash 4").await;
+    let again = catalog.add_token(owner, "ci", "hash 4", 1_000).await;
     assert!(matches!(again, Err(CatalogError::TokenNameTaken)), "{again:?}");
-    let nobody = catalog.add_token(UserId::new(999), "ci", "hash 5").await;
+    let nobody = catalog.add_token(UserId::new(999), "ci", "hash 5", 1_000).await;
     assert!(matches!(nobody, Err(CatalogError::NotFound)), "{nobody:?}");
     assert_eq!(
         database.texts("SELECT token_hash FROM api_tokens ORDER BY token_hash").await,
@@ -802,7 +802,7 @@ async fn an_sqlite_file_is_in_write_ahead_mode_and_enforces_references() {
     let database = Database::sqlite().await;
     let (catalog, dataset) = with_dataset(&database).await;
     assert_eq!(database.texts("PRAGMA journal_mode").await, [Some("wal".to_owned())]);
-    let token = catalog.add_token(UserId::new(dataset.get() + 7), "ci", "hash").await;
+    let token = catalog.add_token(UserId::new(dataset.get() + 7), "ci", "hash", 1_000).await;
     assert!(matches!(token, Err(CatalogError::NotFound)), "{token:?}");
 }
 

@@ -91,6 +91,15 @@ impl Postgres {
         self.url(&format!("test_{number}"))
     }
 
+    /// Runs SQL about the database of a URL, whose name stands in it as `{}`, from another one.
+    pub async fn execute_on(&self, url: &str, sql: &str) {
+        let name = url.rsplit('/').next().expect("a name");
+        let mut connection =
+            PgConnection::connect(&self.url("postgres")).await.expect("connecting to the tests' server");
+        sqlx::raw_sql(AssertSqlSafe(sql.replace("{}", name))).execute(&mut connection).await.expect(sql);
+        connection.close().await.expect("closing the connection");
+    }
+
     fn url(&self, database: &str) -> String {
         format!("postgres://strata@127.0.0.1:{}/{database}", self.port)
     }

@@ -85,7 +85,7 @@ const ERRORS: [Error; 11] = [
         "ServiceUnavailable",
         "The request took longer or needed more memory than it may, or the service is not ready.",
         "The query was stopped after 30 s. A narrower query may finish in time.",
-        &[&["Retry-After"], RATE, &["X-Unknown-Parameters"]],
+        &[RATE, &["X-Unknown-Parameters"]],
     ),
 ];
 

@@ -20,6 +20,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SpillFile, SpillWriter};
 
 use super::super::QueryError;
+use super::super::error::not_spilled;
 use super::values::HASH_BITS;
 use crate::metrics::metrics;
 use crate::storage::StorageError;
@@ -191,9 +192,8 @@ impl Spill {
     }
 }
 
-/// A full disk, or the bound of what may be spilled: a matter of room, as with memory.
 fn out_of_disk(error: std::io::Error) -> DataFusionError {
-    DataFusionError::ResourcesExhausted(format!("values of fields cannot be spilled: {error}"))
+    not_spilled("values of fields", error)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ contract! {
     a_user_is_found_by_id_and_changes
     a_new_password_ends_all_sessions
     a_token_opens_until_it_is_deleted
+    of_many_tokens_at_once_no_more_than_allowed_are_added
     the_use_of_a_token_is_recorded_once_a_minute
     a_session_lives_until_it_expires
     a_deleted_session_does_not_come_back
@@ -49,7 +50,7 @@ async fn a_new_password_ends_all_sessions(database: Database) {
     {
         assert!(catalog.create_session(&session).await.unwrap());
     }
-    catalog.add_token(owner, "ci", "hash").await.unwrap();
+    catalog.add_token(owner, "ci", "hash", 1_000).await.unwrap();
     catalog.set_password(owner, "new hash").await.unwrap();
     for (id, there) in [("1", false), ("2", false), ("3", true), ("4", true)] {
         assert_eq!(catalog.session(id).await.unwrap().is_some(), there, "{id}");
@@ -62,9 +63,9 @@ async fn a_new_password_ends_all_sessions(database: Database) {
 async fn a_token_opens_until_it_is_deleted(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
-    catalog.add_token(owner, "laptop", "hash 1").await.unwrap();
-    catalog.add_token(owner, "ci", "hash 2").await.unwrap();
-    catalog.add_token(other, "ci", "hash 3").await.unwrap();
+    catalog.add_token(owner, "laptop", "hash 1", 1_000).await.unwrap();
+    catalog.add_token(owner, "ci", "hash 2", 1_000).await.unwrap();
+    catalog.add_token(other, "ci", "hash 3", 1_000).await.unwrap();
 
     let names = async |user| -> Vec<String> {
         catalog.tokens(user).await.unwrap().into_iter().map(|token| token.name).collect()
@@ -80,14 +81,29 @@ async fn a_token_opens_until_it_is_deleted(database: Database) {
     let again = catalog.delete_token(owner, "ci").await;
     assert!(matches!(again, Err(CatalogError::NotFound)), "{again:?}");
     // The name is free again.
-    catalog.add_token(owner, "ci", "hash 5").await.unwrap();
+    catalog.add_token(owner, "ci", "hash 5", 1_000).await.unwrap();
+}
+
+async fn of_many_tokens_at_once_no_more_than_allowed_are_added(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = database.open().await;
+    let mut adding = tokio::task::JoinSet::new();
+    for number in 0..24 {
+        let catalog = if number % 2 == 0 { &catalog } else { &other }.clone();
+        adding.spawn(async move { catalog.add_token(owner, &format!("{number}"), &format!("hash {number}"), 5).await });
+    }
+    let (added, refused): (Vec<_>, Vec<_>) = adding.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!(added.len(), 5);
+    let limited = |outcome: &Result<(), _>| matches!(outcome, Err(CatalogError::TooManyTokens { limit: 5 }));
+    assert!(refused.iter().all(limited), "{refused:?}");
+    assert_eq!(catalog.tokens(owner).await.unwrap().len(), 5);
 }
 
 async fn the_use_of_a_token_is_recorded_once_a_minute(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
-    catalog.add_token(owner, "ci", "hash").await.unwrap();
+    catalog.add_token(owner, "ci", "hash", 1_000).await.unwrap();
     let last_used = async || catalog.tokens(owner).await.unwrap()[0].last_used_at;
     assert_eq!(last_used().await, None);
 
@@ -174,7 +190,7 @@ async fn text_that_no_database_stores_is_refused_and_finds_nothing(database: Dat
     let nul = "a\0b";
     let added = catalog.add_user(nul, "h", Plan::Free).await;
     assert!(matches!(added, Err(CatalogError::Nul { field: "email" })), "{added:?}");
-    let added = catalog.add_token(owner, nul, "h").await;
+    let added = catalog.add_token(owner, nul, "h", 1_000).await;
     assert!(matches!(added, Err(CatalogError::Nul { field: "name" })), "{added:?}");
     assert_eq!(catalog.user_by_email(nul).await.unwrap(), None);
     assert!(matches!(catalog.delete_token(owner, nul).await, Err(CatalogError::NotFound)));

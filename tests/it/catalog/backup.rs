@@ -21,7 +21,7 @@ async fn open_copy(path: &std::path::Path) -> Catalog {
 async fn a_copy_holds_everything_and_goes_on_by_itself(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = catalog.add_user("ÄRA@example.test", "hash'\"", Plan::Free).await.unwrap();
-    catalog.add_token(owner, "ci", "token hash").await.unwrap();
+    catalog.add_token(owner, "ci", "token hash", 1_000).await.unwrap();
     let dataset = create(&catalog, owner, "World '東京' Countries").await.unwrap().id;
     let frozen = catalog.create_dataset(&new_dataset(other, "Frozen"), 1).await.unwrap().id;
     for path in ["a", "b"] {

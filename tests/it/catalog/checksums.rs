@@ -187,7 +187,7 @@ async fn records_without_a_checksum_are_sealed_when_the_catalog_is_opened(databa
     let owner = catalog.dataset(dataset).await.unwrap().unwrap().owner;
     // More than a batch.
     for number in 0..210 {
-        catalog.add_token(owner, &format!("{number}"), &format!("hash {number}")).await.unwrap();
+        catalog.add_token(owner, &format!("{number}"), &format!("hash {number}"), 1_000).await.unwrap();
     }
     catalog.create_session(&session(&catalog, owner)).await.unwrap();
     let unsealed = async || {
@@ -251,7 +251,7 @@ fn session(catalog: &Catalog, user: strata::model::ids::UserId) -> SessionRecord
 async fn a_token_or_session_that_was_changed_opens_nothing(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = catalog.add_user("other@example.test", "hash", Plan::Free).await.unwrap();
-    catalog.add_token(owner, "ci", "a token").await.unwrap();
+    catalog.add_token(owner, "ci", "a token", 1_000).await.unwrap();
     catalog.create_session(&session(&catalog, owner)).await.unwrap();
     let later = catalog.now() + chrono::TimeDelta::hours(2);
     catalog.extend_session("a session", later).await.unwrap();

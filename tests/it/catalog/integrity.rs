@@ -31,7 +31,7 @@ fn hash(text: &str) -> String {
 async fn in_use(database: &Database) -> Catalog {
     let (catalog, owner) = with_owner(database).await;
     let catalog = catalog.with_clock(clock());
-    catalog.add_token(owner, "ci", &hash("token")).await.unwrap();
+    catalog.add_token(owner, "ci", &hash("token"), 1_000).await.unwrap();
     let session = strata::catalog::SessionRecord {
         id_hash: hash("session"),
         user: Some(owner),

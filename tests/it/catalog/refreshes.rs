@@ -59,7 +59,7 @@ async fn attempts(catalog: &Catalog, dataset: DatasetId) -> Vec<String> {
     catalog.last_attempts(dataset, 1_000).await.unwrap().into_iter().map(text).collect()
 }
 
-const CRASHED: &str = "ping: the process that ran it ended before it was over";
+const CRASHED: &str = "ping: its process ended, or could not reach the catalog, before it was over";
 
 async fn one_refresh_at_a_time(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
