@@ -597,6 +597,7 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
             "The dataset got another version, or another alternate, while its files were read; nothing was cloned. Clone \
              it again.",
         ),
+        ManageError::Refused(refused) => return (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => return catalog_unavailable(*reason),
         ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
