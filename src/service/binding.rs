@@ -162,7 +162,7 @@ impl App {
             Err(BindingError::Store(error)) => Err(error),
             Err(error) => {
                 tracing::error!(cause = &error as &dyn std::error::Error, "the store cannot be used");
-                Err(StorageError::Gone { reason: "whether it is the catalog's own is not known" })
+                Err(StorageError::gone("whether it is the catalog's own is not known"))
             }
         }
     }

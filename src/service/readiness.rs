@@ -131,8 +131,8 @@ fn store_reason(error: &StorageError) -> String {
     use std::error::Error;
     use std::io::ErrorKind;
 
-    if let StorageError::Gone { reason } = error {
-        return format!("it is not there: {reason}");
+    if let StorageError::Gone(gone) = error {
+        return format!("it is not there: {}", gone.reason);
     }
     let mut source: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = source {

@@ -43,12 +43,9 @@ pub enum StorageError {
         /// What the store says.
         source: object_store::Error,
     },
-    /// The store is not there: a directory that is not mounted, or another one in its place.
-    #[error("the store is not there: {reason}")]
-    Gone {
-        /// What shows it.
-        reason: &'static str,
-    },
+    /// The store is not there.
+    #[error("{0}")]
+    Gone(#[source] StoreGone),
     /// Local disk (the spool of a write) failed.
     #[error("spool: {0}")]
     Io(#[from] io::Error),
@@ -61,4 +58,20 @@ pub enum StorageError {
     /// Another reader of the same part failed; the cache shares its error.
     #[error("{0}")]
     Shared(#[source] std::sync::Arc<StorageError>),
+}
+
+/// A directory that is not mounted, or another one in its place. A cause of its own, so that it is found behind errors that
+/// are shared.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the store is not there: {reason}")]
+pub struct StoreGone {
+    /// What shows it.
+    pub reason: &'static str,
+}
+
+impl StorageError {
+    /// That the store is not there, and what shows it.
+    pub fn gone(reason: &'static str) -> StorageError {
+        StorageError::Gone(StoreGone { reason })
+    }
 }

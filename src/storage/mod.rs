@@ -40,4 +40,4 @@ pub mod unfinished;
 pub mod verify;
 pub mod writer;
 
-pub use error::StorageError;
+pub use error::{StorageError, StoreGone};

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::StorageError;
+use super::StoreGone;
 
 /// What is missing at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<Shortage> {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return of_io(error);
     }
-    if let Some(StorageError::Gone { .. }) = error.downcast_ref::<StorageError>() {
+    if error.is::<StoreGone>() {
         return Some(Shortage::Gone);
     }
     match error.downcast_ref::<object_store::Error>()? {
@@ -107,6 +107,7 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::StorageError;
 
     #[test]
     fn a_shortage_is_found_however_deep_it_lies() {
@@ -126,7 +127,8 @@ mod tests {
                 Some(Shortage::Unreachable),
             ),
             (StorageError::Shared(std::sync::Arc::new(StorageError::Io(full()))), Some(Shortage::DiskFull)),
-            (StorageError::Gone { reason: "another" }, Some(Shortage::Gone)),
+            (StorageError::gone("another"), Some(Shortage::Gone)),
+            (StorageError::Shared(std::sync::Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
             (StorageError::Worker, None),
         ] {
             assert_eq!(Shortage::of(&error), expected, "{error:?}");

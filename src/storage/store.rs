@@ -94,7 +94,7 @@ impl Store {
             Err(error) => return Err(error.into()),
         }
         self.persist(&path).await?;
-        self.identity().await?.ok_or(StorageError::Gone { reason: "it keeps nothing" })
+        self.identity().await?.ok_or(StorageError::gone("it keeps nothing"))
     }
 
     /// From now on this is what [`Store::verify`] wants.
@@ -116,10 +116,10 @@ impl Store {
         let Some(expected) = self.identity.get() else { return Ok(()) };
         match self.identity().await {
             Ok(Some(found)) if found == *expected => Ok(()),
-            Ok(Some(_)) => Err(StorageError::Gone { reason: "another one is in its place" }),
-            Ok(None) => Err(StorageError::Gone { reason: "its strata.id is missing" }),
+            Ok(Some(_)) => Err(StorageError::gone("another one is in its place")),
+            Ok(None) => Err(StorageError::gone("its strata.id is missing")),
             Err(error) if self.directory.is_some() && Shortage::of(&error).is_none() && is_away(&error) => {
-                Err(StorageError::Gone { reason: "its directory is not" })
+                Err(StorageError::gone("its directory is not"))
             }
             Err(error) => Err(error),
         }
@@ -131,7 +131,7 @@ impl Store {
             return error;
         }
         match self.verify().await {
-            Err(gone @ StorageError::Gone { .. }) => gone,
+            Err(gone @ StorageError::Gone(_)) => gone,
             _ => error,
         }
     }
