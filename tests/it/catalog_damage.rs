@@ -70,7 +70,8 @@ async fn damage_to_any_page_is_noticed() {
     fs::create_dir(&damaged).expect("made");
     let attempt = async |bytes: &[u8]| {
         fs::remove_dir_all(&damaged).expect("removed");
-        fs::create_dir(&damaged).expect("made");
+        fs::create_dir_all(damaged.join("store")).expect("made");
+        fs::copy(directory.path().join("whole/store/strata.id"), damaged.join("store/strata.id")).expect("copied");
         fs::write(damaged.join("catalog.sqlite"), bytes).expect("written");
         check(&damaged).await
     };
