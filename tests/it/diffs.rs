@@ -266,7 +266,7 @@ async fn what_is_wrong_with_a_call_is_named() {
         (
             format!("dataset_id={id}&v1=1&v2=99999999999999999999"),
             404,
-            "This dataset has no version 18446744073709551615; its versions are 1 to 2.".to_owned(),
+            "This dataset has no version with so large a number; its versions are 1 to 2.".to_owned(),
         ),
     ];
     for (query, status, text) in rows {
