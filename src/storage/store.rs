@@ -24,6 +24,9 @@ pub const IDENTITY: &str = "strata.id";
 /// The bytes that such an object has at most.
 const IDENTITY_BYTES: u64 = 256;
 
+/// The hexadecimal digits that it holds.
+const IDENTITY_DIGITS: usize = 32;
+
 /// What an S3 store needs besides its URL. What is `None` comes from the usual `AWS_*` environment.
 #[derive(Clone, Debug, Default)]
 pub struct S3Options {
@@ -64,7 +67,8 @@ impl Store {
         self.volatile
     }
 
-    /// Which catalog the store says it belongs to; `None` if it does not say.
+    /// Which catalog the store says it belongs to; `None` if it does not say, or a power failure has cut what it was about to
+    /// say.
     ///
     /// # Errors
     /// What the store answered.
@@ -78,7 +82,9 @@ impl Store {
         if found.meta.size > IDENTITY_BYTES {
             return Ok(Some(format!("{} bytes", found.meta.size)));
         }
-        Ok(Some(String::from_utf8_lossy(&found.bytes().await?).trim().to_owned()))
+        let text = String::from_utf8_lossy(&found.bytes().await?).trim_matches(['\0', '\n']).to_owned();
+        let is_cut = text.len() < IDENTITY_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == 0);
+        Ok((!is_cut).then_some(text))
     }
 
     /// Gives the store an identity, unless it has one; returns what it has, which outlives a power failure.
@@ -88,9 +94,10 @@ impl Store {
     pub async fn give_identity(&self, identity: &str) -> Result<String, StorageError> {
         let (path, content) = (object_store::path::Path::from(IDENTITY), bytes::Bytes::from(format!("{identity}\n")));
         match self.objects.put_opts(&path, content.clone().into(), PutMode::Create.into()).await {
-            Ok(_) | Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
-            // Some file systems and servers cannot do so on condition.
+            Ok(_) => {}
+            // What is there was cut; or some file systems and servers cannot do so on condition.
             Err(_) if self.identity().await?.is_none() => drop(self.objects.put(&path, content.into()).await?),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         self.persist(&path).await?;

@@ -219,3 +219,20 @@ async fn temporary_directories_that_somebody_removes_are_made_anew() {
     drop(other);
     assert!(owned.service.directory().join("exports").read_dir().expect("readable").count() > 0);
 }
+
+#[tokio::test]
+async fn an_identity_that_a_power_failure_has_cut_is_written_again() {
+    for cut in ["", "0123", "\0\0\0\0", "0123\0\0"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut config = Config::default();
+        config.data.directory = directory.path().to_owned();
+        let id = directory.path().join("store/strata.id");
+        fs::create_dir(directory.path().join("store")).expect("made");
+        fs::write(&id, cut).expect("written");
+        drop(App::open(&config).await.unwrap_or_else(|error| panic!("{cut:?}: {error}")));
+        assert_eq!(fs::read_to_string(&id).expect("an identity").trim().len(), 32, "{cut:?}");
+        // Another one is not.
+        fs::write(&id, "f".repeat(32)).expect("written");
+        assert!(refusal(&config).await.contains("belongs to another catalog"));
+    }
+}
