@@ -21,6 +21,9 @@ pub struct FetchedState<'a> {
     pub validators: &'a Validators,
 }
 
+/// A dataset, and what its source is asked by: URL, entity tag, time, and their checksum.
+type ValidatorsRow = (i64, Option<String>, Option<String>, Option<String>, Option<String>);
+
 impl Catalog {
     /// What to ask the dataset's source by; `None` when it must be fetched whole. What answers that it has not changed
     /// since is the document of the dataset's newest version. One look-up by primary key. What is not what was written asks
@@ -28,8 +31,7 @@ impl Catalog {
     pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>, CatalogError> {
         let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
                    FROM datasets WHERE dataset_id = $1";
-        let row: Option<(i64, Option<String>, Option<String>, Option<String>, Option<String>)> =
-            self.engine.fetch_optional(sql, &[dataset.into()]).await?;
+        let row: Option<ValidatorsRow> = self.engine.fetch_optional(sql, &[dataset.into()]).await?;
         let Some((id, Some(url), etag, last_modified, stored)) = row else { return Ok(None) };
         let checksum = validators_checksum(id, Some(&url), etag.as_deref(), last_modified.as_deref());
         if let Err(error) = checksum.check(stored.as_deref(), || record_name(dataset.get())) {

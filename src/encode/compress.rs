@@ -229,7 +229,7 @@ mod tests {
     fn an_encoder_takes_no_more_memory_than_is_accounted_for() {
         let mut encoder = zstd::zstd_safe::CCtx::create();
         encoder.set_parameter(zstd::zstd_safe::CParameter::CompressionLevel(ZSTD_LEVEL)).expect("a level");
-        let piece: Vec<u8> = (0..MOST_UNFLUSHED_BYTES).map(|number| (number * number >> 7) as u8).collect();
+        let piece: Vec<u8> = (0..MOST_UNFLUSHED_BYTES).map(|number| ((number * number) >> 7) as u8).collect();
         for _ in 0..4 {
             let mut coded = Vec::with_capacity(2 * MOST_UNFLUSHED_BYTES);
             let mut out = zstd::zstd_safe::OutBuffer::around(&mut coded);

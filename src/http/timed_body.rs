@@ -217,14 +217,14 @@ mod tests {
     async fn turns(bytes_per_s: u64, came: &[usize]) -> Vec<Option<Instant>> {
         let activity = Activity::new(Patience { head: LONG, write_stall: LONG, answer: LONG, drain_idle: LONG });
         let request = activity.begin();
-        let (send, receive) = futures::channel::mpsc::unbounded::<Result<Frame<Bytes>, std::io::Error>>();
+        let (mut send, receive) = futures::channel::mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(1);
         let mut body = AwaitedBody::new(StreamBody::new(receive), request.turn(), bytes_per_s);
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut turns = Vec::new();
         assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
         for bytes in came {
             sleep(Duration::from_millis(50)).await;
-            send.unbounded_send(Ok(Frame::data(vec![0; *bytes].into()))).expect("it is open");
+            send.try_send(Ok(Frame::data(vec![0; *bytes].into()))).expect("there is room");
             assert!(Pin::new(&mut body).poll_frame(&mut context).is_ready());
             assert_eq!(activity.waiting_since(), None, "it is the handler's turn");
             assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());

@@ -1172,7 +1172,8 @@ mod tests {
         let (make, made) = chunks(&[&whole[..10], &whole[10..700_000], &whole[700_000..]]);
         assert!(setup.read(1, &make).await.as_deref() == Some(&whole));
         let change = |at: usize| move |bytes: &mut Vec<u8>| bytes[at] ^= 1;
-        let damages: [&dyn Fn(&mut Vec<u8>); 6] = [
+        type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+        let damages: [Damage<'_>; 6] = [
             &change(0),
             &change(300_000),
             &change(999_999),
