@@ -5,8 +5,8 @@
 //! their share of memory spill; what cannot, and whoever has its share of the disk, is refused as when there is
 //! none left.
 //!
-//! Both stand before DataFusion's own bounds, which hold for all together: [`TenantPool`] before the memory pool,
-//! [`TenantFiles`] before the disk manager.
+//! Both stand before DataFusion's own bounds, which hold for all together: `TenantPool` before the memory pool,
+//! `TenantFiles` before the disk manager.
 
 use std::collections::HashMap;
 use std::fmt;

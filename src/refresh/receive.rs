@@ -86,7 +86,7 @@ impl Receiver {
         }
     }
 
-    /// Receives until that many bytes are there, at most [`MEMORY_BYTES`], or the document has ended; true then. Cancel safe.
+    /// Receives until that many bytes are there, at most `MEMORY_BYTES`, or the document has ended; true then. Cancel safe.
     ///
     /// # Errors
     /// [`ReceiveError`].

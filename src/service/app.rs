@@ -41,7 +41,7 @@ use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
 /// The service. Clones share everything; each acts for somebody, whose share of permits and memory it takes: for the
-/// operator, unless it comes from [`App::acting_for`].
+/// operator, unless it comes from `App::acting_for`.
 #[derive(Clone)]
 pub struct App {
     parts: Arc<Parts>,

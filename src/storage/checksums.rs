@@ -31,7 +31,7 @@ use super::StorageError;
 /// Where the checksums of the parts lie in the key-value metadata of the Parquet footer.
 pub const CHECKSUMS_KEY: &str = "strata.checksums";
 
-/// Where the [`Seal`] lies there.
+/// Where the seal lies there.
 pub const SEAL_KEY: &str = "strata.seal";
 
 /// What the seal's value begins with, so that it is found before the footer is parsed.
