@@ -43,11 +43,20 @@ impl JsonlDecoder {
     }
 }
 
+/// A line without the blanks around its text. They are JSON's: a form feed is none.
+fn without_blanks(line: &[u8]) -> &[u8] {
+    let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+    match (line.iter().position(is_text), line.iter().rposition(is_text)) {
+        (Some(first), Some(last)) => &line[first..=last],
+        _ => &[],
+    }
+}
+
 impl Decode for JsonlDecoder {
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         while let Some((length, length_with_end)) = self.next_line()? {
             self.lines += 1;
-            let text = self.window.unread()[..length].trim_ascii();
+            let text = without_blanks(&self.window.unread()[..length]);
             if text.is_empty() {
                 self.window.consume(length_with_end);
                 continue;

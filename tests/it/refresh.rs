@@ -12,7 +12,9 @@ use arrow::array::{
     TimestampMillisecondArray,
 };
 use arrow::datatypes::{DataType, Field, Fields, Int64Type};
+use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 
@@ -275,6 +277,13 @@ fn a_json_object_without_a_records_path_is_refused_with_advice() {
 fn jsonl_lines() {
     check("a.jsonl", "", "");
     check("a.ndjson", "\n \n", "");
+    check("a.jsonl", " \t \r\n{\"a\":1}\t \r\n", "{\"a\":1}");
+    // What is white space elsewhere is none in JSON.
+    for bad in ["\u{c}\n", "{}\u{c}\n", "\u{b}{}", "\u{a0}\n"] {
+        let input = SourceInput::stream(io::Cursor::new(bad.to_owned())).with_name("a.jsonl");
+        let text = decode(input, &DecodeOptions::default());
+        assert!(text.starts_with("! item 1 (line 1): "), "{bad:?}: {text}");
+    }
     check("a.jsonl", "\u{feff}{\"a\":1}\r\n\r\n  { \"a\" : 2 }  \n{\"a\":3}", "{\"a\":1}\n{\"a\":2}\n{\"a\":3}");
     check(
         "a.jsonl",
@@ -426,6 +435,23 @@ fn parquet_that_is_damaged_is_a_bad_document() {
         let mut damaged = bytes.clone();
         damaged[position] ^= 0x55;
         decode(SourceInput::stream(io::Cursor::new(damaged)).with_name("a.parquet"), &DecodeOptions::default());
+    }
+}
+
+#[test]
+fn parquet_whose_footer_names_other_rows_than_it_holds_is_a_bad_document() {
+    let bytes = parquet_bytes(&mixed_batch(), 2);
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(bytes.clone())).expect("a footer");
+    for (group, rows) in [(0, 3), (0, 1), (1, 7), (1, 0)] {
+        let mut groups = metadata.row_groups().to_vec();
+        groups[group] = groups[group].clone().into_builder().set_num_rows(rows).build().expect("a row group");
+        let changed = metadata.clone().into_builder().set_row_groups(groups).build();
+        let mut bytes = bytes.clone();
+        // What is before the new footer stays in its place; the old one is skipped.
+        ParquetMetaDataWriter::new(&mut bytes, &changed).finish().expect("memory takes all");
+        let input = SourceInput::stream(io::Cursor::new(bytes)).with_name("a.parquet");
+        let text = decode(input, &DecodeOptions::default());
+        assert!(text.lines().any(|line| line.starts_with("! ")), "{group} {rows}: {text}");
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) struct ParquetDecoder {
     row_group: usize,
     /// The batches of the current one, and what they hold.
     batches: Option<(ParquetRecordBatchReader, Arc<Account>)>,
+    /// Rows of the current one so far.
+    group_rows: u64,
     writer: EntityWriter,
     /// The rest of the current batch, in the slices in which it will be printed.
     slices: VecDeque<RecordBatch>,
@@ -113,6 +115,7 @@ impl ParquetDecoder {
             page_memory_bytes: options.parquet_memory_bytes.saturating_sub(metadata_bytes),
             row_group: 0,
             batches: None,
+            group_rows: 0,
             writer,
             slices: VecDeque::new(),
             text: Vec::new(),
@@ -140,17 +143,36 @@ impl ParquetDecoder {
                 }
                 self.batches = Some(guard(|| self.open_row_group(self.row_group))??);
                 self.row_group += 1;
+                self.group_rows = 0;
                 continue;
             };
             account.begin_batch();
             match guard(|| batches.next()) {
-                Ok(Some(Ok(batch))) if batch.num_rows() > 0 => return Ok(Some(batch)),
+                Ok(Some(Ok(batch))) if batch.num_rows() > 0 => {
+                    self.group_rows += batch.num_rows() as u64;
+                    return Ok(Some(batch));
+                }
                 Ok(Some(Ok(_))) => {}
                 Ok(Some(Err(error))) => return Err(account.take_refusal().unwrap_or_else(|| unreadable(error))),
-                Ok(None) => self.batches = None,
+                Ok(None) => {
+                    self.batches = None;
+                    self.check_row_count()?;
+                }
                 Err(error) => return Err(account.take_refusal().unwrap_or(error)),
             }
         }
+    }
+
+    /// Whether the row group that has ended had the rows that the footer names: where all of its columns end early, the
+    /// library takes that for the end.
+    fn check_row_count(&self) -> Result<(), SourceError> {
+        let (index, rows) = (self.row_group - 1, self.group_rows);
+        let named = self.metadata.row_group(index).num_rows();
+        if u64::try_from(named).is_ok_and(|named| named == rows) {
+            return Ok(());
+        }
+        let reason = format!("row group {index} holds {rows} rows, and the footer says {named}");
+        Err(SourceError::document(reason))
     }
 
     /// The batches of a row group, and the account of what they hold.
