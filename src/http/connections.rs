@@ -5,8 +5,8 @@
 //!   refused. Trusted proxies, which speak for many, have no such limit.
 //! - Where there are as many as there may be in all, one is released on which it has been the client's turn for a while:
 //!   one of the client that has most of them, so that nobody who has few pays for somebody who has many. Where there is
-//!   none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can wait; of
-//!   the client that has most, further ones are refused.
+//!   none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can wait, half of
+//!   them of clients that have about as many connections as any; further ones of such a client are refused.
 //! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
 //!   pause ([`Activity::release`]), or earlier when many are released. So there may be a few more than the limit.
 
@@ -72,7 +72,8 @@ struct Shared {
     bounds: Bounds,
     patience: Patience,
     registry: Mutex<Registry>,
-    ended: Notify,
+    /// Tell those that wait for a place that one has ended: of clients that have few, and of those that have many.
+    ended: [Notify; 2],
 }
 
 #[derive(Default)]
@@ -117,26 +118,26 @@ pub(super) enum Admission {
     TooMany,
     /// There is no room yet.
     Full {
-        /// No client has more connections than this one's.
-        most: bool,
+        /// Its client has about as many connections as any, so that others come first.
+        many: bool,
     },
 }
 
 impl Connections {
     /// None yet.
     pub fn new(bounds: Bounds, patience: Patience) -> Connections {
-        let shared = Shared { bounds, patience, registry: Mutex::default(), ended: Notify::new() };
+        let shared = Shared { bounds, patience, registry: Mutex::default(), ended: Default::default() };
         Connections { shared: Arc::new(shared) }
     }
 
     /// A place for a connection of this peer, as soon as there is one; `None` when its client has as many as it may.
-    pub async fn wait(&self, peer: IpAddr) -> Option<Place> {
+    pub async fn wait(&self, peer: IpAddr, is_of_many: bool) -> Option<Place> {
         loop {
             match self.admit(peer, Instant::now()) {
                 Admission::Admitted(place) => return Some(place),
                 Admission::TooMany => return None,
                 // Whether one has ended or not, looking again finds out.
-                Admission::Full { .. } => self.ended(RETRY).await,
+                Admission::Full { .. } => self.ended(RETRY, is_of_many).await,
             }
         }
     }
@@ -149,8 +150,8 @@ impl Connections {
     }
 
     /// Waits until a connection has ended, or for so long.
-    pub async fn ended(&self, at_most: Duration) {
-        let _ = timeout(at_most, self.shared.ended.notified()).await;
+    pub async fn ended(&self, at_most: Duration, is_of_many: bool) {
+        let _ = timeout(at_most, self.shared.ended[usize::from(is_of_many)].notified()).await;
     }
 
     /// What becomes of a connection of this peer now.
@@ -165,17 +166,16 @@ impl Connections {
             let Some((_, id)) = waiting.first().copied() else { return Admission::TooMany };
             registry.release(client, id);
         }
+        let few = exempt || 2 * count + 8 < registry.most;
+        let full = Admission::Full { many: !few && count > 0 };
         if registry.open + registry.leaving >= all + leaving_at_most(*all) {
             registry.hurry_one();
-            return Admission::Full { most: false };
+            return full;
         }
         if registry.open >= *all {
-            let few = exempt || 2 * count + 8 < registry.most;
             let at_least = if few { WAITING_OF_MANY } else { WAITING_AT_LEAST };
-            match registry.candidate(now, at_least) {
-                Some((client, id)) => registry.release(client, id),
-                None => return Admission::Full { most: !exempt && count > 0 && count >= registry.most },
-            };
+            let Some((client, id)) = registry.candidate(now, at_least) else { return full };
+            registry.release(client, id);
         }
         let id = registry.next;
         registry.next += 1;
@@ -294,7 +294,7 @@ impl Drop for Place {
             }
         }
         drop(registry);
-        self.shared.ended.notify_one();
+        self.shared.ended.iter().for_each(Notify::notify_one);
     }
 }
 
@@ -376,12 +376,12 @@ mod tests {
         let connections = connections(16, 0);
         let _held: Vec<_> = (0..16).map(|_| admitted(&connections, "192.0.2.2", false)).collect();
         std::thread::sleep(WAITING_OF_MANY);
-        assert!(matches!(admission(&connections, "192.0.2.2", false), Admission::Full { most: true }));
+        assert!(matches!(admission(&connections, "192.0.2.2", false), Admission::Full { many: true }));
         let _newcomer = admitted(&connections, "192.0.2.1", false);
         // Those that leave are hurried where many do.
         let leaving = _held.iter().find(|place| place.activity.is_leaving()).expect("one is released");
         let _second = admitted(&connections, "192.0.2.1", false);
-        assert!(matches!(admission(&connections, "192.0.2.1", false), Admission::Full { most: false }));
+        assert!(matches!(admission(&connections, "192.0.2.1", false), Admission::Full { many: false }));
         assert!(leaving.activity.is_hurried());
     }
 

@@ -129,8 +129,8 @@ const QUIET: Duration = Duration::from_millis(500);
 const BACKLOG: Duration = Duration::from_secs(2);
 
 /// What a client is told that has most of the connections where there is no room.
-const FULL: &str = "The service has as many connections as it takes (server.connections), and no client has more of them than \
-                    you. Close some of them, or use those that are open.";
+const FULL: &str = "The service has as many connections as it takes (server.connections), and you have about as many of them as \
+                    any client. Close some of them, or use those that are open.";
 
 /// How long a connection that was released for its descriptor may take to give it back.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
@@ -227,6 +227,7 @@ async fn serve_noting(
             note_exhausted(false);
         }
         // Nobody waits behind one that has to wait, as long as it can do so elsewhere.
+        let mut is_of_many = false;
         let waiting = match server.connections.admit(peer.ip(), Instant::now()) {
             Admission::Admitted(place) => {
                 tasks.spawn(server.clone().serve(stream, peer, place, stop.drain.clone()));
@@ -236,19 +237,24 @@ async fn serve_noting(
                 server.refuse(listener.refusals(), stream, &server.too_many);
                 continue;
             }
-            Admission::Full { most } => match server.waiting.clone().try_acquire_owned() {
-                Err(_) if most => {
+            // Who has many leaves the places to wait in to others, and never keeps them from being accepted.
+            Admission::Full { many: true } => match server.many_waiting.clone().try_acquire_owned() {
+                Ok(waiting) => {
+                    is_of_many = true;
+                    Some(waiting)
+                }
+                Err(_) => {
                     server.refuse(listener.refusals(), stream, FULL);
                     continue;
                 }
-                waiting => waiting.ok(),
             },
+            Admission::Full { many: false } => server.waiting.clone().try_acquire_owned().ok(),
         };
         let in_loop = waiting.is_none();
         let (server, drain, refusals) = (server.clone(), stop.drain.clone(), listener.refusals().clone());
         let (freed, is_freed) = oneshot::channel::<()>();
         tasks.spawn(async move {
-            let place = server.connections.wait(peer.ip()).await;
+            let place = server.connections.wait(peer.ip(), is_of_many).await;
             drop((waiting, freed));
             match place {
                 Some(place) => server.serve(stream, peer, place, drain).await,
@@ -335,8 +341,9 @@ struct Server {
     limits: ServerLimits,
     protocol: Builder<TokioExecutor>,
     connections: Connections,
-    /// Connections that have been accepted and wait for a place.
+    /// Connections that have been accepted and wait for a place: of clients that have few, and of those that have many.
     waiting: Arc<Semaphore>,
+    many_waiting: Arc<Semaphore>,
     /// What a client is told that has as many connections as it may.
     too_many: String,
 }
@@ -360,8 +367,9 @@ impl Server {
             limits.connections_per_client
         );
         let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience));
-        let waiting = Arc::new(Semaphore::new(outside_at_most(limits.connections)));
-        Server { router, limits, protocol, connections, waiting, too_many }
+        let outside = outside_at_most(limits.connections);
+        let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside.div_ceil(2)))).into();
+        Server { router, limits, protocol, connections, waiting, many_waiting, too_many }
     }
 
     /// Serves a connection that has a place, to its end.
@@ -392,7 +400,7 @@ impl Server {
         if !self.connections.release_one() && listener.refuse_one(TEXT).await {
             metrics().refused_connections.of(["descriptors".into()]).increment(1);
         } else {
-            self.connections.ended(DESCRIPTOR_PAUSE).await;
+            self.connections.ended(DESCRIPTOR_PAUSE, false).await;
         }
     }
 }
