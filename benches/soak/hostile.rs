@@ -67,6 +67,8 @@ struct World {
     hostile: User,
     /// A server on the loopback interface with a small document.
     source: SocketAddr,
+    /// Entities that the hostile user pushes, each with a comma before it: written once, since its work is not the service's.
+    large: String,
     numbers: AtomicU64,
 }
 
@@ -191,7 +193,7 @@ fn cases() -> Vec<Case> {
                 Box::pin(async move {
                     loop {
                         if number % 2 == 0 {
-                            let _ = push(&world, hostile_address(0), &world.hostile, world.number(), 200_000).await;
+                            let _ = push_large(&world).await;
                         } else {
                             let target =
                                 format!("{}?format=parquet&offset={}", world.catalogue, world.number() % 1_000);
@@ -291,17 +293,30 @@ async fn heavy(world: &World, from: IpAddr, number: u64) -> io::Result<()> {
 }
 
 async fn push(world: &World, from: IpAddr, user: &User, number: u64, entities: u64) -> io::Result<()> {
-    let mut body = format!("{{\"dataset_id\":{},\"entities\":[", user.pushed);
+    pushed(world, from, user, number, &entities_to_push(number, entities)).await
+}
+
+/// Twenty megabytes that differ from any pushed before.
+async fn push_large(world: &World) -> io::Result<()> {
+    pushed(world, hostile_address(0), &world.hostile, world.number(), &world.large).await
+}
+
+async fn pushed(world: &World, from: IpAddr, user: &User, number: u64, entities: &str) -> io::Result<()> {
+    let body = format!("{{\"dataset_id\":{},\"entities\":[{{\"push\":{number}}}{entities}]}}", user.pushed);
+    called(world, from, user, "POST", "/dataset/refresh", &body).await
+}
+
+/// So many entities, each with a comma before it.
+fn entities_to_push(number: u64, entities: u64) -> String {
+    let mut text = String::new();
     for entity in 0..entities {
-        let comma = if entity == 0 { "" } else { "," };
         // Writing to a string cannot fail.
         let _ = write!(
-            body,
-            "{comma}{{\"id\":{entity},\"push\":{number},\"text\":\"some words of an entity that is pushed, as many as make a hundred bytes\"}}"
+            text,
+            ",{{\"id\":{entity},\"push\":{number},\"text\":\"some words of an entity that is pushed, as many as make a hundred bytes\"}}"
         );
     }
-    body.push_str("]}");
-    called(world, from, user, "POST", "/dataset/refresh", &body).await
+    text
 }
 
 async fn log_in(world: &World, from: IpAddr, email: &str, password: &str) -> io::Result<()> {
@@ -463,6 +478,7 @@ async fn prepare(server: &Server) -> World {
             fetched: 0,
         },
         source,
+        large: entities_to_push(0, 200_000),
         numbers: AtomicU64::new(1),
     };
     let url = format!("http://{}/", world.source);

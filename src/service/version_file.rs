@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ingest::Turn;
-use super::threads::on_thread;
+use super::threads::{Work, on_thread};
 use super::{App, RefreshError};
 use crate::config::VERSIONS_FOLDER;
 use crate::crash;
@@ -193,6 +193,7 @@ impl App {
         let turn = turn.clone();
         let work = move || {
             let _turn = turn;
+            Work::default().add(spooled.profile().document_bytes());
             let options = WriteOptions { threads, index, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);
@@ -232,6 +233,7 @@ fn decode(
         let work = move || -> Result<(), SourceError> {
             let (mut decoder, mut begin) = open(input)?;
             let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+            let mut work = Work::default();
             loop {
                 let more = decoder.next(&mut block);
                 if let Some((begin, fields)) = begin.take() {
@@ -243,6 +245,7 @@ fn decode(
                     block.push(b'\n');
                 }
                 if block.len() >= BLOCK_BYTES || !more {
+                    work.add(block.len() as u64);
                     let fresh = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
                     // The other side is gone only when it failed; its error is the one that is reported.
                     if blocks.send(std::mem::replace(&mut block, fresh)).is_err() || !more {
@@ -252,7 +255,9 @@ fn decode(
             }
         };
         let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
+        let mut work = Work::default();
         let spooled: Result<(), RefreshError> = received.into_iter().try_for_each(|block| {
+            work.add(block.len() as u64);
             if ended.is_cancelled() {
                 return Err(RefreshError::Stopping);
             }
