@@ -20,16 +20,20 @@ section! {
         heavy_bytes: u64 = 16 << 20, within 1..=1 << 50;
         /// Heavy queries that run at the same time; 0 is one per thread, and at least 4.
         heavy_queries: u64 = 0, within 0..=10_000;
+        /// Work above which a query that is not heavy is medium, in bytes: a few milliseconds of a thread.
+        medium_bytes: u64 = 1 << 20, within 1..=1 << 50;
+        /// Medium queries that run at the same time; 0 is three for each thread, and at least 6.
+        medium_queries: u64 = 0, within 0..=10_000;
         /// Heavy queries that may wait for their turn, and likewise comparisons, requests for streamed answers and for Parquet;
         /// more are refused.
         heavy_queue: u64 = 64, within 0..=100_000;
-        /// Seconds that one of them, or a light one, may wait.
+        /// Seconds that one of them, or another query, may wait.
         heavy_wait_s: u64 = 10, within 1..=3_600;
         /// Comparisons of two versions that run at the same time; 0 is half as many as heavy queries.
         diffs: u64 = 0, within 0..=10_000;
-        /// Queries that are not heavy and run at the same time; 0 is 32 for each thread.
+        /// Light queries, which are all others, that run at the same time; 0 is 32 for each thread.
         light_queries: u64 = 0, within 0..=100_000;
-        /// Such queries that may wait for their turn; more are refused.
+        /// Light queries that may wait for their turn, and as many medium ones; more are refused.
         light_queue: u64 = 4_096, within 0..=1_000_000;
         /// Streamed answers, of more than about 1 MiB, that are sent at the same time.
         streams: u64 = 1_024, within 1..=100_000;

@@ -266,8 +266,8 @@ registry! {
     /// Panics of the loops of the service, by their name (`loop`): `scheduler`, `deliveries`, `sweep`, `scrub`, `damage`. Each is begun
     /// again after a pause.
     loop_panics: Counters = "strata_loop_panics_total" ["loop"];
-    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.light_queries` (`light`), `query.diffs`
-    /// (`diff`), `query.streams` (`stream`), `catalog.writes` (`catalog_write`), `catalog.look_ups` (`catalog_look_up`),
+    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`), `query.light_queries`
+    /// (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes` (`catalog_write`), `catalog.look_ups` (`catalog_look_up`),
     /// log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet exports (`parquet`), and
     /// parts of streamed answers (`unit`); `outcome` is `entered`, `full` (the queue was), `late` (it waited too long) or
     /// `left` (the client did).

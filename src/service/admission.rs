@@ -6,8 +6,9 @@
 //!
 //! 1. **Settling.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) holds one of
 //!    `query.heavy_queries` permits until its selection is settled and, for a table, its columns are known. That ends by
-//!    itself (`query.timeout_s`), however slow the client is. Any other request holds one of `query.light_queries` meanwhile, of
-//!    which there are many. Comparing two versions holds one of `query.diffs`, until it is known what differs
+//!    itself (`query.timeout_s`), however slow the client is. One whose work is above `query.medium_bytes` holds one of
+//!    `query.medium_queries` meanwhile, which are few, too: two dozen of a few milliseconds each would keep a page waiting for
+//!    a tenth of a second. Any other holds one of `query.light_queries`, of which there are many. Comparing two versions holds one of `query.diffs`, until it is known what differs
 //!    (`query.diff_timeout_s`).
 //! 2. **Streaming.** An answer of more than one unit is one of at most `query.streams`, until its body ends, which
 //!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded with permits of their own
@@ -22,14 +23,16 @@
 //! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries, of
 //!    which all Parquet bodies together take at most half. What is made waits for its reader on disk ([`super::parquet`]).
 //!
-//! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, that before light
-//! queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused, which is 503.
+//! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, those before
+//! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused, which is 503.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::fair::{Bounds, FairSemaphore, Gate, Holder, Permit};
 use super::read::ReadError;
@@ -43,6 +46,11 @@ const UNITS_PER_THREAD: u64 = 4;
 /// Light queries for each thread: so many that hardly anything ever waits, and so few that whoever sends thousands of
 /// requests at once waits behind everybody else.
 const LIGHT_PER_THREAD: u64 = 32;
+
+/// Medium queries for each thread, and at least: so many that one network keeps all threads at work when it is alone, and so
+/// few that the next one gets a third of them at once.
+const MEDIUM_PER_THREAD: u64 = 3;
+const LEAST_MEDIUM: u64 = 6;
 
 /// Heavy queries at the same time, at least, unless it is configured: so that users, and each of several networks, have one.
 const LEAST_HEAVY: u64 = 4;
@@ -65,6 +73,7 @@ pub(super) struct Admission {
 
 struct Shared {
     light: FairSemaphore,
+    medium: FairSemaphore,
     heavy: FairSemaphore,
     diffs: FairSemaphore,
     streams: FairSemaphore,
@@ -75,8 +84,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn gates(&self) -> [&FairSemaphore; 7] {
-        [&self.light, &self.heavy, &self.diffs, &self.streams, &self.parquet, &self.units, &self.ahead]
+    fn gates(&self) -> [&FairSemaphore; 8] {
+        [&self.light, &self.medium, &self.heavy, &self.diffs, &self.streams, &self.parquet, &self.units, &self.ahead]
     }
 }
 
@@ -87,6 +96,8 @@ pub struct Load {
     pub heavy_running: usize,
     /// Heavy queries that wait for one.
     pub heavy_waiting: usize,
+    /// Medium queries that have one of theirs.
+    pub medium_running: usize,
     /// Other queries that are settled, and tables whose columns are looked for.
     pub light_running: usize,
     /// Comparisons of versions.
@@ -99,6 +110,29 @@ pub struct Load {
     pub buffered_bytes: u64,
     /// Bytes of `query.stream_bytes` that are taken.
     pub ahead_bytes: u64,
+}
+
+/// How much work a query is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// At most `query.medium_bytes`, such as a page without a filter.
+    Light,
+    /// More than that.
+    Medium,
+    /// More than `query.heavy_bytes`.
+    Heavy,
+}
+
+impl Weight {
+    /// The weight of so much work, in bytes.
+    pub fn of(work_bytes: u64, query: &config::Query) -> Weight {
+        match work_bytes {
+            heavy if heavy > query.heavy_bytes => Weight::Heavy,
+            medium if medium > query.medium_bytes => Weight::Medium,
+            _ => Weight::Light,
+        }
+    }
 }
 
 /// A permit. Dropping it gives it back.
@@ -115,8 +149,10 @@ impl Admission {
         };
         let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
         let light = or(query.light_queries, threads * LIGHT_PER_THREAD);
+        let medium = or(query.medium_queries, (threads * MEDIUM_PER_THREAD).max(LEAST_MEDIUM));
         let shared = Shared {
             light: gate("light", "queries", light, query.light_queue, query.heavy_wait_s),
+            medium: gate("medium", "queries of some work", medium, query.light_queue, query.heavy_wait_s),
             heavy: bounded("heavy", "heavy queries", heavy),
             diffs: bounded("diff", "comparisons of versions", or(query.diffs, heavy.div_ceil(2))),
             streams: bounded("stream", "streamed answers", query.streams),
@@ -144,6 +180,18 @@ impl Admission {
     /// [`ReadError::Busy`], at once or after waiting.
     pub async fn heavy(&self) -> Result<Turn, ReadError> {
         Ok(self.shared.heavy.acquire(self.holder, 1).await?)
+    }
+
+    /// A permit to settle a query of this weight.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub async fn query(&self, weight: Weight) -> Result<Turn, ReadError> {
+        match weight {
+            Weight::Light => self.light().await,
+            Weight::Medium => Ok(self.shared.medium.acquire(self.holder, 1).await?),
+            Weight::Heavy => self.heavy().await,
+        }
     }
 
     /// A permit to settle any other query.
@@ -199,7 +247,9 @@ impl Admission {
     /// Whether others wait for what the making of an export takes.
     pub fn is_contended(&self) -> bool {
         let shared = &self.shared;
-        [&shared.light, &shared.heavy, &shared.streams, &shared.parquet].into_iter().any(|gate| gate.waiting() > 0)
+        [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet]
+            .into_iter()
+            .any(|gate| gate.waiting() > 0)
     }
 
     /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says that
@@ -271,6 +321,7 @@ impl Admission {
         Load {
             heavy_running: held(&shared.heavy),
             heavy_waiting: shared.heavy.waiting(),
+            medium_running: held(&shared.medium),
             light_running: held(&shared.light),
             diffs_running: held(&shared.diffs),
             streams: held(&shared.streams),

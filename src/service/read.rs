@@ -9,6 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
+use super::admission::Weight;
 use super::explain::Observer;
 use super::exports::Export;
 use super::fair::{Holder, Refused};
@@ -335,15 +336,13 @@ impl App {
         let cache = observed.as_ref().unwrap_or(self.cache());
         let reader = VersionReader::open_recorded(self.store(), &admitted.file, cache).await?;
         let work_bytes = cost::work_bytes(reader.layout(), &request);
-        let heavy = work_bytes > self.config().query.heavy_bytes;
+        let weight = Weight::of(work_bytes, &self.config().query);
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);
         }
-        // A light one is held until the body is whole or has begun.
-        let (turn, _light) = match heavy {
-            true => (Some(self.admission().heavy().await?), None),
-            false => (None, Some(self.admission().light().await?)),
-        };
+        let turn = self.admission().query(weight).await?;
+        // That of another one is held until the body is whole or has begun.
+        let (turn, _other) = if weight == Weight::Heavy { (Some(turn), None) } else { (None, Some(turn)) };
         let outcome = match &mut observer {
             None => self.engine().select(reader.clone(), request.clone()).await?,
             Some(observer) => {

@@ -168,6 +168,32 @@ async fn heavy_queries_of_one_network_leave_room_for_others_and_users_have_their
 }
 
 #[tokio::test]
+async fn medium_queries_of_one_network_leave_room_for_others_and_keep_no_pages_waiting() {
+    let service = TestService::configured(|config| {
+        let query = &mut config.query;
+        (query.medium_bytes, query.medium_queries, query.light_queue, query.timeout_s) = (1, 4, 4, 300);
+    })
+    .await;
+    two_datasets(&service).await;
+    let running = || service.app.load().medium_running;
+
+    let first = until(read(&service, &slow(0), HOSTILE), || running() == 1).await;
+    let mut more = Vec::new();
+    for number in 1..=4 {
+        let mut waits = read(&service, &slow(number), HOSTILE);
+        is_stuck(&mut waits).await;
+        more.push(waits);
+    }
+    refused_by(&soon(read(&service, &slow(5), HOSTILE)).await, "queries of some work");
+    assert_eq!((running(), service.app.load().heavy_running), (1, 0));
+    served(read(&service, &page(6), HONEST)).await;
+    // What is light waits for none of them, whoever asks.
+    served(read(&service, "/api/1/numbers/v1/?offset=1", HOSTILE)).await;
+    drop((first, more));
+    is_idle(&service).await;
+}
+
+#[tokio::test]
 async fn one_that_asks_for_the_same_as_a_hostile_neighbour_does_not_share_its_refusal() {
     let service = TestService::configured(|config| {
         four_heavy(config);
@@ -440,7 +466,7 @@ async fn gates_show_in_the_metrics_by_outcome() {
     let text = service.get("/metrics").await;
     // Other tests of this process set these, too: that they are there is what counts.
     for series in ["strata_gate_units", "strata_gate_held_units", "strata_gate_waiting"] {
-        for gate in ["light", "heavy", "diff", "stream", "parquet", "unit", "ahead"] {
+        for gate in ["light", "medium", "heavy", "diff", "stream", "parquet", "unit", "ahead"] {
             assert!(value(text.text(), &format!("{series}{{gate=\"{gate}\"}}")).is_some(), "{series} of {gate}");
         }
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 
+use super::admission::Weight;
 use super::exports::ExportState;
 use super::fair::Holder;
 use super::manage::ManageError;
@@ -174,7 +175,8 @@ impl App {
         let lost = || ReadError::Unreadable(Arc::new(std::io::Error::other("an answer was made that nobody saw")));
         let Observer { settling, answering, stages, opened, explained, spilled_bytes, columns, .. } = observer;
         let ((reader, work_bytes), explained) = opened.zip(explained).ok_or_else(lost)?;
-        let heavy_bytes = self.config().query.heavy_bytes;
+        let query = &self.config().query;
+        let weight = Weight::of(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
         let mut explanation = Explanation {
             ok: true,
@@ -196,7 +198,13 @@ impl App {
             },
             stages,
             total_us,
-            work: WorkUse { work_bytes, heavy_bytes, heavy: work_bytes > heavy_bytes },
+            work: WorkUse {
+                work_bytes,
+                medium_bytes: query.medium_bytes,
+                heavy_bytes: query.heavy_bytes,
+                weight,
+                heavy: weight == Weight::Heavy,
+            },
             kept,
             optimized_plan: (explained.optimized != explained.logical).then_some(explained.optimized),
             logical_plan: explained.logical,

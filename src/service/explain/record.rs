@@ -3,6 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::super::admission::Weight;
 use crate::query::explain::{PlanOperator, ScanUse};
 
 /// What a read did, and what it took.
@@ -118,8 +119,12 @@ pub struct StageTime {
 pub struct WorkUse {
     /// Its work in bytes, for the worst case.
     pub work_bytes: u64,
+    /// Above this, `query.medium_bytes`, it is not light.
+    pub medium_bytes: u64,
     /// Above this, `query.heavy_bytes`, it is heavy.
     pub heavy_bytes: u64,
+    /// What it is.
+    pub weight: Weight,
     /// Whether it is.
     pub heavy: bool,
 }

@@ -4,6 +4,7 @@ use std::fmt::{self, Formatter};
 
 use indicatif::{HumanBytes, HumanCount};
 
+use super::super::admission::Weight;
 use super::Explanation;
 use super::record::{KeptAnswer, LookupUse, StageName};
 use crate::model::text::is_invisible;
@@ -66,9 +67,14 @@ impl Explanation {
         }
         writeln!(out, ", {parts}")?;
         let work = &self.work;
-        let weight = if work.heavy { "heavy, it takes a turn" } else { "light" };
-        let (bytes, limit) = (size(work.work_bytes), size(work.heavy_bytes));
-        writeln!(out, "  work of {bytes} told beforehand: {weight} (query.heavy_bytes is {limit})")?;
+        let (bytes, heavy, medium) = (size(work.work_bytes), size(work.heavy_bytes), size(work.medium_bytes));
+        let weight = match work.weight {
+            Weight::Heavy => "heavy, it takes a turn",
+            Weight::Medium => "medium",
+            Weight::Light => "light",
+        };
+        let limits = format!("query.medium_bytes is {medium}, query.heavy_bytes {heavy}");
+        writeln!(out, "  work of {bytes} told beforehand: {weight} ({limits})")?;
         match &self.kept {
             Some(kept) => writeln!(out, "  {}", lies_ready(kept))?,
             None => writeln!(out, "  kept or not: that is up to the server")?,
