@@ -22,13 +22,14 @@
 //! | [`config`] | the configuration, parsed once |
 //! | [`metrics`] | what the service measures about itself |
 //! | [`crash`] | where tests end the process |
+//! | [`priority`] | threads that give way |
 //! | [`model`] | plain types that all share |
 //!
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, never its own or a higher one:
 //! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `webhook`, `catalog`} > {`storage`, `net`} >
-//! `document` > {`config`, `metrics`, `crash`} > `model`. A test reads the sources and checks it.
+//! `document` > {`config`, `metrics`, `crash`, `priority`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
@@ -57,6 +58,7 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod net;
+pub mod priority;
 pub mod query;
 pub mod refresh;
 pub mod service;

@@ -38,8 +38,9 @@ const CHOICE_PAUSE: Duration = Duration::from_millis(20);
 /// How often one that waits looks for a connection to release.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// How many connections are chosen at once to be released next.
+/// How many connections are chosen at once to be released next, and how many of them are looked at for one that comes.
 const CHOSEN: usize = 256;
+const LOOKED_AT: usize = 32;
 
 /// How many connections there may be.
 #[derive(Clone, Debug)]
@@ -209,13 +210,24 @@ impl Registry {
         self.chosen_candidate(now - at_least)
     }
 
-    /// The first of those chosen on which it has been the client's turn since then. Others stay chosen.
+    /// The first of those chosen on which it has been the client's turn since then, among the first ones: those after them
+    /// have waited for less. Others stay chosen.
     fn chosen_candidate(&mut self, until: Instant) -> Option<(Client, u64)> {
         let clients = &self.clients;
         let since = |(client, id): &(Client, u64)| clients.get(client)?.connections.get(id)?.waiting_since();
-        self.chosen.retain(|chosen| since(chosen).is_some());
-        let found = self.chosen.iter().position(|chosen| since(chosen).is_some_and(|since| since <= until))?;
-        self.chosen.remove(found)
+        let (mut found, mut others) = (None, Vec::new());
+        while found.is_none()
+            && others.len() < LOOKED_AT
+            && let Some(chosen) = self.chosen.pop_front()
+        {
+            match since(&chosen) {
+                None => {}
+                Some(since) if since <= until => found = Some(chosen),
+                Some(_) => others.push(chosen),
+            }
+        }
+        others.into_iter().rev().for_each(|chosen| self.chosen.push_front(chosen));
+        found
     }
 
     /// Chooses those to be released next, as if one after the other were taken from the client that then has most.

@@ -5,6 +5,7 @@
 //! - A peer must take what is written. One that stops reading in the middle of a body would hold the body, and the
 //!   query behind it, for ever. The time starts anew when the peer has taken all there was, or enough of it: a byte now
 //!   and then is not enough.
+//! - An HTTP/2 client that sends many frames beside its requests is cut ([`super::frames`]).
 //! - A connection that is to end while it is idle reports the end of the stream, where there is nothing to read.
 //! - What the peer still sends when the connection has ended is read for a moment and thrown away. Otherwise the system
 //!   would reset the connection, and the peer might lose the end of the last answer.
@@ -25,6 +26,7 @@ use tokio::{
 };
 
 use super::activity::{Activity, WRITE_FLOOR_BYTES};
+use super::frames::Frames;
 
 /// What an HTTP/2 client sends first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -46,6 +48,8 @@ pub(super) struct TimedStream<S = TcpStream> {
     /// Bytes written since that time began.
     written: usize,
     activity: Arc<Activity>,
+    /// What an HTTP/2 client sends.
+    frames: Option<Frames>,
     /// The end of the connection, once its writing side is shut down.
     lingering: Option<Lingering>,
 }
@@ -66,22 +70,38 @@ impl<S> TimedStream<S> {
             writing: None,
             written: 0,
             activity,
+            frames: None,
             lingering: None,
         }
     }
 
-    /// Takes note of bytes read while the version is unknown.
-    fn note(&mut self, read: &[u8]) {
+    /// Takes note of bytes read, and of what they tell of the version; an error when they are a flood.
+    fn note(&mut self, read: &[u8]) -> io::Result<()> {
+        let frames = if self.first_bytes.is_some() { self.tell_version(read) } else { read };
+        if self.frames.as_mut().is_none_or(|known| known.read(frames)) {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "more HTTP/2 frames beside requests than are taken"))
+        }
+    }
+
+    /// What comes after the preface, if this is its end.
+    fn tell_version<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
         let expected = HTTP2_PREFACE.get(self.matched..).unwrap_or_default();
         // Nothing read is the end of the stream, which is settled too.
         if !read.is_empty() && read.len() < expected.len() && expected.starts_with(read) {
             self.matched += read.len();
         } else {
             self.first_bytes = None;
-            if !expected.is_empty() && read.starts_with(expected) {
+            if !expected.is_empty()
+                && let Some(frames) = read.strip_prefix(expected)
+            {
                 self.activity.speaks_http2();
+                self.frames = Some(Frames::new());
+                return frames;
             }
         }
+        &[]
     }
 
     /// The outcome of an attempt to write `offered` bytes, or the error that the time for it is over.
@@ -94,6 +114,9 @@ impl<S> TimedStream<S> {
         match outcome {
             Poll::Ready(Ok(written)) => {
                 self.activity.wrote(written, written == offered);
+                if let Some(frames) = &mut self.frames {
+                    frames.wrote(written);
+                }
                 self.written = self.written.saturating_add(written);
                 if written == offered || self.written >= WRITE_FLOOR_BYTES {
                     self.writing = None;
@@ -131,10 +154,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
             Poll::Ready(outcome) => {
                 let read = &buffer.filled()[before..];
                 this.activity.read(read.len());
-                if this.first_bytes.is_some() {
-                    this.note(read);
-                }
-                Poll::Ready(outcome)
+                Poll::Ready(outcome.and(this.note(read)))
             }
         }
     }

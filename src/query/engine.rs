@@ -42,6 +42,7 @@ use super::{QueryError, pipeline};
 use crate::metrics::metrics;
 use crate::metrics::notes::{self, Notes};
 use crate::model::request::ReadRequest;
+use crate::priority;
 use crate::storage::reader::VersionReader;
 
 /// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One tenant who
@@ -74,6 +75,8 @@ pub struct Engine {
     context: Arc<TaskContext>,
     /// What its queries may hold when no others do.
     most_memory_bytes: u64,
+    /// Whether what it runs gives way to others.
+    gives_way: bool,
 }
 
 struct Shared {
@@ -84,12 +87,29 @@ struct Shared {
     timeout: Duration,
     diff_timeout: Duration,
     runtime: QueryRuntime,
+    /// The same number of threads for what gives way.
+    giving_way: QueryRuntime,
 }
 
 /// The threads of queries. They are left to end by themselves: a runtime must not be waited for from async code.
 struct QueryRuntime(Option<Runtime>);
 
 impl QueryRuntime {
+    fn try_new(
+        threads: usize,
+        name: &str,
+        begin: impl Fn() + Send + Sync + 'static,
+    ) -> Result<QueryRuntime, crate::storage::StorageError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name(name)
+            .thread_stack_size(STACK_BYTES)
+            .on_thread_start(begin)
+            .enable_all()
+            .build()?;
+        Ok(QueryRuntime(Some(runtime)))
+    }
+
     fn handle(&self) -> Option<&Handle> {
         self.0.as_ref().map(Runtime::handle)
     }
@@ -151,21 +171,15 @@ impl Engine {
             .with_optimizer_rules(logical_rules())
             .with_physical_optimizer_rules(physical_rules())
             .build();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
-            .thread_name("strata-query")
-            .thread_stack_size(STACK_BYTES)
-            .enable_all()
-            .build()
-            .map_err(crate::storage::StorageError::Io)?;
+        let runtime = QueryRuntime::try_new(threads, "strata-query", || ())?;
+        let giving_way = QueryRuntime::try_new(threads, "strata-long", priority::give_way)?;
         let context = state.task_ctx();
         let EngineOptions { timeout, diff_timeout, .. } = *options;
         let memory = Arc::new(Budget::new(options.memory_bytes as u64, LEAST_MEMORY_BYTES, options.shares));
         let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
-        let runtime = QueryRuntime(Some(runtime));
-        let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtime };
+        let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtime, giving_way };
         let most_memory_bytes = options.memory_bytes as u64;
-        Ok(Engine { shared: Arc::new(shared), context, most_memory_bytes })
+        Ok(Engine { shared: Arc::new(shared), context, most_memory_bytes, gives_way: false })
     }
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files cannot be
@@ -194,7 +208,12 @@ impl Engine {
             Arc::new(environment),
         );
         let most_memory_bytes = shared.memory.most(tenant);
-        Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes }
+        Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes, gives_way: self.gives_way }
+    }
+
+    /// The same engine, for work that takes long: it runs on threads that give way to those of others ([`crate::priority`]).
+    pub fn giving_way(&self) -> Engine {
+        Engine { gives_way: true, ..self.clone() }
     }
 
     /// How many threads queries have.
@@ -236,7 +255,8 @@ impl Engine {
     /// stops the work at its next point of waiting. What it logs names the request at hand.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
         let work = work.in_current_span();
-        AbortOnDropHandle::new(match self.shared.runtime.handle() {
+        let runtime = if self.gives_way { &self.shared.giving_way } else { &self.shared.runtime };
+        AbortOnDropHandle::new(match runtime.handle() {
             Some(handle) => handle.spawn(work),
             None => tokio::spawn(work),
         })

@@ -212,7 +212,14 @@ pub(super) struct DiskShare {
 
 impl TempFileFactory for TenantFiles {
     fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
-        let file = self.all.create_tmp_file(description)?;
+        let file = match self.all.create_tmp_file(description) {
+            // Somebody has removed the directory.
+            Err(DataFusionError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => {
+                self.all.temp_dir_paths().iter().try_for_each(std::fs::create_dir_all)?;
+                self.all.create_tmp_file(description)?
+            }
+            outcome => outcome?,
+        };
         let used = Used { share: self.share.clone(), bytes: AtomicU64::new(0) };
         Ok(Arc::new(TenantFile { file, used: Arc::new(used) }))
     }
@@ -396,6 +403,11 @@ mod tests {
         assert_eq!((file.size(), other.size(), all.used_disk_space()), (Some(500), Some(250), 750));
         writer.finish().expect("finished");
         drop((file, other, writer));
+        // Somebody removes the directory below; the next file makes it anew.
+        for path in all.temp_dir_paths() {
+            std::fs::remove_dir_all(path).expect("removed");
+        }
+        drop(honest.create_temp_file("spilled").expect("a file, all the same"));
         assert_eq!(all.used_disk_space(), 0);
         assert!(budget.taken().by_tenant.is_empty());
     }

@@ -97,6 +97,11 @@ impl Source {
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
     }
 
+    /// Bytes of all its documents, about.
+    pub fn document_bytes(&self) -> u64 {
+        self.mean_bytes().saturating_mul(self.documents.len())
+    }
+
     /// The units to fetch the entities in.
     pub fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
         self.documents.units()
@@ -195,10 +200,9 @@ async fn text(
     names: Option<MemoryReservation>,
 ) -> Result<AnswerBody, ReadError> {
     let (engine, admission) = (app.engine(), app.admission());
-    let (selected, mean_bytes) = (source.documents.len(), source.mean_bytes());
+    let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
     let mut units = source.units();
     let first = units.next();
-    let document_bytes = mean_bytes * selected;
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
         let (source, encoder) = (source.clone(), encoder.clone());
         let work = async move {

@@ -27,6 +27,7 @@ use super::body::{Source, in_order, sent_by_task};
 use super::read::{AnswerBody, ReadError, Taker};
 use crate::encode::{BatchBuilder, Columns, EncodeError, ParquetStream};
 use crate::metrics::metrics;
+use crate::priority;
 use crate::query::spilled::SpilledBytes;
 use crate::query::{Engine, QueryError};
 
@@ -107,6 +108,8 @@ pub(super) async fn body(
     taker: Taker,
 ) -> Result<AnswerBody, ReadError> {
     let (engine, admission) = (app.engine().clone(), app.admission().clone());
+    let long = source.document_bytes() > priority::SHORT_BYTES;
+    let engine = if long { engine.giving_way() } else { engine };
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
     // One part waits to be written.
     let size_bytes = ParquetStream::held_bytes(&columns, row_group_bytes) + PART_BYTES * (PARTS + 1);

@@ -7,6 +7,7 @@
 //!   is written as a whole, which may take long, and neither units of others nor pages wait behind it.
 //! - A unit ends early when its bytes are as many as it has room for; what is left of it is a unit again.
 //! - A reader that left a unit lying for a while starts anew.
+//! - The beginning of a body goes first; what comes after it gives way to the beginnings of others.
 //!
 //! Dropping the stream stops the work and gives everything back.
 
@@ -22,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::admission::{self, Admission, Turn};
 use super::read::ReadError;
 use crate::metrics::metrics;
+use crate::priority;
 use crate::query::documents::{UNIT_BYTES, Unit};
 use crate::query::{Engine, QueryError};
 
@@ -157,8 +159,10 @@ where
         }
         let unit = Unit { places: places.start..until };
         let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
+        let sent_bytes = places.start.saturating_mul(self.entity_bytes);
         let engine = self.paced.engine.clone();
-        let task = self.paced.engine.spawn(async move {
+        let engine = if sent_bytes > priority::SHORT_BYTES { engine.giving_way() } else { engine };
+        let task = engine.clone().spawn(async move {
             let turn = admission.unit().await;
             // What nobody waits for any more keeps its turn until it has indeed stopped.
             let work = async move {

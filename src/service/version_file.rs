@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ingest::Turn;
-use super::threads::{Work, on_thread};
+use super::threads::on_thread;
 use super::{App, RefreshError};
 use crate::config::VERSIONS_FOLDER;
 use crate::crash;
@@ -26,6 +26,7 @@ use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::source::SourceFormat;
 use crate::model::version::NewFile;
+use crate::priority::Work;
 use crate::refresh::{
     self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
 };

@@ -192,6 +192,42 @@ async fn connections_that_idle_or_take_nothing_keep_nobody_out() {
     futures::future::join_all(idle.iter().map(|(what, sent)| check_idle(what, sent))).await;
 }
 
+/// Pings cost the service more than their sender, and no limit of requests counts them.
+#[tokio::test]
+async fn a_flood_of_frames_beside_requests_is_cut_and_what_clients_send_is_not() {
+    let address = start(few()).await;
+    for (what, kind, payload) in
+        [("pings", 6, &b"abcdefgh"[..]), ("empty data", 0, b""), ("settings", 4, b""), ("unknown frames", 0x70, b"")]
+    {
+        let mut connection = connect(HOSTILE, address).await.expect("connected");
+        connection.write_all(&[PREFACE, SETTINGS].concat()).await.expect("sent");
+        let flood = frame(kind, 0, 0, payload).repeat(100);
+        let cut = async {
+            let (mut read, mut write) = connection.split();
+            let sending = async { while write.write_all(&flood).await.is_ok() {} };
+            let reading = async {
+                let mut some = [0; 4 << 10];
+                while read.read(&mut some).await.is_ok_and(|length| length > 0) {}
+            };
+            tokio::select! {
+                () = sending => {}
+                () = reading => {}
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), cut).await.unwrap_or_else(|_| panic!("{what} are not cut"));
+    }
+    // A few pings with each request, for long.
+    let mut connection = connect(HONEST, address).await.expect("connected");
+    connection.write_all(&[PREFACE, SETTINGS].concat()).await.expect("sent");
+    for number in 0..200 {
+        let request = headers(0x82, "/whole", 2 * number + 1, true);
+        let sent = [&request[..], &frame(6, 0, 0, b"abcdefgh").repeat(5)].concat();
+        connection.write_all(&sent).await.expect("the connection is there still");
+        let mut some = [0; 4 << 10];
+        assert!(connection.read(&mut some).await.expect("an answer") > 0, "request {number}");
+    }
+}
+
 /// Each byte of a body began the client's turn anew, so that connections with bodies that drip were never released.
 #[tokio::test]
 async fn bodies_that_drip_keep_nobody_out() {

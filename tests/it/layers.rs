@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 9] = [
     &["query", "encode", "refresh", "webhook", "catalog"],
     &["storage", "net"],
     &["document"],
-    &["config", "metrics", "crash"],
+    &["config", "metrics", "crash", "priority"],
     &["model"],
 ];
 

@@ -1,0 +1,62 @@
+//! Threads that give way: long work is not what short work waits for.
+//!
+//! What takes long (an import, the rest of a large export) runs on threads of lower priority than what answers requests. The
+//! system then runs whoever has little to do first, and gives all that is left to those that have much.
+
+/// Work that is done before a thread gives way, in bytes of documents: a few tens of milliseconds.
+pub const SHORT_BYTES: u64 = 4 << 20;
+
+/// What the calling thread has done.
+#[derive(Default)]
+pub struct Work {
+    bytes: u64,
+    gives_way: bool,
+}
+
+impl Work {
+    /// So much more. Past what is done in a short time the thread gives way.
+    pub fn add(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > SHORT_BYTES && !std::mem::replace(&mut self.gives_way, true) {
+            give_way();
+        }
+    }
+}
+
+/// Has the calling thread, and those that it starts, give way to all others where processors are scarce: for the rest of work
+/// that takes long, so that refreshes of much are not what reads and refreshes of little wait for. It gets a tenth of what another
+/// one gets, and all that is left. Such a thread ends with its work, for it cannot be raised again.
+#[cfg(target_os = "linux")]
+pub fn give_way() {
+    const NICE: libc::c_int = 10;
+    // SAFETY: it takes and gives numbers. On Linux a thread has a priority of its own, and 0 is the calling one.
+    // One that cannot be lowered stays as it is.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn give_way() {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    /// The 19th field of the calling thread's state, counted after its name.
+    fn nice() -> i64 {
+        let state = std::fs::read_to_string("/proc/thread-self/stat").expect("Linux tells");
+        let mut fields = state.rsplit_once(')').expect("a name").1.split_whitespace();
+        fields.nth(16).expect("a field").parse().expect("a number")
+    }
+
+    #[test]
+    fn a_thread_that_gives_way_is_the_only_one() {
+        let before = nice();
+        let there = std::thread::spawn(move || {
+            let mut work = super::Work::default();
+            work.add(super::SHORT_BYTES);
+            assert_eq!(nice(), before, "not yet");
+            work.add(1);
+            nice()
+        });
+        assert_eq!(there.join().expect("it ends"), 10.max(before));
+        assert_eq!(nice(), before);
+    }
+}
