@@ -27,11 +27,7 @@ use axum::{
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
-use super::{
-    client::client_address,
-    error::ServerFailure,
-    text::{quoted, quoted_up_to},
-};
+use super::{client::client_address, error::ServerFailure};
 use crate::{
     config::TrustedProxies,
     metrics::{metrics, notes::Notes},
@@ -51,6 +47,9 @@ impl RequestId {
         format!("{text} Request id: {}.", self.0)
     }
 }
+
+/// Most characters of a path that are logged.
+const PATH_CHARACTERS: usize = 100;
 
 /// Most characters of a query string and of a plan that are logged.
 const SLOW_CHARACTERS: usize = 4_000;
@@ -85,6 +84,7 @@ pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: 
         client: peer.map(|peer| client_address(peer.ip(), request.headers(), &options.trusted_proxies)),
         status: None,
         bytes: 0,
+        length: None,
         whole: false,
         slow: options.slow_after.map(|after| Slow {
             after,
@@ -106,6 +106,8 @@ pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: 
     if let Ok(value) = HeaderValue::from_str(&request_id.0) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    line.length = length.and_then(|length| length.parse().ok());
     // Nothing is ever asked of a body that has no bytes or whose bytes are not wanted.
     line.whole = http_body::Body::is_end_stream(response.body()) || line.method == Method::HEAD;
     response.map(|body| Body::new(LoggedBody { body, line }))
@@ -114,8 +116,16 @@ pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: 
 /// The path as it is logged. The token of a ping is as good as a password.
 fn shown_path(path: &str) -> String {
     match path.strip_prefix(PING) {
-        Some(_) => quoted("/ping/***").to_string(),
-        None => quoted(path).to_string(),
+        Some(_) => "/ping/***".to_owned(),
+        None => beginning(path, PATH_CHARACTERS),
+    }
+}
+
+/// A text as a field of the log, which quotes and escapes it as the log's form has it; of a long one, the beginning.
+fn beginning(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 
@@ -155,6 +165,8 @@ struct Line {
     /// `None` until the handler has answered.
     status: Option<u16>,
     bytes: u64,
+    /// Bytes that the body has by its answer's head, if that tells.
+    length: Option<u64>,
     /// Whether the body was handed over to its end.
     whole: bool,
     slow: Option<Slow>,
@@ -175,7 +187,7 @@ impl Drop for Line {
         tracing::info!(
             target: "strata::access",
             method = %self.method,
-            path = %self.path,
+            path = self.path,
             status = self.status,
             bytes = self.bytes,
             whole = self.whole,
@@ -187,9 +199,9 @@ impl Drop for Line {
         if let Some(slow) = self.slow.as_ref().filter(|slow| took >= slow.after) {
             tracing::warn!(
                 target: "strata::slow",
-                path = %self.path,
-                query = %quoted_up_to(&slow.query, SLOW_CHARACTERS),
-                plan = slow.notes.plan().map(|plan| quoted_up_to(&plan, SLOW_CHARACTERS).to_string()),
+                path = self.path,
+                query = beginning(&slow.query, SLOW_CHARACTERS),
+                plan = slow.notes.plan().map(|plan| beginning(&plan, SLOW_CHARACTERS)),
                 duration_us,
                 "slow request"
             );
@@ -234,7 +246,8 @@ impl http_body::Body for LoggedBody {
         match &frame {
             Some(Ok(frame)) => {
                 this.line.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-                this.line.whole = this.body.is_end_stream();
+                // Nothing is asked of a body after the last byte that the head has promised.
+                this.line.whole = this.body.is_end_stream() || this.line.length == Some(this.line.bytes);
             }
             Some(Err(_)) => {}
             None => this.line.whole = true,
@@ -258,13 +271,15 @@ mod tests {
     #[test]
     fn the_token_of_a_ping_is_not_logged() {
         for (path, shown) in [
-            ("/ping/t0ken", "\"/ping/***\""),
-            ("/ping/t0ken/", "\"/ping/***\""),
-            ("/ping//t0ken", "\"/ping/***\""),
-            ("/ping", "\"/ping\""),
-            ("/api/1/x/v1", "\"/api/1/x/v1\""),
+            ("/ping/t0ken", "/ping/***"),
+            ("/ping/t0ken/", "/ping/***"),
+            ("/ping//t0ken", "/ping/***"),
+            ("/ping", "/ping"),
+            ("/api/1/x/v1", "/api/1/x/v1"),
         ] {
             assert_eq!(shown_path(path), shown);
         }
+        let long = format!("/{}", "ä".repeat(PATH_CHARACTERS));
+        assert_eq!(shown_path(&long), format!("/{}…", "ä".repeat(PATH_CHARACTERS - 1)));
     }
 }

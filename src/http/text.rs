@@ -10,25 +10,19 @@ const SHOWN_CHARACTERS: usize = 100;
 /// Displays `text` in quotation marks, at most its first 100 characters (then `…`), with whatever could break the line
 /// or change its direction escaped as `\u{…}`.
 pub(super) fn quoted(text: &str) -> Quoted<'_> {
-    quoted_up_to(text, SHOWN_CHARACTERS)
-}
-
-/// As [`quoted`], with another number of characters.
-pub(super) fn quoted_up_to(text: &str, characters: usize) -> Quoted<'_> {
-    Quoted { text, characters }
+    Quoted { text }
 }
 
 /// See [`quoted`].
 pub(super) struct Quoted<'a> {
     text: &'a str,
-    characters: usize,
 }
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_char('"')?;
         let mut rest = self.text.chars();
-        for character in rest.by_ref().take(self.characters) {
+        for character in rest.by_ref().take(SHOWN_CHARACTERS) {
             if is_invisible(character) {
                 write!(formatter, "{}", character.escape_unicode())?;
             } else {

@@ -265,7 +265,8 @@ registry! {
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
     /// Panics of the loops of the service, by their name (`loop`): `scheduler`, `deliveries`, `sweep`, `scrub`, `damage`. Each is begun
     /// again after a pause.
-    loop_panics: Counters = "strata_loop_panics_total" ["loop"];
+    loop_panics: Counters = "strata_loop_panics_total"
+        ["loop": &["damage", "deliveries", "scheduler", "scrub", "sweep"]];
     /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`), `query.light_queries`
     /// (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes` (`catalog_write`), `catalog.look_ups` (`catalog_look_up`),
     /// log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet exports (`parquet`), and

@@ -17,6 +17,7 @@ use crate::model::version::VersionFile;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Unbounded, VersionReader};
+use crate::storage::shortage::Shortage;
 use crate::storage::store::Store;
 use crate::storage::verify;
 
@@ -108,6 +109,24 @@ pub(super) enum Damage {
     Content,
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] StorageError),
+}
+
+impl Damage {
+    /// This, if it says something of the file.
+    ///
+    /// # Errors
+    /// When the store, or this process, cannot read at the moment.
+    pub fn lasting(self) -> Result<Damage, StorageError> {
+        use Shortage::{Descriptors, Gone, Memory, Threads, Unreachable};
+        match self {
+            Damage::Unreadable(error)
+                if matches!(Shortage::of(&error), Some(Unreachable | Descriptors | Memory | Threads | Gone)) =>
+            {
+                Err(error)
+            }
+            damage => Ok(damage),
+        }
+    }
 }
 
 impl App {
@@ -215,6 +234,7 @@ impl App {
         tell: &mut (dyn FnMut(&Finding) + Send),
     ) -> Result<(), CheckError> {
         let Err(damage) = found else { return Ok(()) };
+        let damage = damage.lasting().map_err(CheckError::Unavailable)?;
         checked.damaged += 1;
         let versions = self.known_references(file.id).await?;
         tell(&Finding::Damaged { path: file.path.clone(), reason: damage.to_string(), versions });

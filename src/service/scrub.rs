@@ -24,7 +24,6 @@ use crate::model::version::VersionFile;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Pace, VersionReader};
-use crate::storage::shortage::Shortage;
 use crate::storage::store::Store;
 use crate::storage::verify;
 
@@ -293,15 +292,9 @@ async fn verify_apart(
         Err(_) => Err(Damage::Unreadable(StorageError::Worker)),
     };
     match verified {
-        Err(Damage::Unreadable(error)) if passes(&error) => Err(error),
-        verified => Ok(verified),
+        Ok(()) => Ok(Ok(())),
+        Err(damage) => damage.lasting().map(Err),
     }
-}
-
-/// Whether an error is of the store or the process as a whole, and passes.
-fn passes(error: &StorageError) -> bool {
-    let passing = [Shortage::Unreachable, Shortage::Descriptors, Shortage::Memory, Shortage::Threads, Shortage::Gone];
-    Shortage::of(error).is_some_and(|shortage| passing.contains(&shortage))
 }
 
 /// Whether a file of the store is what its record says, to the last byte that a read may use.

@@ -380,13 +380,37 @@ async fn a_slow_request_is_logged_with_its_query_string_and_its_plan() {
     let line = |message: &str| lines.iter().find(|line| line["fields"]["message"] == message);
     let slow = line("slow request").unwrap_or_else(|| panic!("{lines:?}"));
     assert_eq!(slow["span"]["id"], answer.header("x-request-id").expect("an id"));
-    assert_eq!(slow["fields"]["query"], "\"keywords=word7&sort=n:desc&limit=2\"");
+    assert_eq!(slow["fields"]["query"], "keywords=word7&sort=n:desc&limit=2");
     let plan = slow["fields"]["plan"].as_str().expect("a plan");
     assert!(plan.contains("SortExec") && plan.contains(" <- VersionScan: positions=0..3000"), "{plan}");
     assert!(plan.contains("keywords=word7"), "{plan}");
     // The other line is as ever.
     let access = line("request").expect("an access line");
     assert!(!access.to_string().contains("word7"), "{access}");
+    assert_eq!(access["fields"]["path"], "/api/1/words/v1/");
+    assert_eq!(access["fields"]["whole"], true);
+}
+
+/// Nobody asks such a body for its end.
+#[tokio::test]
+async fn a_streamed_body_whose_length_was_told_counts_as_whole_after_its_last_byte() {
+    let told = get(async || {
+        let parts = stream::iter(["half", "half"]).map(Ok::<_, std::io::Error>);
+        ([("content-length", "8")], Body::from_stream(parts))
+    });
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let address = start(Router::new().route("/told", told), limits()).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(request("/told").as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.ends_with("halfhalf"), "{answer}");
+    let access = || log.lines().into_iter().find(|line| line["fields"]["message"] == "request");
+    until(|| access().is_some()).await;
+    let line = access().expect("an access line");
+    assert_eq!((&line["fields"]["bytes"], &line["fields"]["whole"]), (&8.into(), &true.into()));
 }
 
 #[tokio::test]
