@@ -21,14 +21,13 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::model::dataset::Dataset;
-use crate::model::version::{VersionFile, VersionSelector};
-
 use super::convert::{text, to_unsigned};
 use super::datasets::{DatasetRow, dataset_columns};
 use super::engine::{Transaction, Value};
 use super::files::{FileRow, RecordedFile, file_columns};
 use super::{Catalog, CatalogError, DatasetId, FileId, Resolved, VersionNumber, VersionRecord};
+use crate::model::dataset::Dataset;
+use crate::model::version::{VersionFile, VersionSelector};
 
 /// Which columns are taken, and how. Another number says that a build took others, which this one cannot compare.
 const SCHEME: &str = "1";

@@ -2,10 +2,6 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::crash;
-use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
-use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
-
 use super::attempts::{AttemptOutcome, finish, start};
 use super::checksums::{RecordChecksum, joined_file, no_version, seal_dataset};
 use super::convert::{from_optional, from_time, to_time, to_unsigned};
@@ -16,6 +12,9 @@ use super::leases::give_back;
 use super::validators::{self, FetchedState};
 use super::webhooks;
 use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use crate::crash;
+use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
+use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
 /// A dataset and the version of it that a reader asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Field names to XML tags (docs/semantics.md, xml).
 
-use hashbrown::HashMap;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::xml_names;
 use crate::document::Text;

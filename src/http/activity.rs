@@ -14,17 +14,13 @@
 //! An idle HTTP/1.1 connection ends in its stream: a read that finds nothing reports the end of the stream instead. So a
 //! request that has come is always read before its connection ends.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Waker},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 /// Bytes that a client must take within the time for writing, unless there are fewer.
 pub(super) const WRITE_FLOOR_BYTES: usize = 16 << 10;

@@ -10,21 +10,19 @@
 //! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
 //!   pause ([`Activity::release`]), or earlier when many are released. So there may be a few more than the limit.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, VecDeque},
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
 use super::activity::{Activity, Patience};
-use crate::{config::TrustedProxies, metrics::metrics, service::Client};
+use crate::config::TrustedProxies;
+use crate::metrics::metrics;
+use crate::service::Client;
 
 /// How long it must have been the client's turn before its connection is released: a request may be on its way.
 const WAITING_AT_LEAST: Duration = Duration::from_secs(1);

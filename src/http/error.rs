@@ -3,28 +3,22 @@
 //! All of them are plain text (docs/semantics.md, Errors). A text says what the caller can know and do; causes inside
 //! the service are logged here, once, and never sent.
 
-use std::{error::Error, fmt};
+use std::error::Error;
+use std::fmt;
 
-use axum::{
-    http::{
-        HeaderValue, StatusCode,
-        header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
-    },
-    response::{IntoResponse, Response},
-};
+use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::response::{IntoResponse, Response};
 
-use super::{management::CallError, params::ParameterError, path::ReadPathError};
-use crate::{
-    catalog::{CatalogError, Unavailability},
-    model::version::VersionSelector,
-    refresh::SourceError,
-    service::{
-        AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError,
-        RefreshError, Refused,
-    },
-    storage::budget::SpoolFull,
-    storage::shortage::Shortage,
-};
+use super::management::CallError;
+use super::params::ParameterError;
+use super::path::ReadPathError;
+use crate::catalog::{CatalogError, Unavailability};
+use crate::model::version::VersionSelector;
+use crate::refresh::SourceError;
+use crate::service::{AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError, RefreshError, Refused};
+use crate::storage::budget::SpoolFull;
+use crate::storage::shortage::Shortage;
 
 /// Why a request gets no other answer.
 #[derive(Debug)]

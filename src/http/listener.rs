@@ -7,14 +7,16 @@
 //!   under way are accepted; then the listener is closed. A client that tried meanwhile tries again by itself, and is
 //!   refused before it has sent a request. Elsewhere the gap is as short as the system makes it.
 
-use std::{fs::File, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Connections that the system may hold until they are accepted, unless it allows fewer.
 const BACKLOG: i32 = 65_535;

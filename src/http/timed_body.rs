@@ -1,17 +1,13 @@
 //! Bodies that tell whose turn it is, and answers that fail when they take too long.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use axum::{
-    body::{Body, Bytes},
-    http::HeaderValue,
-};
+use axum::body::{Body, Bytes};
+use axum::http::HeaderValue;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 

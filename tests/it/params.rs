@@ -3,19 +3,13 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use strata::{
-    http::{
-        params::{
-            HEADER_BYTES_LIMIT, ITEMS_LIMIT, Kind, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter,
-            markdown_table, parse, unknown_parameters_header,
-        },
-        path,
-    },
-    model::{
-        path::Path,
-        request::{Format, KeywordsMode, PathValue, ReadRequest, Sort},
-    },
+use strata::http::params::{
+    HEADER_BYTES_LIMIT, ITEMS_LIMIT, Kind, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter, markdown_table,
+    parse, unknown_parameters_header,
 };
+use strata::http::path;
+use strata::model::path::Path;
+use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 
 use crate::docs::check_table;
 

@@ -8,28 +8,22 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{
-    body::{Body, Bytes},
-    extract::{FromRequest, Request},
-    http::{
-        HeaderMap,
-        header::{CONTENT_ENCODING, CONTENT_TYPE},
-    },
-};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Number, Value};
 
 use super::CallError;
-use crate::{
-    document::NumericValue,
-    http::{client, error::HttpError, text::quoted},
-    model::{
-        ids::DatasetId,
-        index::IndexSettings,
-        version::{VersionNumber, VersionSelector},
-    },
-    service::{App, BodyRoom, Holder},
-};
+use crate::document::NumericValue;
+use crate::http::client;
+use crate::http::error::HttpError;
+use crate::http::text::quoted;
+use crate::model::ids::DatasetId;
+use crate::model::index::IndexSettings;
+use crate::model::version::{VersionNumber, VersionSelector};
+use crate::service::{App, BodyRoom, Holder};
 
 /// The body of a call: a JSON object.
 ///

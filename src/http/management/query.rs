@@ -2,14 +2,16 @@
 
 use std::convert::Infallible;
 
-use axum::{extract::FromRequestParts, http::request::Parts};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 
-use super::{CallError, body::positive};
-use crate::{
-    http::{params::boolean, text::quoted},
-    model::{ids::DatasetId, version::VersionSelector},
-    service::App,
-};
+use super::CallError;
+use super::body::positive;
+use crate::http::params::boolean;
+use crate::http::text::quoted;
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionSelector;
+use crate::service::App;
 
 /// The parameters of a call.
 #[derive(Clone, Debug, Default)]

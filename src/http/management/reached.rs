@@ -1,17 +1,16 @@
 //! The URL at which the client reaches the service: what is configured, else what the request says.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::convert::Infallible;
+use std::net::SocketAddr;
 
-use axum::{
-    extract::{ConnectInfo, FromRequestParts},
-    http::{
-        header::{HOST, ORIGIN},
-        request::Parts,
-        uri::Authority,
-    },
-};
+use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
 
-use crate::{config::PublicUrl, http::client, service::App};
+use crate::config::PublicUrl;
+use crate::http::client;
+use crate::service::App;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]

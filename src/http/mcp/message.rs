@@ -3,11 +3,9 @@
 
 use axum::body::Bytes;
 
-use crate::{
-    document::{self, DocumentError, member},
-    http::management::CallError,
-    model::limits,
-};
+use crate::document::{self, DocumentError, member};
+use crate::http::management::CallError;
+use crate::model::limits;
 
 /// Most bytes of a message besides the entities in it.
 const BYTES: usize = limits::TOOL_MESSAGE_BYTES;

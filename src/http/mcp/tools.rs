@@ -5,8 +5,11 @@ use std::sync::{Arc, LazyLock};
 use futures::future::BoxFuture;
 use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 
-use super::{Caller, datasets, edits, inspect, output::Output, read};
-use crate::http::{error::HttpError, management::Fields, text::quoted};
+use super::output::Output;
+use super::{Caller, datasets, edits, inspect, read};
+use crate::http::error::HttpError;
+use crate::http::management::Fields;
+use crate::http::text::quoted;
 
 /// A tool.
 pub(super) struct Tool {
