@@ -26,6 +26,7 @@ mod sessions;
 mod sources;
 mod store;
 mod sweep;
+mod unit;
 mod webhook;
 
 pub use cache::Cache;
@@ -227,7 +228,7 @@ fn wrong_value(error: &figment::Error, options: &[ConfigOption]) -> ConfigError 
     };
     let reason = match &error.kind {
         Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
-            let expected = option.map_or(expected.as_str(), |option| option.kind.expectation());
+            let expected = option.map_or(expected.as_str(), |option| option.expectation());
             format!("found {}, expected {expected}", found(actual))
         }
         kind => kind.to_string(),
