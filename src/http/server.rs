@@ -38,14 +38,14 @@ use tower::Service;
 use super::access_log::REQUEST_ID;
 use super::activity::{Activity, Cut, Due, Patience};
 use super::connections::{Admission, Bounds, Connections, Place, outside_at_most};
-use super::error::Causes;
 use super::host;
 use super::listener::{Accepted, Listener, Refusals, connections_for_descriptors};
 use super::router::router;
 use super::timed_body::{AwaitedBody, TimedBody};
 use super::timed_stream::TimedStream;
-use crate::metrics::{self, metrics};
 use crate::config::{self, TrustedProxies};
+use crate::metrics::{self, metrics};
+use crate::model::causes::Causes;
 use crate::service::App;
 
 /// What one connection may take, and how many there may be.
