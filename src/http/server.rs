@@ -153,23 +153,16 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     let exhausted = app.clone();
     let exhausted = move |is: bool| exhausted.note_exhausted(is);
     tokio::select! {
-        outcome = serve_noting(router(app), listener, limits, shutdown, exhausted) => outcome,
+        outcome = serve_router(router(app), listener, limits, shutdown, exhausted) => outcome,
         never = upkeep => never,
     }
 }
 
-/// As [`serve`], with any router.
+/// As [`serve`], with any router. Calls `note_exhausted` when descriptors are exhausted, and when they are not any more.
+///
+/// # Errors
+/// [`ServeError`].
 pub async fn serve_router(
-    router: Router,
-    listener: TcpListener,
-    limits: ServerLimits,
-    shutdown: impl Future,
-) -> Result<(), ServeError> {
-    serve_noting(router, listener, limits, shutdown, |_| {}).await
-}
-
-/// Serves, and notes when descriptors are exhausted and when they are not any more.
-async fn serve_noting(
     router: Router,
     listener: TcpListener,
     limits: ServerLimits,

@@ -681,7 +681,7 @@ impl App {
         // Where a directory is gone, what was written is, too.
         let published = match self.verify_store().await {
             Ok(()) => {
-                let published = self.catalog().publish_fetched(lease.dataset.id, content, fetched, lease.attempt).await;
+                let published = self.catalog().publish_version(lease.dataset.id, content, fetched, lease.attempt).await;
                 published.map_err(RefreshError::from)
             }
             Err(error) => Err(error.into()),

@@ -435,7 +435,7 @@ impl Server {
         let address = listener.local_addr().expect("its address");
         let (shutdown, is_shutdown) = oneshot::channel();
         let task = tokio::spawn(async move {
-            serve_router(around(routes), listener, limits, is_shutdown).await.expect("no failure");
+            serve_router(around(routes), listener, limits, is_shutdown, |_| ()).await.expect("no failure");
         });
         Server { address, shutdown: Some(shutdown), task }
     }

@@ -54,7 +54,7 @@ use crate::model::user::User;
 use crate::service::{App, Authorization, BodyRoom, Client, Holder};
 use message::Message;
 
-pub use tools::{markdown_table, names};
+pub use tools::names;
 
 type Service = StreamableHttpService<server::Server, NeverSessionManager>;
 

@@ -142,14 +142,3 @@ fn describe(tool: &Tool) -> Described {
         None => described,
     }
 }
-
-/// Every tool as a row of one Markdown table.
-pub fn markdown_table() -> String {
-    let row = |tool: &Tool| {
-        let schema = (tool.arguments)();
-        let required = schema.get("required").and_then(|names| names.as_array()).into_iter().flatten();
-        let shown: Vec<_> = required.filter_map(|name| name.as_str()).map(|name| format!("`{name}`")).collect();
-        format!("| `{}` | {} | {} |\n", tool.name, shown.join(", "), tool.summary)
-    };
-    format!("| Tool | Needs | Does |\n|---|---|---|\n{}", TOOLS.iter().map(row).collect::<String>())
-}
