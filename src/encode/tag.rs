@@ -75,7 +75,7 @@ pub(super) struct ArrayTagsMemory(HashMap<Box<[u8]>, Arc<ArrayTags>, foldhash::f
 
 impl ArrayTagsMemory {
     /// The tags of the array field `name`.
-    pub fn get(&mut self, name: Text<'_>) -> Arc<ArrayTags> {
+    pub(super) fn get(&mut self, name: Text<'_>) -> Arc<ArrayTags> {
         if let Some(tags) = self.0.get(name.raw()) {
             return tags.clone();
         }

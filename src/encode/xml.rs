@@ -24,7 +24,7 @@ pub(super) struct Xml {
 }
 
 impl Xml {
-    pub fn new(bound: EntityBound) -> Xml {
+    pub(super) fn new(bound: EntityBound) -> Xml {
         Xml { memory: Pool::default(), bound }
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct RequestId(pub Arc<str>);
 
 impl RequestId {
     /// The text of an answer for which the service is to blame, with the id.
-    pub fn named_in(&self, text: &str) -> String {
+    pub(super) fn named_in(&self, text: &str) -> String {
         format!("{text} Request id: {}.", self.0)
     }
 }

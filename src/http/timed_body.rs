@@ -53,7 +53,7 @@ impl Drop for Piece {
 
 impl TimedBody {
     /// Starts the time. The request's id is for the log; `http2` is the version that it came by.
-    pub fn new(
+    pub(super) fn new(
         body: Body,
         limit: Duration,
         request_id: Option<HeaderValue>,
@@ -150,7 +150,7 @@ pub(super) struct AwaitedBody<B> {
 
 impl<B> AwaitedBody<B> {
     /// The body of the request whose turns these are. So many bytes a second of waiting are enough; of 0, any byte.
-    pub fn new(body: B, turn: Turn, bytes_per_s: u64) -> AwaitedBody<B> {
+    pub(super) fn new(body: B, turn: Turn, bytes_per_s: u64) -> AwaitedBody<B> {
         AwaitedBody { body, turn, bytes_per_s, since: None, waited: Duration::ZERO, came_bytes: 0 }
     }
 

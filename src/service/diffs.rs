@@ -394,7 +394,7 @@ pub(super) struct Diffs {
 
 impl Diffs {
     /// A cache of at most `capacity_bytes`; none keeps nothing.
-    pub fn new(capacity_bytes: u64) -> Diffs {
+    pub(super) fn new(capacity_bytes: u64) -> Diffs {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             // Whoever has asked for a new one is about to ask for its next page.

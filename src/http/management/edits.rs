@@ -34,7 +34,7 @@ pub(in crate::http) struct PulledEntities {
 
 impl PulledEntities {
     /// What stands before the entities and after them in the one JSON object that they and the record are.
-    pub fn around(&self) -> Result<(String, &'static str), HttpError> {
+    pub(crate) fn around(&self) -> Result<(String, &'static str), HttpError> {
         let record = serde_json::to_string(&self.record).map_err(|error| HttpError::Panic(error.to_string()))?;
         Ok((format!("{},\"entities\":", record.trim_end_matches('}')), "}"))
     }

@@ -34,7 +34,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`] when it is given twice.
-    pub fn optional(&self, name: &'static str) -> Result<Option<&str>, CallError> {
+    pub(crate) fn optional(&self, name: &'static str) -> Result<Option<&str>, CallError> {
         let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
         match (values.next(), values.next()) {
             (value, None) => Ok(value),
@@ -46,7 +46,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+    pub(crate) fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = || CallError::field(name, format!("{} is not valid; valid: a positive integer", quoted(text)));
         positive(text).map(Some).ok_or_else(wrong)
@@ -56,7 +56,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
+    pub(crate) fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         let missing = || CallError::field(name, "it is missing; valid: a positive integer");
         self.optional_positive(name)?.ok_or_else(missing)
     }
@@ -65,7 +65,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
+    pub(crate) fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = |_| {
             let valid = "active, latest, or a version number, with v before it or not";
@@ -78,7 +78,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
+    pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = || CallError::field(name, format!("{} is not valid; valid: true, false, 1 or 0", quoted(text)));
         boolean(text).map(Some).map_err(|_| wrong())
@@ -88,7 +88,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+    pub(crate) fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let wrong =
@@ -100,7 +100,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn one_of<T: Copy, const N: usize>(
+    pub(crate) fn one_of<T: Copy, const N: usize>(
         &self,
         name: &'static str,
         values: [T; N],
@@ -118,7 +118,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn dataset_id(&self) -> Result<DatasetId, CallError> {
+    pub(crate) fn dataset_id(&self) -> Result<DatasetId, CallError> {
         self.positive("dataset_id").map(DatasetId::new)
     }
 }

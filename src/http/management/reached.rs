@@ -39,12 +39,12 @@ impl FromRequestParts<App> for Reached {
 
 impl Reached {
     /// Whether by https, as far as the service knows.
-    pub fn is_https(&self) -> bool {
+    pub(crate) fn is_https(&self) -> bool {
         self.https
     }
 
     /// The URL of a path, which begins with a slash.
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base_url)
     }
 }

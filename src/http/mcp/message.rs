@@ -27,7 +27,7 @@ impl Message {
     /// # Errors
     /// [`CallError::Body`]: it is no JSON object, or not one that entities can be taken from.
     /// [`CallError::MessageTooLarge`]: it is too large even without the entities.
-    pub fn parse(body: &[u8]) -> Result<Message, CallError> {
+    pub(super) fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
         document::canonicalize(body, &mut message).map_err(|error| CallError::Body {
             problem: match error {

@@ -78,7 +78,7 @@ impl<E: Into<HttpError>> From<E> for ToolError {
 
 impl ToolError {
     /// Whether the service is to blame, and the text for the caller. What is not told is logged.
-    pub fn told(&self) -> (bool, String) {
+    pub(super) fn told(&self) -> (bool, String) {
         match self {
             ToolError::Http(error) => {
                 let (status, text) = error.told();
