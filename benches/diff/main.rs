@@ -14,6 +14,8 @@
 //! 1 is linear. The files stay under the build directory while they are measured (3 GB for a million). No duration is
 //! asserted.
 
+#![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
+
 #[path = "../reads/entities.rs"]
 #[allow(dead_code, reason = "the questions of the benchmark of reads are not asked here")]
 mod entities;

@@ -98,5 +98,5 @@ pub async fn serve_static(body: Bytes, listener: TcpListener, shutdown: impl Fut
     };
     let router = around(Router::new().route("/static", get(handler)));
     let limits = ServerLimits::from(&Config::default().server);
-    serve_router(router, listener, limits, shutdown).await.expect("the server runs");
+    serve_router(router, listener, limits, shutdown, |_| ()).await.expect("the server runs");
 }

@@ -21,6 +21,8 @@
 //! copying as many bytes on one thread, and for HTTP a handler that returns the same bytes, asked in turn with the
 //! service. No duration is asserted.
 
+#![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
+
 mod cases;
 mod client;
 mod entities;

@@ -25,6 +25,8 @@
 //!
 //! The exit code is 1 if there was an error. No duration and no size is asserted. Client and server share the cores.
 
+#![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
+
 mod client;
 #[path = "../reads/entities.rs"]
 #[expect(dead_code, reason = "what the other benchmark asks of its entities")]

@@ -15,6 +15,8 @@
 //! What the leaves cost is told, too: the size of the file and the time of the import, with and without them. No duration
 //! is asserted.
 
+#![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
+
 #[path = "../reads/entities.rs"]
 #[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
 mod entities;

@@ -1,15 +1,14 @@
 //! Alternates: a second file that a version may have.
 
-use crate::crash;
-use crate::model::dataset::Dataset;
-use crate::model::version::{NewFile, Version};
-
 use super::convert::from_optional;
 use super::datasets::lock_dataset;
 use super::engine::{Transaction, Value};
 use super::files::{record, unreference};
 use super::versions::{VersionRecord, find_version, version_checksum};
 use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use crate::crash;
+use crate::model::dataset::Dataset;
+use crate::model::version::{NewFile, Version};
 
 /// What an edited alternate was made from. An alternate that was replaced or deleted since has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,11 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::model::dataset::RefreshTrigger;
-
 use super::convert::{from_optional, from_time, to_named, to_optional_time, to_time, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, VersionNumber};
+use crate::model::dataset::RefreshTrigger;
 
 /// The longest reason that is kept; what exceeds it is cut off.
 const MAX_ERROR_CHARACTERS: usize = 2_000;

@@ -30,7 +30,7 @@ struct State {
 }
 
 impl BestEffort {
-    pub fn new() -> BestEffort {
+    pub(super) fn new() -> BestEffort {
         BestEffort(Arc::new(State {
             turn: Arc::new(Semaphore::new(1)),
             not_before: Mutex::new(None),

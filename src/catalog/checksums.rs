@@ -21,14 +21,13 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::model::dataset::Dataset;
-use crate::model::version::{VersionFile, VersionSelector};
-
 use super::convert::{text, to_unsigned};
 use super::datasets::{DatasetRow, dataset_columns};
 use super::engine::{Transaction, Value};
 use super::files::{FileRow, RecordedFile, file_columns};
 use super::{Catalog, CatalogError, DatasetId, FileId, Resolved, VersionNumber, VersionRecord};
+use crate::model::dataset::Dataset;
+use crate::model::version::{VersionFile, VersionSelector};
 
 /// Which columns are taken, and how. Another number says that a build took others, which this one cannot compare.
 const SCHEME: &str = "1";
@@ -41,29 +40,29 @@ pub(super) struct RecordChecksum(Sha256);
 
 impl RecordChecksum {
     /// Of a record of a table.
-    pub fn of(table: &'static str) -> RecordChecksum {
+    pub(super) fn of(table: &'static str) -> RecordChecksum {
         RecordChecksum(Sha256::new()).text(table)
     }
 
     /// Takes the next field.
-    pub fn number(self, number: i64) -> RecordChecksum {
+    pub(super) fn number(self, number: i64) -> RecordChecksum {
         self.optional_number(Some(number))
     }
 
     /// Takes the next field.
-    pub fn optional_number(mut self, number: Option<i64>) -> RecordChecksum {
+    pub(super) fn optional_number(mut self, number: Option<i64>) -> RecordChecksum {
         self.0.update([u8::from(number.is_some())]);
         self.0.update(number.unwrap_or_default().to_le_bytes());
         self
     }
 
     /// Takes the next field.
-    pub fn text(self, text: &str) -> RecordChecksum {
+    pub(super) fn text(self, text: &str) -> RecordChecksum {
         self.optional_text(Some(text))
     }
 
     /// Takes the next field.
-    pub fn optional_text(self, text: Option<&str>) -> RecordChecksum {
+    pub(super) fn optional_text(self, text: Option<&str>) -> RecordChecksum {
         let length = text.map(|text| i64::try_from(text.len()).unwrap_or(i64::MAX));
         let mut taken = self.optional_number(length);
         taken.0.update(text.unwrap_or_default());
@@ -71,7 +70,7 @@ impl RecordChecksum {
     }
 
     /// What a version's record says of a file.
-    pub fn file(self, file: Option<&VersionFile>) -> RecordChecksum {
+    pub(super) fn file(self, file: Option<&VersionFile>) -> RecordChecksum {
         // What the database holds fits.
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         match file {
@@ -86,7 +85,7 @@ impl RecordChecksum {
     }
 
     /// As it is stored: the scheme, and the checksum in hexadecimal.
-    pub fn finish(self) -> String {
+    pub(super) fn finish(self) -> String {
         format!("{SCHEME}:{}", self.digits())
     }
 
@@ -95,7 +94,7 @@ impl RecordChecksum {
     }
 
     /// Whether this is the checksum of the record. One of another scheme, over other columns, says nothing.
-    pub fn agrees(self, stored: &str) -> bool {
+    pub(super) fn agrees(self, stored: &str) -> bool {
         match stored.split_once(':') {
             Some((SCHEME, digits)) => digits == self.digits(),
             Some((scheme, _)) => !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_digit()),
@@ -108,7 +107,7 @@ impl RecordChecksum {
     ///
     /// # Errors
     /// [`CatalogError::Unverified`] with the name of the record.
-    pub fn check(self, stored: Option<&str>, record: impl FnOnce() -> String) -> Result<(), CatalogError> {
+    pub(super) fn check(self, stored: Option<&str>, record: impl FnOnce() -> String) -> Result<(), CatalogError> {
         match stored {
             Some(stored) if !self.agrees(stored) => Err(CatalogError::Unverified { record: record() }),
             _ => Ok(()),

@@ -1,11 +1,10 @@
 //! Clones: a new dataset that begins with another's latest version.
 
-use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
-use crate::model::version::{Version, VersionSelector};
-
 use super::datasets::{insert, lock_dataset, lock_owner};
 use super::versions::{Resolved, VersionRecord, add_version, find_version};
 use super::{AlternateBase, Catalog, CatalogError};
+use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
+use crate::model::version::{Version, VersionSelector};
 
 impl Catalog {
     /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Four look-ups; whoever reads the

@@ -2,17 +2,16 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
-use crate::model::index::IndexSettings;
-use crate::model::secret::Secret;
-use crate::model::source::SourceFormat;
-
 use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
 use super::checksums::{RecordChecksum, check_all_versions, seal_dataset};
 use super::convert::{from_time, optional_text, text, to_named, to_time, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::versions::{VERSIONS, VersionRecord, VersionRow};
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
+use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use crate::model::index::IndexSettings;
+use crate::model::secret::Secret;
+use crate::model::source::SourceFormat;
 
 /// The columns of a [`DatasetRow`], qualified; what changes one ends with [`seal_dataset`].
 /// SQLite does not take an alias in `RETURNING`.

@@ -54,7 +54,7 @@ impl<T> Row for T where T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, 
 
 impl Engine {
     /// The first row that `sql`, which only reads, yields.
-    pub async fn fetch_optional<T: Row>(
+    pub(super) async fn fetch_optional<T: Row>(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -67,7 +67,11 @@ impl Engine {
     }
 
     /// All rows that `sql`, which only reads, yields. What it reads must be bounded by it or by its nature.
-    pub async fn fetch_all<T: Row>(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
+    pub(super) async fn fetch_all<T: Row>(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<T>, sqlx::Error> {
         let mut connection = self.read().await?;
         match connection.fetch_all(sql, values).await {
             Err(error) if connection.is_worth_another(&error) => self.read().await?.fetch_all(sql, values).await,
@@ -84,7 +88,7 @@ impl Engine {
     }
 
     /// Begins a transaction that writes. Under SQLite it holds the file's one write lock from here on.
-    pub async fn begin(&self) -> Result<Transaction, sqlx::Error> {
+    pub(super) async fn begin(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
             Engine::Sqlite { writer, .. } => Transaction::Sqlite(writer.begin(WRITE).await?),
             Engine::Postgres(link) => Transaction::Postgres(link.begin("BEGIN").await?),
@@ -93,7 +97,7 @@ impl Engine {
 
     /// As [`Engine::begin`], for what is of no use after a power failure, such as who holds what for the moment: under SQLite
     /// one may undo it, and then whatever was done later is undone as well. Spares a wait for the disk.
-    pub async fn begin_note(&self) -> Result<Transaction, sqlx::Error> {
+    pub(super) async fn begin_note(&self) -> Result<Transaction, sqlx::Error> {
         match self {
             Engine::Sqlite { writer, .. } => Ok(Transaction::Sqlite(writer.begin(NOTE).await?)),
             Engine::Postgres(_) => self.begin().await,
@@ -101,7 +105,7 @@ impl Engine {
     }
 
     /// Begins a transaction that only reads; all its statements see one moment.
-    pub async fn begin_snapshot(&self) -> Result<Transaction, sqlx::Error> {
+    pub(super) async fn begin_snapshot(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
             Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.begin("BEGIN").await?),
             Engine::Postgres(link) => Transaction::Postgres(link.begin(SNAPSHOT).await?),
@@ -109,7 +113,7 @@ impl Engine {
     }
 
     /// Closes all connections. An SQLite file is whole afterwards, without a log beside it.
-    pub async fn close(self) {
+    pub(super) async fn close(self) {
         match self {
             Engine::Sqlite { readers, writer } => {
                 readers.pool().close().await;
@@ -120,7 +124,7 @@ impl Engine {
     }
 
     /// Runs `sql`, which writes, as a transaction of its own and tells how many rows it changed.
-    pub async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
+    pub(super) async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
         let mut transaction = self.begin().await?;
         let changed = transaction.execute(sql, values).await?;
         transaction.commit().await?;
@@ -138,7 +142,7 @@ pub(super) enum Transaction {
 
 impl Transaction {
     /// The first row that `sql` yields.
-    pub async fn fetch_optional<T: Row>(
+    pub(super) async fn fetch_optional<T: Row>(
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -160,7 +164,11 @@ impl Transaction {
     }
 
     /// All rows that `sql` yields. What it reads must be bounded by it or by its nature.
-    pub async fn fetch_all<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<T>, sqlx::Error> {
+    pub(super) async fn fetch_all<T: Row>(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<T>, sqlx::Error> {
         match self {
             Transaction::Sqlite(lent) => {
                 let query = sqlx::query_as_with(sql, arguments::<Sqlite>(values)?);
@@ -178,12 +186,16 @@ impl Transaction {
     }
 
     /// The one row that `sql` yields.
-    pub async fn fetch_one<T: Row>(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<T, sqlx::Error> {
+    pub(super) async fn fetch_one<T: Row>(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<T, sqlx::Error> {
         self.fetch_optional(sql, values).await?.ok_or(sqlx::Error::RowNotFound)
     }
 
     /// Runs `sql` and tells how many rows it changed.
-    pub async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
+    pub(super) async fn execute(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, sqlx::Error> {
         match self {
             Transaction::Sqlite(lent) => {
                 let query = sqlx::query_with(sql, arguments::<Sqlite>(values)?);
@@ -201,7 +213,7 @@ impl Transaction {
     }
 
     /// Makes everything done in it permanent and visible, all at once.
-    pub async fn commit(self) -> Result<(), sqlx::Error> {
+    pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
             Transaction::Sqlite(lent) => lent.commit().await,
             Transaction::Postgres(lent) => lent.commit().await,

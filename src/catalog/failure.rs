@@ -60,7 +60,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// `None` for all others.
-    pub fn of(error: &sqlx::Error) -> Option<Failure> {
+    pub(super) fn of(error: &sqlx::Error) -> Option<Failure> {
         use Unavailability::{Locked, Unreachable};
         match error {
             sqlx::Error::Database(error) => {

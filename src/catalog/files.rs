@@ -15,12 +15,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::model::version::{NewFile, VersionFile};
-
 use super::clock::{after, before};
 use super::convert::{from_optional, from_time, from_unsigned, text, to_optional_time, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, FileId, HoldId};
+use crate::model::version::{NewFile, VersionFile};
 
 /// A recorded file and whether anything refers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

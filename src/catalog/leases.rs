@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::model::dataset::{Dataset, RefreshTrigger};
-
 use super::attempts::{self, AttemptOutcome};
 use super::clock::after;
 use super::convert::{from_time, to_unsigned};
 use super::datasets::lock_dataset;
 use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId};
+use crate::model::dataset::{Dataset, RefreshTrigger};
 
 /// What is recorded of an attempt whose lease expired.
 const CRASHED: &str = "its process ended, or could not reach the catalog, before it was over";

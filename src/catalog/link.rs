@@ -47,7 +47,7 @@ pub(super) struct Replaced;
 
 impl OpenedFile {
     /// The one that has this name now.
-    pub fn named(path: &Path) -> io::Result<OpenedFile> {
+    pub(super) fn named(path: &Path) -> io::Result<OpenedFile> {
         let metadata = std::fs::metadata(path)?;
         Ok(OpenedFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
     }
@@ -56,7 +56,7 @@ impl OpenedFile {
     ///
     /// # Errors
     /// [`Replaced`], as an I/O error.
-    pub fn check(&self) -> Result<(), sqlx::Error> {
+    pub(super) fn check(&self) -> Result<(), sqlx::Error> {
         match std::fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
             Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
@@ -87,21 +87,21 @@ pub(super) struct Lent<DB: Database> {
 }
 
 impl<DB: Database> Link<DB> {
-    pub fn new(pool: Pool<DB>, server: Option<Server>) -> Link<DB> {
+    pub(super) fn new(pool: Pool<DB>, server: Option<Server>) -> Link<DB> {
         Link { pool, server, file: None }
     }
 
     /// The connections that write a file of this process's machine.
-    pub fn of_file(pool: Pool<DB>, file: Arc<OpenedFile>) -> Link<DB> {
+    pub(super) fn of_file(pool: Pool<DB>, file: Arc<OpenedFile>) -> Link<DB> {
         Link { pool, server: None, file: Some(file) }
     }
 
-    pub fn pool(&self) -> &Pool<DB> {
+    pub(super) fn pool(&self) -> &Pool<DB> {
         &self.pool
     }
 
     /// A connection of the pool, or a new one.
-    pub async fn lend(&self) -> Result<Lent<DB>, sqlx::Error> {
+    pub(super) async fn lend(&self) -> Result<Lent<DB>, sqlx::Error> {
         let connection = match &self.server {
             None => self.pool.acquire().await?,
             Some(Server { wait, outage, .. }) => {
@@ -159,7 +159,7 @@ impl<DB: Database> Link<DB> {
     }
 
     /// A connection with an open transaction.
-    pub async fn begin(&self, statement: &'static str) -> Result<Lent<DB>, sqlx::Error> {
+    pub(super) async fn begin(&self, statement: &'static str) -> Result<Lent<DB>, sqlx::Error> {
         if let Some(file) = &self.file {
             file.check()?;
         }
@@ -178,7 +178,7 @@ impl<DB: Database> Link<DB> {
 
 impl<DB: Database> Lent<DB> {
     /// The connection, for one statement, and how long that may take. [`Lent::judge`] takes its outcome.
-    pub fn statement(&mut self) -> Result<(&mut DB::Connection, Option<Duration>), sqlx::Error> {
+    pub(super) fn statement(&mut self) -> Result<(&mut DB::Connection, Option<Duration>), sqlx::Error> {
         let timeout = self.server.as_ref().map(|server| server.statement);
         let connection = self.connection.as_mut().ok_or_else(discarded)?;
         self.running = true;
@@ -186,7 +186,7 @@ impl<DB: Database> Lent<DB> {
     }
 
     /// Discards the connection if the statement's failure may have left it in another state than the driver takes it to be in.
-    pub fn judge<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    pub(super) fn judge<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         self.running = false;
         match &outcome {
             Ok(_) => self.succeeded(),
@@ -197,7 +197,7 @@ impl<DB: Database> Lent<DB> {
     }
 
     /// Whether it was discarded.
-    pub fn is_discarded(&self) -> bool {
+    pub(super) fn is_discarded(&self) -> bool {
         self.connection.is_none()
     }
 
@@ -209,7 +209,7 @@ impl<DB: Database> Lent<DB> {
     }
 
     /// Makes everything done in the transaction permanent and visible, all at once.
-    pub async fn commit(mut self) -> Result<(), sqlx::Error> {
+    pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
         let (connection, timeout) = self.statement()?;
         let committed = within(timeout, DB::TransactionManager::commit(connection)).await;
         let committed = self.judge_end(committed);

@@ -35,7 +35,7 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Outage {
-    pub fn none() -> Outage {
+    pub(super) fn none() -> Outage {
         Outage {
             started: Instant::now(),
             last_success: AtomicU64::new(0),
@@ -48,7 +48,7 @@ impl Outage {
 
     /// Lets a call wait for a connection; `None` while the server is down and another call waits already, or has just
     /// waited in vain.
-    pub fn attempt(&self) -> Option<Attempt<'_>> {
+    pub(super) fn attempt(&self) -> Option<Attempt<'_>> {
         if !self.is_down() {
             return Some(Attempt { outage: self, probes: false });
         }
@@ -60,7 +60,7 @@ impl Outage {
     }
 
     /// A connection was made, or a statement answered.
-    pub fn succeeded(&self) {
+    pub(super) fn succeeded(&self) {
         self.last_success.store(self.now(), Ordering::SeqCst);
         if self.down.load(Ordering::SeqCst) {
             self.down.store(false, Ordering::SeqCst);
@@ -68,19 +68,19 @@ impl Outage {
     }
 
     /// A connection broke.
-    pub fn connection_failed(&self) {
+    pub(super) fn connection_failed(&self) {
         self.last_failure.store(self.now().max(1), Ordering::SeqCst);
     }
 
     /// No connection can be made.
-    pub fn refused(&self) {
+    pub(super) fn refused(&self) {
         self.connection_failed();
         self.down.store(true, Ordering::SeqCst);
     }
 
     /// No connection came within `waited`. Whether the server is down, which it is if nothing else has succeeded meanwhile:
     /// then it is not only that all connections are in use.
-    pub fn waited_in_vain(&self, waited: Duration) -> bool {
+    pub(super) fn waited_in_vain(&self, waited: Duration) -> bool {
         let down = !self.succeeded_within(waited);
         if down {
             self.refused();
@@ -89,23 +89,23 @@ impl Outage {
     }
 
     /// Whether the server is down, as far as is known.
-    pub fn is_down(&self) -> bool {
+    pub(super) fn is_down(&self) -> bool {
         self.down.load(Ordering::SeqCst)
     }
 
     /// Whether a connection was made, or a statement answered, so short a time ago.
-    pub fn succeeded_within(&self, time: Duration) -> bool {
+    pub(super) fn succeeded_within(&self, time: Duration) -> bool {
         self.last_success.load(Ordering::SeqCst) > self.now().saturating_sub(millis(time))
     }
 
     /// Lets a call look whether connections can be made; `None` while another one looks.
-    pub fn look(&self) -> Option<Look<'_>> {
+    pub(super) fn look(&self) -> Option<Look<'_>> {
         let free = !self.looking.swap(true, Ordering::SeqCst);
         free.then_some(Look(self))
     }
 
     /// Whether a connection of this age was made before the last failure.
-    pub fn is_suspect(&self, age: Duration) -> bool {
+    pub(super) fn is_suspect(&self, age: Duration) -> bool {
         let made = self.now().saturating_sub(millis(age));
         made <= self.last_failure.load(Ordering::SeqCst)
     }
@@ -117,7 +117,7 @@ impl Outage {
 
 impl Attempt<'_> {
     /// Whether it is the one that waits for a server that is down.
-    pub fn probes(&self) -> bool {
+    pub(super) fn probes(&self) -> bool {
         self.probes
     }
 }

@@ -72,37 +72,6 @@ impl Catalog {
         Ok(created > 0)
     }
 
-    /// Replaces user, data and end of a session that is there.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::NotFound`] if it is not or has expired, so that a request that ends late does not bring back a
-    /// session that a log-out has deleted meanwhile; also if there is no such user.
-    pub async fn update_session(&self, session: &SessionRecord) -> Result<(), CatalogError> {
-        let checksum = session.checksum().finish();
-        let mut transaction = self.engine.begin().await?;
-        let changed = transaction
-            .execute(
-                "UPDATE sessions SET user_id = $2, data = $3, expires_at = $4, record_checksum = $6
-                 WHERE session_hash = $1 AND expires_at > $5",
-                &[
-                    Value::Text(&session.id_hash),
-                    from_optional(session.user),
-                    text(&session.data, "data")?,
-                    from_time(session.expires_at),
-                    from_time(self.now()),
-                    Value::Text(&checksum),
-                ],
-            )
-            .await
-            .map_err(CatalogError::of_insert)?;
-        if changed == 0 {
-            return Err(CatalogError::NotFound);
-        }
-        transaction.commit().await?;
-        Ok(())
-    }
-
     /// The session with this id, unless it has expired. One look-up by primary key.
     ///
     /// # Errors

@@ -1,12 +1,11 @@
 //! The states of a dataset: which version is pinned, and whether it is frozen (docs/semantics.md, States).
 
-use crate::crash;
-use crate::model::dataset::Dataset;
-
 use super::checksums::{no_version, seal_dataset};
 use super::convert::to_unsigned;
 use super::datasets::{check_limit, lock_dataset, lock_owner, reschedule};
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
+use crate::crash;
+use crate::model::dataset::Dataset;
 
 impl Catalog {
     /// Makes a version the active one for good, whatever is published afterwards; with `freeze` it also

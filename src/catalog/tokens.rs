@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::model::user::User;
-
 use super::checksums::RecordChecksum;
 use super::clock::before;
 use super::convert::{from_time, text, to_optional_time, to_time, to_unsigned};
@@ -13,6 +11,7 @@ use super::datasets::lock_owner;
 use super::engine::Value;
 use super::users::{UserRow, user_columns};
 use super::{Catalog, CatalogError, UserId};
+use crate::model::user::User;
 
 /// How exactly the last use of a token is known. Every write costs a commit, which a request should not pay
 /// for each time.

@@ -1,10 +1,9 @@
 //! Table `users`.
 
-use crate::model::user::{Plan, User, email_key};
-
 use super::convert::{from_time, text, to_named, to_time, to_unsigned};
 use super::engine::Value;
 use super::{Catalog, CatalogError, UserId};
+use crate::model::user::{Plan, User, email_key};
 
 /// The columns of a [`UserRow`].
 macro_rules! user_columns {

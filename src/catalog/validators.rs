@@ -3,14 +3,13 @@
 //! They are written with that version, in its transaction, and belong to it: any other version clears them, and so does
 //! a change of what is fetched or how it is decoded.
 
-use crate::model::dataset::Dataset;
-use crate::model::source::Validators;
-
 use super::checksums::RecordChecksum;
 use super::convert::optional_text;
 use super::datasets::is_fetched_alike;
 use super::engine::{Transaction, Value};
 use super::{Catalog, CatalogError, DatasetId};
+use crate::model::dataset::Dataset;
+use crate::model::source::Validators;
 
 /// By what a version's source can be asked whether it has changed.
 #[derive(Clone, Copy, Debug)]

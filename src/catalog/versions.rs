@@ -2,10 +2,6 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::crash;
-use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
-use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
-
 use super::attempts::{AttemptOutcome, finish, start};
 use super::checksums::{RecordChecksum, joined_file, no_version, seal_dataset};
 use super::convert::{from_optional, from_time, to_time, to_unsigned};
@@ -16,6 +12,9 @@ use super::leases::give_back;
 use super::validators::{self, FetchedState};
 use super::webhooks;
 use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, VersionNumber};
+use crate::crash;
+use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
+use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
 
 /// A dataset and the version of it that a reader asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,7 +297,8 @@ impl Catalog {
     /// 4. records that the dataset's webhook is due, if one is registered;
     /// 5. records that the attempt has ended with this version, and gives the dataset back.
     ///
-    /// A dozen statements by index and a commit.
+    /// `fetched` is the state in which the source said to be: it is kept until the next version, unless the dataset has
+    /// another source, format or records path by now. A dozen statements by index and a commit.
     ///
     /// # Errors
     ///
@@ -307,21 +307,6 @@ impl Catalog {
     /// [`CatalogError::Conflict`] if a file to share is of no version of this dataset or has another hash. No
     /// number is used up then, and the attempt has not ended.
     pub async fn publish_version(
-        &self,
-        dataset: DatasetId,
-        content: VersionContent<'_>,
-        attempt: AttemptId,
-    ) -> Result<VersionRecord, CatalogError> {
-        self.publish_fetched(dataset, content, None, attempt).await
-    }
-
-    /// As [`Catalog::publish_version`], for a version whose source said in which state it was: that is kept until the
-    /// next version, unless the dataset has another source, format or records path by now.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Catalog::publish_version`].
-    pub async fn publish_fetched(
         &self,
         dataset: DatasetId,
         content: VersionContent<'_>,

@@ -10,15 +10,14 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::model::ids::DatasetId;
-use crate::model::secret::Secret;
-use crate::model::user::Plan;
-use crate::model::version::VersionNumber;
-
 use super::convert::{from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
 use super::datasets::lock_dataset;
 use super::engine::{Transaction, Value};
 use super::{Catalog, CatalogError};
+use crate::model::ids::DatasetId;
+use crate::model::secret::Secret;
+use crate::model::user::Plan;
+use crate::model::version::VersionNumber;
 
 /// How many deliveries of a dataset are kept, the newest. What is still due is kept besides.
 const KEPT: i64 = 1_000;

@@ -1,6 +1,5 @@
-//! Why a command failed, and how that becomes one line.
+//! Why a command failed.
 
-use std::error::Error;
 use std::io;
 
 use crate::config::ConfigError;
@@ -118,39 +117,4 @@ pub(super) enum CliError {
         /// Why.
         source: io::Error,
     },
-}
-
-/// The error and its causes on one line, the outermost first. A cause that the text before it already holds,
-/// as many errors repeat theirs, is left out.
-pub(super) fn one_line(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !text.contains(&message) {
-            text = format!("{text}: {message}");
-        }
-        cause = error.source();
-    }
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Layer {
-        text: &'static str,
-        source: Option<Box<Layer>>,
-    }
-
-    #[test]
-    fn a_chain_of_causes_is_one_line_without_repetition() {
-        let chain = ["opening failed", "store: disk full\n  (at /data)", "disk full\n  (at /data)", "no space"];
-        let error = chain.into_iter().rev().fold(None, |source, text| Some(Box::new(Layer { text, source })));
-        let error = error.expect("a chain");
-        assert_eq!(one_line(&*error), "opening failed: store: disk full (at /data): no space");
-    }
 }

@@ -9,11 +9,12 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
-use super::error::{CliError, one_line};
+use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::Signals;
 use super::{json_line, print};
 use crate::config::Config;
+use crate::model::causes::Causes;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
 use crate::service::{App, ImportProgress, ImportRequest, Imported};
@@ -100,7 +101,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     print(&line(&imported)?)?;
     // The version is there, whatever its receivers say.
     if let Err(error) = app.deliver_due().await {
-        tracing::warn!(error = one_line(&error), "webhooks that are due are left to the next process");
+        tracing::warn!(error = %Causes(&error), "webhooks that are due are left to the next process");
     }
     Ok(())
 }

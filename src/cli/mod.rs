@@ -32,7 +32,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigFile, ConfigSources};
-use error::{CliError, one_line};
+use crate::model::causes::Causes;
+use error::CliError;
 
 /// Serves versioned datasets of JSON entities.
 #[derive(Debug, Parser)]
@@ -84,7 +85,7 @@ pub fn run(parse: fn() -> CommandLine) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell if standard error is closed.
-            let _ = writeln!(io::stderr(), "strata: {}", one_line(&error));
+            let _ = writeln!(io::stderr(), "strata: {}", Causes(&error));
             ExitCode::FAILURE
         }
     }

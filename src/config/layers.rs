@@ -85,15 +85,19 @@ fn file(path: &Path, required: bool, options: &[ConfigOption]) -> Result<Option<
         let reason = lines.next_back().map_or(place.to_owned(), |what| format!("{place}: {what}"));
         ConfigError::Syntax { path: path.to_owned(), reason }
     })?;
-    let values = values.into_values().flatten().collect::<Dict>();
+    let mut values = values.into_values().flatten().collect::<Dict>();
     let origin = path.display().to_string();
-    for (section, value) in &values {
+    for (section, value) in &mut values {
         let Value::Dict(_, fields) = value else {
             return Err(unknown(origin, section, options));
         };
-        for name in fields.keys() {
-            if !options.iter().any(|option| option.section == section && option.name == name) {
+        for (name, value) in fields {
+            let Some(option) = options.iter().find(|option| option.section == section && option.name == name) else {
                 return Err(unknown(origin, &format!("{section}.{name}"), options));
+            };
+            if let (Value::String(_, text), Some(unit)) = (&*value, option.unit()) {
+                let number = unit.parse(text);
+                *value = Value::from(number.map_err(|reason| wrong(origin.clone(), option, reason))?);
             }
         }
         if !options.iter().any(|option| option.section == section) {
@@ -111,7 +115,7 @@ fn variable(name: &OsString, value: &OsString, options: &[ConfigOption]) -> Resu
         return if is_service_link(name) { Ok(None) } else { Err(unknown(origin, &key, options)) };
     };
     let Some(text) = value.to_str() else {
-        return Err(ConfigError::Value { origin, key: option.key(), reason: "its value is not UTF-8".to_owned() });
+        return Err(wrong(origin, option, "its value is not UTF-8".to_owned()));
     };
     layer(origin, option, text).map(Some)
 }
@@ -130,21 +134,26 @@ fn is_service_link(name: &str) -> bool {
 
 /// One value given as text, in the type that its option has.
 fn layer(origin: String, option: &ConfigOption, text: &str) -> Result<Layer, ConfigError> {
+    let unexpected = || format!("found {text:?}, expected {}", option.expectation());
     let value = match option.kind {
-        OptionKind::Text | OptionKind::Secret => Some(Value::from(text)),
-        OptionKind::WholeNumber => text.trim().parse::<u64>().ok().map(Value::from),
-        OptionKind::Boolean => text.trim().parse::<bool>().ok().map(Value::from),
+        OptionKind::Text | OptionKind::Secret => Ok(Value::from(text)),
+        OptionKind::WholeNumber => match option.unit() {
+            Some(unit) => unit.parse(text).map(Value::from),
+            None => text.trim().parse::<u64>().map(Value::from).map_err(|_| unexpected()),
+        },
+        OptionKind::Boolean => text.trim().parse::<bool>().map(Value::from).map_err(|_| unexpected()),
         OptionKind::List => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Some(Value::from(items.map(Value::from).collect::<Vec<_>>()))
+            Ok(Value::from(items.map(Value::from).collect::<Vec<_>>()))
         }
     };
-    let Some(value) = value else {
-        let reason = format!("found {text:?}, expected {}", option.kind.expectation());
-        return Err(ConfigError::Value { origin, key: option.key(), reason });
-    };
+    let value = value.map_err(|reason| wrong(origin.clone(), option, reason))?;
     let fields = Dict::from([(option.name.to_owned(), value)]);
     Ok(Layer { origin, values: Dict::from([(option.section.to_owned(), Value::from(fields))]) })
+}
+
+fn wrong(origin: String, option: &ConfigOption, reason: String) -> ConfigError {
+    ConfigError::Value { origin, key: option.key(), reason }
 }
 
 fn unknown(origin: String, key: &str, options: &[ConfigOption]) -> ConfigError {

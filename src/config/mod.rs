@@ -18,7 +18,6 @@ mod net;
 mod option;
 mod plans;
 mod query;
-mod reference;
 mod scrub;
 mod secret;
 mod server;
@@ -26,6 +25,7 @@ mod sessions;
 mod sources;
 mod store;
 mod sweep;
+mod unit;
 mod webhook;
 
 pub use cache::Cache;
@@ -40,7 +40,6 @@ pub use net::{NameServers, Net, Networks};
 pub use option::{ConfigOption, OptionKind};
 pub use plans::Plans;
 pub use query::Query;
-pub use reference::markdown_table;
 pub use scrub::Scrub;
 pub use server::{ListenAddress, PublicUrl, Server, TrustedProxies};
 pub use sessions::Sessions;
@@ -227,7 +226,7 @@ fn wrong_value(error: &figment::Error, options: &[ConfigOption]) -> ConfigError 
     };
     let reason = match &error.kind {
         Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
-            let expected = option.map_or(expected.as_str(), |option| option.kind.expectation());
+            let expected = option.map_or(expected.as_str(), |option| option.expectation());
             format!("found {}, expected {expected}", found(actual))
         }
         kind => kind.to_string(),

@@ -16,6 +16,8 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use super::unit::Unit;
+
 /// How a value is written in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
@@ -23,24 +25,12 @@ pub enum OptionKind {
     Text,
     /// Text that is never shown, in no message either.
     Secret,
-    /// Decimal digits.
+    /// Decimal digits; bytes and times may have a unit.
     WholeNumber,
     /// `true` or `false`.
     Boolean,
     /// Texts separated by commas; an array in the file.
     List,
-}
-
-impl OptionKind {
-    /// What a message says was expected.
-    pub(super) fn expectation(self) -> &'static str {
-        match self {
-            OptionKind::Text | OptionKind::Secret => "a text",
-            OptionKind::WholeNumber => "a whole number, 0 or more",
-            OptionKind::Boolean => "true or false",
-            OptionKind::List => "a list of texts",
-        }
-    }
 }
 
 /// One option of the configuration, as documentation and the parser know it.
@@ -69,6 +59,21 @@ impl ConfigOption {
     /// The environment variable that sets it, `STRATA_SECTION__NAME`.
     pub fn environment_variable(&self) -> String {
         format!("STRATA_{}__{}", self.section, self.name).to_ascii_uppercase()
+    }
+
+    /// What the option's number counts, if it is one with a unit.
+    pub(super) fn unit(&self) -> Option<Unit> {
+        if self.kind == OptionKind::WholeNumber { Unit::of(self.name) } else { None }
+    }
+
+    /// What a message says was expected.
+    pub(super) fn expectation(&self) -> &'static str {
+        match self.kind {
+            OptionKind::Text | OptionKind::Secret => "a text",
+            OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", Unit::expectation),
+            OptionKind::Boolean => "true or false",
+            OptionKind::List => "a list of texts",
+        }
     }
 }
 

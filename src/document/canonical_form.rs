@@ -13,18 +13,7 @@ use super::MAX_DEPTH;
 use super::cursor::{Cursor, Kind};
 use super::number::NumericValue;
 
-/// Appends the canonical form of a value. For many values, a [`CanonicalForm`] spares allocations.
-pub fn canonical_form(value: &[u8], out: &mut Vec<u8>) {
-    CanonicalForm::default().write(value, out);
-}
-
-/// The SHA-256 of an entity's canonical form without its top-level `_source`: the key of `dedup`, and what a diff compares
-/// first. For many entities, a [`CanonicalForm`] spares allocations.
-pub fn canonical_hash(document: &[u8]) -> [u8; 32] {
-    CanonicalForm::default().hash(document)
-}
-
-/// [`canonical_form`] and [`canonical_hash`] with their working memory kept from one value to the next.
+/// Writes canonical forms, with working memory that is kept from one value to the next.
 #[derive(Debug, Default)]
 pub struct CanonicalForm {
     form: Vec<u8>,
@@ -66,13 +55,14 @@ fn prefix(key: &[u8]) -> u64 {
 }
 
 impl CanonicalForm {
-    /// As the free function [`canonical_form`].
+    /// Appends the canonical form of a value.
     pub fn write(&mut self, value: &[u8], out: &mut Vec<u8>) {
         self.members.clear();
         self.value(&mut Cursor::new(value), 1, None, out);
     }
 
-    /// As the free function [`canonical_hash`].
+    /// The SHA-256 of an entity's canonical form without its top-level `_source`: the key of `dedup`, and what a diff
+    /// compares first.
     pub fn hash(&mut self, document: &[u8]) -> [u8; 32] {
         let mut form = std::mem::take(&mut self.form);
         form.clear();

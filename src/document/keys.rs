@@ -14,14 +14,14 @@ pub(super) struct KeyHashes(Vec<u32>);
 
 impl KeyHashes {
     /// Forgets the keys of an object whose first key was number `first`.
-    pub fn truncate(&mut self, first: usize) {
+    pub(super) fn truncate(&mut self, first: usize) {
         self.0.truncate(first);
     }
 
     /// Notes a key of the innermost object, whose first key is number `first`. False when it is certainly unlike the
     /// keys before it; true when [`Winners::find`] has to decide.
     #[inline]
-    pub fn may_repeat(&mut self, first: usize, key: &[u8]) -> bool {
+    pub(super) fn may_repeat(&mut self, first: usize, key: &[u8]) -> bool {
         let hash = hash(key);
         let before = &self.0[first..];
         let suspect = before.len() > FEW || before.contains(&hash);
@@ -55,7 +55,7 @@ pub(super) struct Winners {
 impl Winners {
     /// Settles equal keys among `count` members: the first of equals keeps its place and takes the value of the last,
     /// the others go (`None`). Returns nothing when all keys differ.
-    pub fn find<'k>(&mut self, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Option<&[Option<usize>]> {
+    pub(super) fn find<'k>(&mut self, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Option<&[Option<usize>]> {
         self.order.clear();
         self.order.extend(0..count);
         self.order.sort_unstable_by(|&left, &right| key(left).cmp(key(right)).then(left.cmp(&right)));

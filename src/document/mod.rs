@@ -8,8 +8,8 @@
 //! | find where a document ends in a stream | [`ValueScanner`] |
 //! | read | [`Cursor`], [`reach`], [`reach_values`], [`scalars`], [`member`], [`members`], [`Text`] |
 //! | clean and choose fields | [`denull`], [`Projection`] |
-//! | write | [`pretty_into`], [`write_string`] |
-//! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`canonical_form`], [`canonical_hash`] |
+//! | write | [`pretty_within`], [`write_string`] |
+//! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`CanonicalForm`] |
 //! | sort | [`write_order`] |
 //!
 //! Objects and arrays nest at most [`MAX_DEPTH`] levels, and no function recurses deeper than that.
@@ -31,7 +31,7 @@ mod scan;
 mod split;
 mod text;
 
-pub use canonical_form::{CanonicalForm, canonical_form, canonical_hash};
+pub use canonical_form::CanonicalForm;
 pub use canonicalize::{Canonicalizer, canonicalize};
 pub use cursor::{Cursor, Kind, Scalar, Token};
 pub use denull::denull;
@@ -42,7 +42,7 @@ pub use order::{
     ordered_bits, write_order, write_order_boolean, write_order_double, write_order_number, write_order_string,
 };
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
-pub use pretty::{pretty_into, pretty_within};
+pub use pretty::pretty_within;
 pub use project::Projection;
 pub use reach::{Members, member, members, reach, reach_values, scalars};
 pub use split::ValueScanner;

@@ -12,12 +12,9 @@ const STRIDE_BYTES: usize = 32;
 /// Appends the value indented, as it looks when nested in `indent_levels` levels: its first line follows what the
 /// caller has written, further lines are indented by as many levels more (1 for the entities of an array). No line break
 /// at the end.
-pub fn pretty_into(document: &[u8], indent_levels: usize, out: &mut Vec<u8>) {
-    pretty_within(document, indent_levels, usize::MAX, out);
-}
-
-/// As [`pretty_into`], unless that takes more than about `most_bytes`: 128 levels deep, a byte can take 257. Whether it
-/// was all written; if not, what is there is of no use.
+///
+/// Unless that takes more than about `most_bytes`: 128 levels deep, a byte can take 257. Whether it was all written; if
+/// not, what is there is of no use.
 pub fn pretty_within(document: &[u8], indent_levels: usize, most_bytes: usize, out: &mut Vec<u8>) -> bool {
     // Enough for usual documents; grown where it is not.
     let guess_bytes = document.len() + document.len() / 2 + 8 * STRIDE_BYTES;

@@ -165,7 +165,7 @@ pub(super) struct Block {
 
 impl Block {
     #[inline]
-    pub fn read(bytes: &[u8; BLOCK_BYTES]) -> Block {
+    pub(super) fn read(bytes: &[u8; BLOCK_BYTES]) -> Block {
         let mut block = Block { quote: 0, backslash: 0, open: 0, close: 0, comma: 0, colon: 0 };
         for (number, bytes) in bytes.as_chunks::<LANE_BYTES>().0.iter().enumerate() {
             let shift = number * LANE_BYTES;
@@ -197,7 +197,7 @@ impl StringState {
     /// The bytes of the next block, of which `length` count, that are inside a string: its opening quote is, its
     /// closing one is not.
     #[inline]
-    pub fn advance(&mut self, block: &Block, length: usize) -> u64 {
+    pub(super) fn advance(&mut self, block: &Block, length: usize) -> u64 {
         let escaped = self.escaped(block.backslash, length);
         let quotes = block.quote & !escaped;
         let inside = running_parity(quotes) ^ self.inside;
@@ -247,19 +247,19 @@ mod sse2 {
     // SAFETY, for every block here: SSE2 belongs to the x86-64 baseline, and only `load` touches memory.
     impl Lane {
         #[inline]
-        pub fn load(bytes: &[u8; 16]) -> Lane {
+        pub(super) fn load(bytes: &[u8; 16]) -> Lane {
             // SAFETY: the reference is valid for the 16 bytes read, and this load needs no alignment.
             Lane(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
         }
 
         #[inline]
-        pub fn equal(self, byte: u8) -> u16 {
+        pub(super) fn equal(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, _mm_set1_epi8(byte as i8))) as u16 }
         }
 
         #[inline]
-        pub fn at_most(self, byte: u8) -> u16 {
+        pub(super) fn at_most(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe {
                 let least = _mm_min_epu8(self.0, _mm_set1_epi8(byte as i8));
@@ -268,13 +268,13 @@ mod sse2 {
         }
 
         #[inline]
-        pub fn not_ascii(self) -> u16 {
+        pub(super) fn not_ascii(self) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(self.0) as u16 }
         }
 
         #[inline]
-        pub fn or(self, byte: u8) -> Lane {
+        pub(super) fn or(self, byte: u8) -> Lane {
             // SAFETY: see above.
             Lane(unsafe { _mm_or_si128(self.0, _mm_set1_epi8(byte as i8)) })
         }
@@ -292,13 +292,13 @@ mod portable {
 
     impl Lane {
         #[inline]
-        pub fn load(bytes: &[u8; 16]) -> Lane {
+        pub(super) fn load(bytes: &[u8; 16]) -> Lane {
             let both = u128::from_le_bytes(*bytes);
             Lane([both as u64, (both >> 64) as u64])
         }
 
         #[inline]
-        pub fn equal(self, byte: u8) -> u16 {
+        pub(super) fn equal(self, byte: u8) -> u16 {
             // The high bit of each byte that is zero, exactly: no carry leaves a byte.
             self.bits(|word| {
                 let word = word ^ (LOW * u64::from(byte));
@@ -307,19 +307,19 @@ mod portable {
         }
 
         #[inline]
-        pub fn at_most(self, byte: u8) -> u16 {
+        pub(super) fn at_most(self, byte: u8) -> u16 {
             debug_assert!(byte < 0x80, "the sum below must stay within a byte");
             // A byte is above when its low seven bits reach 0x80 with the rest added, or its high bit is set.
             self.bits(|word| !(((word & !HIGH) + LOW * u64::from(0x7f - byte)) | word))
         }
 
         #[inline]
-        pub fn not_ascii(self) -> u16 {
+        pub(super) fn not_ascii(self) -> u16 {
             self.bits(|word| word)
         }
 
         #[inline]
-        pub fn or(self, byte: u8) -> Lane {
+        pub(super) fn or(self, byte: u8) -> Lane {
             Lane(self.0.map(|word| word | (LOW * u64::from(byte))))
         }
 

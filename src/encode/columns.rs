@@ -194,12 +194,12 @@ impl Eq for Names {}
 
 impl Names {
     /// The names, in order.
-    pub fn list(&self) -> &[String] {
+    pub(super) fn list(&self) -> &[String] {
         &self.names
     }
 
     /// Bytes of all names together.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -208,7 +208,7 @@ impl Names {
     }
 
     /// The position of a name, which is added at the end if it is new.
-    pub fn find_or_insert(&mut self, name: String) -> u32 {
+    pub(super) fn find_or_insert(&mut self, name: String) -> u32 {
         if let Some(column) = self.find(&name) {
             return column;
         }

@@ -20,12 +20,12 @@ pub(super) struct Delimited {
 
 impl Delimited {
     /// Commas between cells.
-    pub fn csv(columns: Arc<Columns>) -> Delimited {
+    pub(super) fn csv(columns: Arc<Columns>) -> Delimited {
         Delimited { delimiter: b',', columns, rows: Pool::default() }
     }
 
     /// Tabs between cells.
-    pub fn tsv(columns: Arc<Columns>) -> Delimited {
+    pub(super) fn tsv(columns: Arc<Columns>) -> Delimited {
         Delimited { delimiter: b'\t', columns, rows: Pool::default() }
     }
 

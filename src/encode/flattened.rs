@@ -22,7 +22,7 @@ pub(super) struct Flattened<E> {
 }
 
 impl<E> Flattened<E> {
-    pub fn new(inner: E, bound: EntityBound) -> Flattened<E> {
+    pub(super) fn new(inner: E, bound: EntityBound) -> Flattened<E> {
         Flattened { inner, memory: Pool::default(), bound }
     }
 }

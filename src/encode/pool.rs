@@ -21,7 +21,7 @@ impl<T: Default> Default for Pool<T> {
 
 impl<T> Pool<T> {
     /// Runs `work` with this thread's `T`, or with another that is free.
-    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let own = slot();
         for turn in 0..SLOTS {
             if let Ok(mut item) = self.0[(own + turn) % SLOTS].try_lock() {

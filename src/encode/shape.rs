@@ -91,7 +91,7 @@ impl Default for Shape {
 
 impl Shape {
     /// Calls `place` with every cell of the flattened entity, in order. A name that two sources give comes twice.
-    pub fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
+    pub(super) fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
         let mut cursor = Cursor::new(document);
         let walked = match cursor.peek() {
             Some(Kind::Object) => self.members(&mut cursor, ROOT, 1, place),
@@ -256,7 +256,7 @@ pub(super) struct Name<'s> {
 
 impl Name<'_> {
     /// The bytes of the name, in canonical escapes: at least as many as it has.
-    pub fn escaped_bytes(&self) -> usize {
+    pub(super) fn escaped_bytes(&self) -> usize {
         let mut bytes = 0;
         self.for_each_step(|step, follows_element| {
             bytes += match step {
@@ -269,12 +269,12 @@ impl Name<'_> {
     }
 
     /// The name spelled out.
-    pub fn spell(&self) -> String {
+    pub(super) fn spell(&self) -> String {
         Text::new(&self.spell_escaped()).unescape().into_owned()
     }
 
     /// The name spelled out, in canonical escapes.
-    pub fn spell_escaped(&self) -> Vec<u8> {
+    pub(super) fn spell_escaped(&self) -> Vec<u8> {
         let mut steps = Vec::new();
         self.for_each_step(|step, follows_element| steps.push((step, follows_element)));
         let mut name = Vec::with_capacity(self.escaped_bytes());

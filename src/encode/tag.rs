@@ -1,7 +1,8 @@
 //! Field names to XML tags (docs/semantics.md, xml).
 
-use hashbrown::HashMap;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::xml_names;
 use crate::document::Text;
@@ -74,7 +75,7 @@ pub(super) struct ArrayTagsMemory(HashMap<Box<[u8]>, Arc<ArrayTags>, foldhash::f
 
 impl ArrayTagsMemory {
     /// The tags of the array field `name`.
-    pub fn get(&mut self, name: Text<'_>) -> Arc<ArrayTags> {
+    pub(super) fn get(&mut self, name: Text<'_>) -> Arc<ArrayTags> {
         if let Some(tags) = self.0.get(name.raw()) {
             return tags.clone();
         }

@@ -5,8 +5,9 @@
 //! content is written `<tag/>`: null, an empty string, array or object. Text keeps every character that XML 1.0 can
 //! hold; any other becomes U+FFFD, and a carriage return, which parsers would make a line feed, `&#13;`.
 //!
-//! The XML is written by hand: a fragment per entity, from canonical text, needs escaping and tags and nothing else of
-//! an XML library.
+//! The XML is written by hand. With quick-xml 0.41 (its `Writer` and `partial_escape`, which leave characters that XML
+//! cannot hold and carriage returns to the caller), writing 100,000 entities (52 MB) from the same fields takes 1.5 times
+//! as long: 0.25 s against 0.17 s on one core.
 
 use super::pool::Pool;
 use super::tag::{ArrayTagsMemory, write_tag};
@@ -23,7 +24,7 @@ pub(super) struct Xml {
 }
 
 impl Xml {
-    pub fn new(bound: EntityBound) -> Xml {
+    pub(super) fn new(bound: EntityBound) -> Xml {
         Xml { memory: Pool::default(), bound }
     }
 }

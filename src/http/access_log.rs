@@ -5,34 +5,28 @@
 //! The query string is left out of the line: it is the caller's data. So is every header, and the token in the path of a
 //! ping. A request that took longer than `log.slow_request_ms` has a second line, with the query string and the plan.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::{Duration, Instant},
-};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use ::metrics::SharedString;
-use axum::{
-    body::{Body, Bytes},
-    extract::{ConnectInfo, MatchedPath, Request, State},
-    http::{
-        HeaderName, HeaderValue, Method,
-        header::{CONTENT_LENGTH, CONTENT_TYPE},
-    },
-    middleware::Next,
-    response::Response,
-};
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
-use super::{client::client_address, error::ServerFailure};
-use crate::{
-    config::TrustedProxies,
-    metrics::{metrics, notes::Notes},
-    model::request::Format,
-};
+use super::client::client_address;
+use super::error::ServerFailure;
+use crate::config::TrustedProxies;
+use crate::metrics::metrics;
+use crate::metrics::notes::Notes;
+use crate::model::request::Format;
 
 /// Names one request, for the caller and for the log.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -43,7 +37,7 @@ pub(super) struct RequestId(pub Arc<str>);
 
 impl RequestId {
     /// The text of an answer for which the service is to blame, with the id.
-    pub fn named_in(&self, text: &str) -> String {
+    pub(super) fn named_in(&self, text: &str) -> String {
         format!("{text} Request id: {}.", self.0)
     }
 }

@@ -14,17 +14,13 @@
 //! An idle HTTP/1.1 connection ends in its stream: a read that finds nothing reports the end of the stream instead. So a
 //! request that has come is always read before its connection ends.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Waker},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 /// Bytes that a client must take within the time for writing, unless there are fewer.
 pub(super) const WRITE_FLOOR_BYTES: usize = 16 << 10;
@@ -188,7 +184,7 @@ impl State {
 
 impl Activity {
     /// A new connection, idle until its first request.
-    pub fn new(patience: Patience) -> Arc<Activity> {
+    pub(super) fn new(patience: Patience) -> Arc<Activity> {
         let now = Instant::now();
         let state = State {
             begun: 0,
@@ -232,7 +228,7 @@ impl Activity {
     }
 
     /// A request has come; it is in flight until what is returned is dropped.
-    pub fn begin(self: &Arc<Self>) -> InFlight {
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         let request = self.change(|state| {
             state.begun += 1;
             state.head_begun = false;
@@ -243,7 +239,7 @@ impl Activity {
     }
 
     /// Takes note of bytes read.
-    pub fn read(&self, bytes: usize) {
+    pub(super) fn read(&self, bytes: usize) {
         if bytes > 0 {
             let mut state = self.lock();
             state.read_at = Instant::now();
@@ -253,12 +249,12 @@ impl Activity {
     }
 
     /// The client speaks HTTP/2.
-    pub fn speaks_http2(&self) {
+    pub(super) fn speaks_http2(&self) {
         self.change(|state| state.http2 = true);
     }
 
     /// Takes note of bytes written; `all` when the connection took all that was offered.
-    pub fn wrote(&self, bytes: usize, all: bool) {
+    pub(super) fn wrote(&self, bytes: usize, all: bool) {
         let mut state = self.lock();
         // Over HTTP/2 only what the client's windows allow is offered, and answers to its pings are no progress.
         if !state.http2 {
@@ -267,7 +263,7 @@ impl Activity {
     }
 
     /// Whether a read that finds nothing shall report the end of the stream. If not, the task is woken when that changes.
-    pub fn is_over(&self, context: &Context<'_>) -> bool {
+    pub(super) fn is_over(&self, context: &Context<'_>) -> bool {
         let mut state = self.lock();
         if state.is_over() {
             return true;
@@ -279,12 +275,12 @@ impl Activity {
     }
 
     /// Since when it is the client's turn; `None` while it is the service's.
-    pub fn waiting_since(&self) -> Option<Instant> {
+    pub(super) fn waiting_since(&self) -> Option<Instant> {
         self.lock().waiting_since()
     }
 
     /// Asks the connection to end, since another one has its place. It is cut if it does not end soon.
-    pub fn release(&self) {
+    pub(super) fn release(&self) {
         self.change(|state| {
             state.released.get_or_insert_with(Instant::now);
             state.wake_reader();
@@ -292,31 +288,31 @@ impl Activity {
     }
 
     /// Cuts a released connection as soon as it is the client's turn, without a pause.
-    pub fn hurry(&self) {
+    pub(super) fn hurry(&self) {
         self.change(|state| state.hurried = true);
     }
 
     /// Whether it is to be cut without a pause.
     #[cfg(test)]
-    pub fn is_hurried(&self) -> bool {
+    pub(super) fn is_hurried(&self) -> bool {
         self.lock().hurried
     }
 
     /// The service stops: each answer from now on is the last one of its connection.
-    pub fn drain(&self) {
+    pub(super) fn drain(&self) {
         self.change(|state| {
             state.draining.get_or_insert_with(Instant::now);
         });
     }
 
     /// Whether the next answer is the last one of its connection.
-    pub fn is_leaving(&self) -> bool {
+    pub(super) fn is_leaving(&self) -> bool {
         let state = self.lock();
         state.draining.is_some() || state.released.is_some()
     }
 
     /// Completes when something is due. [`Due::GoAway`] is due once.
-    pub async fn due(&self) -> Due {
+    pub(super) async fn due(&self) -> Due {
         loop {
             let earlier = self.earlier.notified();
             let armed = {
@@ -359,27 +355,27 @@ pub(super) struct InFlight {
 
 impl InFlight {
     /// Stands for the request without keeping it in flight.
-    pub fn turn(&self) -> Turn {
+    pub(super) fn turn(&self) -> Turn {
         Turn { activity: self.activity.clone(), request: self.request }
     }
 
     /// The head of the answer goes out. It is the client's turn, until the body is asked for and has nothing.
-    pub fn answers(&self) {
+    pub(super) fn answers(&self) {
         self.set(|request, now| *request = Request { waiting: Some(now), answering: Some(now) });
     }
 
     /// The client has something to take.
-    pub fn gave(&self) {
+    pub(super) fn gave(&self) {
         self.set(|request, now| request.waiting = Some(now));
     }
 
     /// The client of an HTTP/2 connection has taken bytes of the answer, or does not want them any more.
-    pub fn took(&self, bytes: usize) {
+    pub(super) fn took(&self, bytes: usize) {
         self.activity.lock().took(bytes, false);
     }
 
     /// The client has taken all there was.
-    pub fn works(&self) {
+    pub(super) fn works(&self) {
         self.set(|request, _| request.waiting = None);
     }
 
@@ -412,7 +408,7 @@ pub(super) struct Turn {
 
 impl Turn {
     /// Sets since when the handler waits for more of the body; `None` when it does not.
-    pub fn set(&self, waiting: Option<Instant>) {
+    pub(super) fn set(&self, waiting: Option<Instant>) {
         let mut state = self.activity.lock();
         // An answer that goes out meanwhile has its own turns.
         if let Some(request) = state.requests.get_mut(&self.request)

@@ -1,6 +1,7 @@
 //! What the `Authorization` header of a request says. Whether it is right is decided in `service`.
 
-use axum::http::{HeaderMap, header::AUTHORIZATION};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 
 use crate::service::Authorization;
 

@@ -3,20 +3,13 @@
 //! Whatever is kept must be asked about each time (`no-cache`): a dataset can be frozen, rolled back or made private at
 //! any moment. Asking is cheap, as the answer's tag is known before anything is planned or read.
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use axum::{
-    body::Bytes,
-    http::{
-        HeaderMap, HeaderValue,
-        header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY},
-    },
-};
-
+use axum::body::Bytes;
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
+use axum::http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
 
 use crate::service::Identity;
@@ -109,7 +102,9 @@ impl http_body::Body for NoBody {
 
 #[cfg(test)]
 mod tests {
-    use proptest::{collection::vec, prelude::*, sample::select};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
 
     use super::*;
 

@@ -12,15 +12,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use axum::{
-    extract::ConnectInfo,
-    http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED, request::Parts},
-};
+use axum::extract::ConnectInfo;
+use axum::http::header::FORWARDED;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::{
-    config::TrustedProxies,
-    service::{App, Client},
-};
+use crate::config::TrustedProxies;
+use crate::service::{App, Client};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -199,7 +197,9 @@ fn is_port(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::{collection::vec, prelude::*, sample::select};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
 
     use super::*;
 

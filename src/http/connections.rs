@@ -10,21 +10,19 @@
 //! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
 //!   pause ([`Activity::release`]), or earlier when many are released. So there may be a few more than the limit.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, VecDeque},
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
 use super::activity::{Activity, Patience};
-use crate::{config::TrustedProxies, metrics::metrics, service::Client};
+use crate::config::TrustedProxies;
+use crate::metrics::metrics;
+use crate::service::Client;
 
 /// How long it must have been the client's turn before its connection is released: a request may be on its way.
 const WAITING_AT_LEAST: Duration = Duration::from_secs(1);
@@ -126,13 +124,13 @@ pub(super) enum Admission {
 
 impl Connections {
     /// None yet.
-    pub fn new(bounds: Bounds, patience: Patience) -> Connections {
+    pub(super) fn new(bounds: Bounds, patience: Patience) -> Connections {
         let shared = Shared { bounds, patience, registry: Mutex::default(), ended: Default::default() };
         Connections { shared: Arc::new(shared) }
     }
 
     /// A place for a connection of this peer, as soon as there is one; `None` when its client has as many as it may.
-    pub async fn wait(&self, peer: IpAddr, is_of_many: bool) -> Option<Place> {
+    pub(super) async fn wait(&self, peer: IpAddr, is_of_many: bool) -> Option<Place> {
         loop {
             match self.admit(peer, Instant::now()) {
                 Admission::Admitted(place) => return Some(place),
@@ -144,19 +142,19 @@ impl Connections {
     }
 
     /// Releases a connection on which it is the client's turn, whatever the bounds; whether there was one.
-    pub fn release_one(&self) -> bool {
+    pub(super) fn release_one(&self) -> bool {
         let mut registry = self.shared.lock();
         let candidate = registry.candidate(Instant::now(), WAITING_AT_LEAST);
         candidate.is_some_and(|(client, id)| registry.release(client, id))
     }
 
     /// Waits until a connection has ended, or for so long.
-    pub async fn ended(&self, at_most: Duration, is_of_many: bool) {
+    pub(super) async fn ended(&self, at_most: Duration, is_of_many: bool) {
         let _ = timeout(at_most, self.shared.ended[usize::from(is_of_many)].notified()).await;
     }
 
     /// What becomes of a connection of this peer now.
-    pub fn admit(&self, peer: IpAddr, now: Instant) -> Admission {
+    pub(super) fn admit(&self, peer: IpAddr, now: Instant) -> Admission {
         let Bounds { all, per_client, exempt } = &self.shared.bounds;
         let (client, exempt) = (Client::from(peer), exempt.contain(peer));
         let mut registry = self.shared.lock();
@@ -290,7 +288,7 @@ pub(super) struct Place {
 
 impl Place {
     /// What the connection is doing.
-    pub fn activity(&self) -> &Arc<Activity> {
+    pub(super) fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
 }

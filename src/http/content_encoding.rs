@@ -1,9 +1,7 @@
 //! `Accept-Encoding`: which coding of a body the client wants most (RFC 9110, section 12.5.3).
 
-use axum::http::{
-    HeaderMap, HeaderValue,
-    header::{ACCEPT_ENCODING, GetAll},
-};
+use axum::http::header::{ACCEPT_ENCODING, GetAll};
+use axum::http::{HeaderMap, HeaderValue};
 
 pub use crate::encode::ContentCoding;
 

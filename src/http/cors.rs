@@ -3,10 +3,8 @@
 //! A browser asks first (`OPTIONS`) when a script sends headers of its own, and is refused: without `Authorization`
 //! nothing private can be had across origins, and nothing public needs one.
 
-use axum::http::{
-    HeaderMap, HeaderValue,
-    header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS},
-};
+use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS};
+use axum::http::{HeaderMap, HeaderValue};
 
 /// What such a script may see besides the few headers that it always may.
 const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Unknown-Parameters, \

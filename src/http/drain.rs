@@ -5,23 +5,18 @@
 //! `limits.refused_body_bytes` and `limits.refused_body_s`. A client that waits for `100 Continue` has sent nothing yet, and is
 //! answered at once. In HTTP/2 a stream ends by itself.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use axum::{
-    body::{Body, Bytes, HttpBody},
-    extract::{Request, State},
-    http::{Method, Version, header::EXPECT},
-    middleware::Next,
-    response::Response,
-};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::header::EXPECT;
+use axum::http::{Method, Version};
+use axum::middleware::Next;
+use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 

@@ -3,28 +3,23 @@
 //! All of them are plain text (docs/semantics.md, Errors). A text says what the caller can know and do; causes inside
 //! the service are logged here, once, and never sent.
 
-use std::{error::Error, fmt};
+use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
 
-use axum::{
-    http::{
-        HeaderValue, StatusCode,
-        header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS},
-    },
-    response::{IntoResponse, Response},
+use super::management::CallError;
+use super::params::ParameterError;
+use super::path::ReadPathError;
+use crate::catalog::{CatalogError, Unavailability};
+use crate::model::causes::Causes;
+use crate::model::version::VersionSelector;
+use crate::refresh::SourceError;
+use crate::service::{
+    AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError, RefreshError,
+    Refused,
 };
-
-use super::{management::CallError, params::ParameterError, path::ReadPathError};
-use crate::{
-    catalog::{CatalogError, Unavailability},
-    model::version::VersionSelector,
-    refresh::SourceError,
-    service::{
-        AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError,
-        RefreshError, Refused,
-    },
-    storage::budget::SpoolFull,
-    storage::shortage::Shortage,
-};
+use crate::storage::budget::SpoolFull;
+use crate::storage::shortage::Shortage;
 
 /// Why a request gets no other answer.
 #[derive(Debug)]
@@ -654,27 +649,6 @@ fn version_not_found(selector: &VersionSelector) -> String {
     }
 }
 
-/// Displays an error with all its sources, outermost first, on one line.
-pub(super) struct Causes<'a>(pub &'a (dyn Error + 'static));
-
-impl fmt::Display for Causes<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = self.0.to_string();
-        formatter.write_str(&said)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            let text = error.to_string();
-            // Transparent errors repeat the text of their source.
-            if text != said {
-                write!(formatter, ": {text}")?;
-            }
-            said = text;
-            source = error.source();
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -746,18 +720,5 @@ mod tests {
         let text = "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.";
         let response = check(ReadError::Unauthorized, 401, text);
         assert_eq!(response.headers().get(WWW_AUTHENTICATE), Some(&HeaderValue::from_static("Bearer")));
-    }
-
-    #[test]
-    fn causes_are_joined_and_repetitions_left_out() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("cannot read the page")]
-        struct Outer(#[source] Transparent);
-        #[derive(Debug, thiserror::Error)]
-        #[error("{0}")]
-        struct Transparent(#[source] std::io::Error);
-
-        let error = Outer(Transparent(std::io::Error::other("disk gone")));
-        assert_eq!(Causes(&error).to_string(), "cannot read the page: disk gone");
     }
 }

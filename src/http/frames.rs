@@ -35,12 +35,12 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub fn new() -> Frames {
+    pub(super) fn new() -> Frames {
         Frames { head: [0; HEAD_BYTES], filled: 0, rest: 0, credit: AT_FIRST, written: 0 }
     }
 
     /// Takes note of bytes read; false when they are a flood.
-    pub fn read(&mut self, mut bytes: &[u8]) -> bool {
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             if self.rest > 0 {
                 let skipped = self.rest.min(bytes.len());
@@ -60,7 +60,7 @@ impl Frames {
     }
 
     /// Takes note of bytes that the client has taken.
-    pub fn wrote(&mut self, bytes: usize) {
+    pub(super) fn wrote(&mut self, bytes: usize) {
         self.written += bytes as u64;
         self.allow(self.written / BYTES_FOR_ONE);
         self.written %= BYTES_FOR_ONE;

@@ -2,12 +2,11 @@
 //!
 //! They are told as they come from a connection: what a program gives to the router has no such header.
 
-use axum::{
-    extract::Request,
-    http::{Version, header::HOST},
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
+use axum::extract::Request;
+use axum::http::Version;
+use axum::http::header::HOST;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 
 use super::error::HttpError;
 

@@ -7,14 +7,16 @@
 //!   under way are accepted; then the listener is closed. A client that tried meanwhile tries again by itself, and is
 //!   refused before it has sent a request. Elsewhere the gap is as short as the system makes it.
 
-use std::{fs::File, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Connections that the system may hold until they are accepted, unless it allows fewer.
 const BACKLOG: i32 = 65_535;
@@ -52,7 +54,7 @@ pub(super) struct Refusals {
 
 impl Listener {
     /// Accepts from this listener. So many connections that were refused may read why at the same time.
-    pub fn new(listener: TcpListener, refused: usize) -> Listener {
+    pub(super) fn new(listener: TcpListener, refused: usize) -> Listener {
         // Newcomers beside a crowd: the system takes as many as it is configured to (`net.core.somaxconn`).
         if let Err(error) = socket2::SockRef::from(&listener).listen(BACKLOG) {
             tracing::debug!(%error, "the queue of new connections stays as it was");
@@ -62,7 +64,7 @@ impl Listener {
     }
 
     /// The next connection. Safe to cancel.
-    pub async fn accept(&mut self) -> Accepted {
+    pub(super) async fn accept(&mut self) -> Accepted {
         if self.reserve.is_none() {
             self.reserve = reserve();
         }
@@ -96,7 +98,7 @@ impl Listener {
     }
 
     /// With no descriptors left: tells the next newcomer so, at the cost of the reserve. Whether one was told.
-    pub async fn refuse_one(&mut self, text: &str) -> bool {
+    pub(super) async fn refuse_one(&mut self, text: &str) -> bool {
         if self.reserve.take().is_none() {
             return false;
         }
@@ -114,12 +116,12 @@ impl Listener {
     }
 
     /// For connections that get no place.
-    pub fn refusals(&self) -> &Refusals {
+    pub(super) fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
     /// Has the system drop what begins new connections, where it can. Those under way are completed.
-    pub fn begin_no_more(&self) {
+    pub(super) fn begin_no_more(&self) {
         #[cfg(target_os = "linux")]
         if let Err(error) = socket2::SockRef::from(&self.listener).attach_filter(&drop_new_connections()) {
             tracing::debug!(%error, "new connections cannot be kept from the listener before it is closed");
@@ -129,7 +131,7 @@ impl Listener {
 
 impl Refusals {
     /// Closes a connection that gets no place, and tells why.
-    pub fn refuse(&self, stream: TcpStream, text: &str) {
+    pub(super) fn refuse(&self, stream: TcpStream, text: &str) {
         tell(&stream, text);
         // Closed at once, what the peer sends would reset the connection, perhaps before it has read this.
         if let Ok(permit) = self.reading.clone().try_acquire_owned() {

@@ -1,19 +1,16 @@
 //! `/metrics`: what the process measures, for Prometheus.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use axum::{
-    body::Bytes,
-    extract::State,
-    http::header::CONTENT_TYPE,
-    response::IntoResponse,
-    routing::{MethodRouter, get},
-};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, get};
 
-use crate::{metrics, service::App};
+use crate::metrics;
+use crate::service::App;
 
 /// While a text is being sent, others who ask get the same one for so long: readers that stop take a text a second at most.
 const SHARED_FOR: Duration = Duration::from_secs(1);
@@ -47,7 +44,9 @@ pub(super) fn route() -> MethodRouter<App> {
 
 #[cfg(test)]
 mod tests {
-    use axum::{Router, body::Body, extract::Request};
+    use axum::Router;
+    use axum::body::Body;
+    use axum::extract::Request;
     use http_body_util::BodyExt;
     use tower::Service;
 

@@ -3,13 +3,12 @@
 //! A panic while a body is streamed comes too late for that: it ends the connection, as any failure after the first
 //! byte does.
 
-use std::{any::Any, panic::AssertUnwindSafe};
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 
-use axum::{
-    extract::Request,
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 
 use super::error::HttpError;

@@ -10,10 +10,9 @@
 use percent_encoding::percent_decode_str;
 
 use super::text::quoted;
-use crate::{
-    model::{ids::DatasetId, version::VersionSelector},
-    service::ReadTarget,
-};
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionSelector;
+use crate::service::ReadTarget;
 
 /// What a path says.
 #[derive(Clone, Debug)]

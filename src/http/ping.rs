@@ -1,17 +1,15 @@
 //! `GET` and `POST /ping/{token}`: a refresh for whoever has the URL, without a session.
 
-use axum::{
-    Json,
-    extract::{Request, State},
-    http::{
-        HeaderValue, Method,
-        header::{CACHE_CONTROL, REFERRER_POLICY},
-        request::Parts,
-    },
-    response::{IntoResponse, Response},
-};
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, REFERRER_POLICY};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method};
+use axum::response::{IntoResponse, Response};
 
-use super::{client, error::HttpError, management::records::VersionAnswer, rate};
+use super::error::HttpError;
+use super::management::records::VersionAnswer;
+use super::{client, rate};
 use crate::service::{App, Bucket, RefreshError, Standing};
 
 /// What comes before the token.

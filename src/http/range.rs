@@ -5,15 +5,12 @@
 
 use std::ops::Range;
 
-use axum::{
-    http::{
-        HeaderMap, HeaderValue, StatusCode,
-        header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, RANGE},
-    },
-    response::Response,
-};
+use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, IF_RANGE, RANGE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
 
-use super::{error::HttpError, read::streamed};
+use super::error::HttpError;
+use super::read::streamed;
 use crate::service::Export;
 
 /// One range of the bytes of a body whose length is not known yet.

@@ -3,10 +3,8 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::error::HttpError;
-use crate::{
-    metrics,
-    service::{App, Bucket, Client, Standing, Verdict},
-};
+use crate::metrics;
+use crate::service::{App, Bucket, Client, Standing, Verdict};
 
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");

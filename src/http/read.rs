@@ -12,42 +12,26 @@
 
 use std::sync::Arc;
 
-use axum::{
-    body::{Body, Bytes},
-    extract::{Request, State},
-    http::{
-        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
-        header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE},
-        request::Parts,
-    },
-    response::{IntoResponse, Response},
-};
-use futures::{
-    StreamExt, future,
-    stream::{self, BoxStream},
-};
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, future};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{
-    auth::authorization,
-    caching, client,
-    content_encoding::ContentCoding,
-    cors,
-    error::{HttpError, log_read_error},
-    params::{self, UnknownParameter, unknown_parameters_header},
-    path,
-    range::{self, ByteRange},
-    rate,
-};
-use crate::{
-    model::{
-        request::{Format, ReadRequest},
-        version::VersionNumber,
-    },
-    service::{
-        Admitted, Answer, AnswerBody, App, Authorization, Bucket, Client, Identity, Lookup, ReadError, ReadTarget,
-        Standing,
-    },
+use super::auth::authorization;
+use super::content_encoding::ContentCoding;
+use super::error::{HttpError, log_read_error};
+use super::params::{self, UnknownParameter, unknown_parameters_header};
+use super::range::{self, ByteRange};
+use super::{caching, client, cors, path, rate};
+use crate::model::request::{Format, ReadRequest};
+use crate::model::version::VersionNumber;
+use crate::service::{
+    Admitted, Answer, AnswerBody, App, Authorization, Bucket, Client, Identity, Lookup, ReadError, ReadTarget, Standing,
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");

@@ -1,20 +1,18 @@
 //! Every route of the service, in one table, and the layers around them.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::{
-    Router,
-    middleware::{from_fn, from_fn_with_state},
-    routing::{any, get},
-};
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{any, get};
 
-use super::{
-    access_log::{self, LogOptions},
-    drain::{self, DrainLimits},
-    error::HttpError,
-    health, host, management, mcp, metrics, openapi, panics, ping, read,
-};
-use crate::{config, service::App};
+use super::access_log::{self, LogOptions};
+use super::drain::{self, DrainLimits};
+use super::error::HttpError;
+use super::{health, host, management, mcp, metrics, openapi, panics, ping, read};
+use crate::config;
+use crate::service::App;
 
 /// The whole service as one tower service.
 pub fn router(app: App) -> Router {

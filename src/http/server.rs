@@ -12,53 +12,41 @@
 //!    clients are told to go away, which is done in two steps, so that no request is lost. After the drain limit cut
 //!    what is left.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    io,
-    net::SocketAddr,
-    pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use axum::{
-    Router,
-    body::Body,
-    extract::{ConnectInfo, Request},
-    http::{HeaderValue, Version, header},
-    response::Response,
-};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto::{Builder, Connection},
-    service::TowerToHyperService,
-};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, oneshot, watch},
-    task::{JoinError, JoinSet},
-    time::{Instant, sleep_until},
-};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderValue, Version, header};
+use axum::response::Response;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::{Builder, Connection};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
 use tower::Service;
 
-use super::{
-    access_log::REQUEST_ID,
-    activity::{Activity, Cut, Due, Patience},
-    connections::{Admission, Bounds, Connections, Place, outside_at_most},
-    error::Causes,
-    host,
-    listener::{Accepted, Listener, Refusals, connections_for_descriptors},
-    router::router,
-    timed_body::{AwaitedBody, TimedBody},
-    timed_stream::TimedStream,
-};
+use super::access_log::REQUEST_ID;
+use super::activity::{Activity, Cut, Due, Patience};
+use super::connections::{Admission, Bounds, Connections, Place, outside_at_most};
+use super::host;
+use super::listener::{Accepted, Listener, Refusals, connections_for_descriptors};
+use super::router::router;
+use super::timed_body::{AwaitedBody, TimedBody};
+use super::timed_stream::TimedStream;
+use crate::config::{self, TrustedProxies};
 use crate::metrics::{self, metrics};
-use crate::{
-    config::{self, TrustedProxies},
-    service::App,
-};
+use crate::model::causes::Causes;
+use crate::service::App;
 
 /// What one connection may take, and how many there may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,23 +153,16 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     let exhausted = app.clone();
     let exhausted = move |is: bool| exhausted.note_exhausted(is);
     tokio::select! {
-        outcome = serve_noting(router(app), listener, limits, shutdown, exhausted) => outcome,
+        outcome = serve_router(router(app), listener, limits, shutdown, exhausted) => outcome,
         never = upkeep => never,
     }
 }
 
-/// As [`serve`], with any router.
+/// As [`serve`], with any router. Calls `note_exhausted` when descriptors are exhausted, and when they are not any more.
+///
+/// # Errors
+/// [`ServeError`].
 pub async fn serve_router(
-    router: Router,
-    listener: TcpListener,
-    limits: ServerLimits,
-    shutdown: impl Future,
-) -> Result<(), ServeError> {
-    serve_noting(router, listener, limits, shutdown, |_| {}).await
-}
-
-/// Serves, and notes when descriptors are exhausted and when they are not any more.
-async fn serve_noting(
     router: Router,
     listener: TcpListener,
     limits: ServerLimits,

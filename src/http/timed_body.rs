@@ -1,17 +1,13 @@
 //! Bodies that tell whose turn it is, and answers that fail when they take too long.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use axum::{
-    body::{Body, Bytes},
-    http::HeaderValue,
-};
+use axum::body::{Body, Bytes};
+use axum::http::HeaderValue;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -57,7 +53,7 @@ impl Drop for Piece {
 
 impl TimedBody {
     /// Starts the time. The request's id is for the log; `http2` is the version that it came by.
-    pub fn new(
+    pub(super) fn new(
         body: Body,
         limit: Duration,
         request_id: Option<HeaderValue>,
@@ -154,7 +150,7 @@ pub(super) struct AwaitedBody<B> {
 
 impl<B> AwaitedBody<B> {
     /// The body of the request whose turns these are. So many bytes a second of waiting are enough; of 0, any byte.
-    pub fn new(body: B, turn: Turn, bytes_per_s: u64) -> AwaitedBody<B> {
+    pub(super) fn new(body: B, turn: Turn, bytes_per_s: u64) -> AwaitedBody<B> {
         AwaitedBody { body, turn, bytes_per_s, since: None, waited: Duration::ZERO, came_bytes: 0 }
     }
 

@@ -10,20 +10,16 @@
 //! - What the peer still sends when the connection has ended is read for a moment and thrown away. Otherwise the system
 //!   would reset the connection, and the peer might lose the end of the last answer.
 
-use std::{
-    future::Future,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    time::{Sleep, sleep},
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
 
 use super::activity::{Activity, WRITE_FLOOR_BYTES};
 use super::frames::Frames;

@@ -1,7 +1,7 @@
 //! What the service measures about itself, for Prometheus.
 //!
 //! Every metric is a documented field of [`Metrics`]: its name, its labels and what it says stand there alone, and the
-//! table of docs/metrics.md and the `# HELP` lines follow from it ([`markdown_table`]). There is one recorder per
+//! table of docs/metrics.md and the `# HELP` lines follow from it ([`all`]). There is one recorder per
 //! process, shared by all services in it; nothing listens, `http` serves what [`render`] gives.
 //!
 //! Label values come from fixed sets (routes, statuses, formats, …), never from a request: no caller can make new series,
@@ -11,7 +11,6 @@
 
 pub mod notes;
 
-use std::fmt::Write;
 use std::sync::LazyLock;
 
 use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
@@ -55,16 +54,6 @@ pub enum MetricKind {
     Gauge,
     /// Counts durations by how long they were.
     Histogram,
-}
-
-impl MetricKind {
-    fn name(self) -> &'static str {
-        match self {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Histogram => "histogram",
-        }
-    }
 }
 
 /// A handle, or a family of them, that a field of [`Metrics`] may be.
@@ -378,15 +367,4 @@ pub fn limiter_decision(private: bool, allowed: bool) {
     let bucket = if private { "private" } else { "public" };
     let decision = if allowed { "allowed" } else { "refused" };
     metrics().limiter_decisions.of([bucket.into(), decision.into()]).increment(1);
-}
-
-/// Every metric as a row of one Markdown table: name, kind, labels, meaning.
-pub fn markdown_table() -> String {
-    let mut table = "| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n".to_owned();
-    for metric in ALL {
-        let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
-        // Writing to a string cannot fail.
-        let _ = writeln!(table, "| `{}` | {} | {labels} | {} |", metric.name, metric.kind.name(), metric.about.trim());
-    }
-    table
 }

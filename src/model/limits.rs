@@ -94,23 +94,3 @@ limits! {
     /// Bytes of the entities that the tool `pull_for_edit` gives
     TOOL_PULL_BYTES = 1 << 20, Beyond::ToolError;
 }
-
-/// Every fixed limit as a row of one Markdown table.
-pub fn markdown_table() -> String {
-    let row = |limit: &Limit| {
-        let most = match limit.most {
-            most if limit.about.starts_with("Bytes") && most % (1 << 20) == 0 => format!("{} MiB", most >> 20),
-            most if limit.about.starts_with("Bytes") && most % (1 << 10) == 0 => format!("{} KiB", most >> 10),
-            most => most.to_string(),
-        };
-        let beyond = match limit.beyond {
-            Beyond::Status(status) => status.to_string(),
-            Beyond::ToolError => "an error of the tool".to_owned(),
-            Beyond::Command => "an error of the command".to_owned(),
-            Beyond::LeftOut => "left out".to_owned(),
-        };
-        format!("| {} | {most} | {beyond} |\n", limit.about)
-    };
-    let head = ["| Limit | At most | Beyond |\n".to_owned(), "|---|---|---|\n".to_owned()];
-    head.into_iter().chain(ALL.iter().map(row)).collect()
-}

@@ -1,5 +1,6 @@
 //! Plain types that every layer shares: no I/O, nothing of ours above it.
 
+pub mod causes;
 pub mod dataset;
 pub mod ids;
 pub mod index;

@@ -36,12 +36,17 @@ pub(super) struct LookUps {
 }
 
 impl LookUps {
-    pub fn new(limits: LookUpLimits) -> LookUps {
+    pub(super) fn new(limits: LookUpLimits) -> LookUps {
         LookUps { limits, all: Places::new(limits.at_once), users: Mutex::default() }
     }
 
     /// The addresses of a name, on behalf of a user or of nobody in particular.
-    pub async fn look_up(&self, resolver: &dyn LookUp, name: &str, user: Option<u64>) -> io::Result<Vec<IpAddr>> {
+    pub(super) async fn look_up(
+        &self,
+        resolver: &dyn LookUp,
+        name: &str,
+        user: Option<u64>,
+    ) -> io::Result<Vec<IpAddr>> {
         let own = user.map(|user| self.of_user(user));
         let looked_up = async {
             // Their own first, so that who waits for that holds nothing of everybody's. Neither is ever closed.

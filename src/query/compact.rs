@@ -26,7 +26,7 @@ use super::scan::VersionScan;
 
 /// The rule: below every sort whose input is not the scan itself, which gives batches of their own.
 #[derive(Debug, Default)]
-pub struct CompactBeforeSort;
+pub(super) struct CompactBeforeSort;
 
 impl PhysicalOptimizerRule for CompactBeforeSort {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {

@@ -41,7 +41,7 @@ const BUCKETS_KEPT: usize = 2;
 const HEADER_BYTES: usize = 12;
 
 /// Documents on disk, in buckets of places.
-pub struct Reordered {
+pub(super) struct Reordered {
     file: File,
     /// Keeps the file, and its part of the bytes that may be spilled.
     _spill: Arc<dyn SpillFile>,
@@ -98,7 +98,11 @@ impl Reordered {
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] when the pool or the disk has no room, others when the version cannot be read.
-    pub async fn spill(engine: &Engine, reader: &VersionReader, positions: &[u64]) -> Result<Reordered, QueryError> {
+    pub(super) async fn spill(
+        engine: &Engine,
+        reader: &VersionReader,
+        positions: &[u64],
+    ) -> Result<Reordered, QueryError> {
         let layout = reader.layout();
         let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or(1).max(1) + HEADER_BYTES as u64;
         let total = mean * positions.len() as u64;
@@ -140,7 +144,7 @@ impl Reordered {
     }
 
     /// Bytes on disk.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.buckets.iter().flatten().map(|run| run.bytes).sum()
     }
 
@@ -148,7 +152,7 @@ impl Reordered {
     ///
     /// # Errors
     /// When the disk fails.
-    pub async fn for_each(
+    pub(super) async fn for_each(
         &self,
         places: Range<u64>,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,

@@ -1,9 +1,10 @@
 //! Which entities an answer holds, in its order: settled before its first byte.
 
+use std::ops::Range;
+
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use datafusion::execution::memory_pool::MemoryReservation;
-use std::ops::Range;
 
 use super::QueryError;
 

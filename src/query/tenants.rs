@@ -63,7 +63,7 @@ struct Taken {
 }
 
 impl Budget {
-    pub fn new(limit: u64, least: u64, shares: TenantShares) -> Budget {
+    pub(super) fn new(limit: u64, least: u64, shares: TenantShares) -> Budget {
         Budget { limit, least, shares, taken: Mutex::default() }
     }
 
@@ -97,7 +97,7 @@ impl Budget {
     }
 
     /// What a tenant may have when nobody else has anything.
-    pub fn most(&self, tenant: Tenant) -> u64 {
+    pub(super) fn most(&self, tenant: Tenant) -> u64 {
         let of_anonymous = percent(self.limit, self.shares.anonymous_percent);
         let left = if tenant.anonymous { of_anonymous } else { self.limit };
         percent(left, self.shares.one_percent).max(self.least.min(self.limit))

@@ -9,12 +9,11 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::GzDecoder;
 
-use crate::model::source::Compression;
-
 use super::DecodeOptions;
 use super::error::{SourceError, into_io};
 use super::expansion::Expansion;
 use super::input::{Counted, CountingReader};
+use crate::model::source::Compression;
 
 /// How many compressions may lie around each other: the file's own and the transfer's.
 const LAYERS_MAX: usize = 2;

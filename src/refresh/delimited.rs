@@ -12,12 +12,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::document::write_string;
-
 use super::Decode;
 use super::entity::EntityWriter;
 use super::error::{Place, SourceError};
 use super::input::Window;
+use crate::document::write_string;
 
 /// The decoder for [`crate::model::source::SourceFormat::Csv`] and `Tsv`.
 pub(super) struct DelimitedDecoder {

@@ -3,10 +3,9 @@
 //! In this order: the format that was asked for; the file name's extension (after `.gz` or `.zst`); the
 //! `Content-Type`; the content. What stays ambiguous is an error that says how to name the format.
 
+use super::error::SourceError;
 use crate::document::ValueScanner;
 use crate::model::source::SourceFormat;
-
-use super::error::SourceError;
 
 /// What is known about a source before its first entity is decoded.
 pub(super) struct Evidence<'a> {

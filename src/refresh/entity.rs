@@ -1,9 +1,8 @@
 //! The last step of every decoder: an item's text becomes an entity's canonical text.
 
-use crate::document::{self, Canonicalizer};
-
 use super::error::{Place, SourceError};
 use super::expansion::Expansion;
+use crate::document::{self, Canonicalizer};
 
 /// Writes entities: canonical, within the size limit, and with `_source` where it belongs.
 pub(super) struct EntityWriter {

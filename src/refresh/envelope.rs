@@ -3,9 +3,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::document::{Cursor, NumericValue, Scalar};
-
 use super::error::SourceError;
+use crate::document::{Cursor, NumericValue, Scalar};
 
 /// The name of the member that holds the entities.
 pub(super) const ENTITIES: &str = "entities";

@@ -7,8 +7,6 @@
 //! Whether an address may be contacted is [`crate::net`]'s to say: its client resolves names to permitted addresses
 //! alone, and addresses in URLs are checked here, once for the given URL and once for each redirect.
 
-use std::error::Error;
-
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
@@ -23,6 +21,7 @@ use super::detect;
 use super::error::SourceError;
 use super::input::SourceInput;
 use super::reader::{Chunks, Patience};
+use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
 use crate::net::AddressError;
 
@@ -184,20 +183,14 @@ fn last_segment(url: &Url) -> Option<String> {
 fn unreachable(error: reqwest::Error) -> SourceError {
     let is_redirect = error.is_redirect();
     let error = error.without_url();
-    let mut causes = vec![error.to_string()];
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        if let Some(refused) = inner.downcast_ref::<AddressError>() {
-            let reason = refused.to_string();
-            let reason = if is_redirect { format!("it redirects to another one: {reason}") } else { reason };
-            return SourceError::BadAddress { reason };
-        }
-        match inner.downcast_ref::<SourceError>() {
-            Some(SourceError::Unreachable { reason }) => causes.push(reason.clone()),
-            _ => causes.push(inner.to_string()),
-        }
-        cause = inner.source();
+    if let Some(refused) = chain(&error).find_map(|cause| cause.downcast_ref::<AddressError>()) {
+        let reason = refused.to_string();
+        let reason = if is_redirect { format!("it redirects to another one: {reason}") } else { reason };
+        return SourceError::BadAddress { reason };
     }
-    causes.dedup();
-    SourceError::Unreachable { reason: causes.join(": ") }
+    let texts = chain(&error).map(|cause| match cause.downcast_ref::<SourceError>() {
+        Some(SourceError::Unreachable { reason }) => reason.clone(),
+        _ => cause.to_string(),
+    });
+    SourceError::Unreachable { reason: joined(texts) }
 }

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use tokio::io::AsyncRead;
 use tokio::time::Instant;
-use tokio_util::io::ReaderStream;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{SourceError, into_io};
@@ -140,15 +138,6 @@ impl SourceInput {
             chunks.least_rate = Some(rate);
         }
         self
-    }
-
-    /// [`SourceInput::pushed`] for an asynchronous reader.
-    ///
-    /// # Panics
-    /// Outside of a runtime.
-    pub fn pushed_reader(reader: impl AsyncRead + Send + 'static, idle: Duration) -> Self {
-        const CHUNK_BYTES: usize = 64 * 1024;
-        Self::pushed(ReaderStream::with_capacity(reader, CHUNK_BYTES), idle)
     }
 
     /// The same input under a file name (or the last segment of a URL's path), from which the format is

@@ -10,14 +10,13 @@
 //! been given out. Arrays and objects beside the path are passed over by their brackets alone, without being held in
 //! memory.
 
-use crate::document::{self, Cursor, Scalar, ValueScanner};
-use crate::model::path::Path;
-
 use super::Decode;
 use super::entity::EntityWriter;
 use super::envelope::{ENTITIES, EnvelopeFields, Value};
 use super::error::{Place, SourceError};
 use super::input::Window;
+use crate::document::{self, Cursor, Scalar, ValueScanner};
+use crate::model::path::Path;
 
 /// The decoder for [`crate::model::source::SourceFormat::Json`].
 pub(super) struct JsonDecoder {

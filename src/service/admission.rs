@@ -140,7 +140,7 @@ pub(super) type Turn = Permit;
 
 impl Admission {
     /// The admission that a configuration asks for, with so many threads for queries, for what the operator does.
-    pub fn new(query: &config::Query, fair: &config::Fair, threads: usize) -> Admission {
+    pub(super) fn new(query: &config::Query, fair: &config::Fair, threads: usize) -> Admission {
         let threads = threads.max(1) as u64;
         let or = |configured: u64, default: u64| if configured == 0 { default } else { configured };
         let heavy = or(query.heavy_queries, threads.max(LEAST_HEAVY));
@@ -165,12 +165,12 @@ impl Admission {
     }
 
     /// The same for another one who asks.
-    pub fn of(&self, holder: Holder) -> Admission {
+    pub(super) fn of(&self, holder: Holder) -> Admission {
         Admission { shared: self.shared.clone(), holder }
     }
 
     /// For whom permits are taken.
-    pub fn holder(&self) -> Holder {
+    pub(super) fn holder(&self) -> Holder {
         self.holder
     }
 
@@ -178,7 +178,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`ReadError::Busy`], at once or after waiting.
-    pub async fn heavy(&self) -> Result<Turn, ReadError> {
+    pub(super) async fn heavy(&self) -> Result<Turn, ReadError> {
         Ok(self.shared.heavy.acquire(self.holder, 1).await?)
     }
 
@@ -186,7 +186,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub async fn query(&self, weight: Weight) -> Result<Turn, ReadError> {
+    pub(super) async fn query(&self, weight: Weight) -> Result<Turn, ReadError> {
         match weight {
             Weight::Light => self.light().await,
             Weight::Medium => Ok(self.shared.medium.acquire(self.holder, 1).await?),
@@ -198,7 +198,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub async fn light(&self) -> Result<Turn, ReadError> {
+    pub(super) async fn light(&self) -> Result<Turn, ReadError> {
         Ok(self.shared.light.acquire(self.holder, 1).await?)
     }
 
@@ -206,7 +206,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub async fn diff(&self) -> Result<Turn, ReadError> {
+    pub(super) async fn diff(&self) -> Result<Turn, ReadError> {
         Ok(self.shared.diffs.acquire(self.holder, 1).await?)
     }
 
@@ -214,7 +214,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub async fn stream(&self) -> Result<Turn, ReadError> {
+    pub(super) async fn stream(&self) -> Result<Turn, ReadError> {
         Ok(self.shared.streams.acquire(self.holder, 1).await?)
     }
 
@@ -222,30 +222,30 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub async fn parquet(&self, size_bytes: u64) -> Result<Turn, ReadError> {
+    pub(super) async fn parquet(&self, size_bytes: u64) -> Result<Turn, ReadError> {
         Ok(self.shared.parquet.acquire(self.holder, size_bytes).await?)
     }
 
     /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers, but for
     /// the row groups that others make.
-    pub async fn parquet_again(&self, size_bytes: u64) -> Turn {
+    pub(super) async fn parquet_again(&self, size_bytes: u64) -> Turn {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
     /// A permit to encode a unit of a streamed body, or a large whole one, on a thread of its own. Waits for other units, which
     /// need nobody to go on.
-    pub async fn unit(&self) -> Turn {
+    pub(super) async fn unit(&self) -> Turn {
         self.shared.units.acquire_patiently(self.holder, 1).await
     }
 
     /// Room for bytes ahead of their reader, if there is any.
-    pub fn ahead(&self, size_bytes: u64) -> Option<Turn> {
+    pub(super) fn ahead(&self, size_bytes: u64) -> Option<Turn> {
         // As much as is asked for, or nothing.
         self.shared.ahead.try_acquire(self.holder, size_bytes)
     }
 
     /// Whether others wait for what the making of an export takes.
-    pub fn is_contended(&self) -> bool {
+    pub(super) fn is_contended(&self) -> bool {
         let shared = &self.shared;
         [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet]
             .into_iter()
@@ -254,7 +254,7 @@ impl Admission {
 
     /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says that
     /// there is none, and that the body should be streamed instead.
-    pub fn whole(&self, size_bytes: u64) -> Option<Option<Turn>> {
+    pub(super) fn whole(&self, size_bytes: u64) -> Option<Option<Turn>> {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }
 
@@ -263,7 +263,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`ReadError::OutOfMemory`].
-    pub fn whole_body(
+    pub(super) fn whole_body(
         &self,
         engine: &Engine,
         bytes: impl Into<Bytes>,
@@ -281,7 +281,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`ReadError::OutOfMemory`].
-    pub fn part(&self, engine: &Engine, bytes: Bytes) -> Result<Bytes, ReadError> {
+    pub(super) fn part(&self, engine: &Engine, bytes: Bytes) -> Result<Bytes, ReadError> {
         let room = self.ahead(bytes.len() as u64);
         let memory = if room.is_none() { beyond(engine, bytes.len() as u64)? } else { None };
         Ok(self.held(bytes, room, memory))
@@ -291,7 +291,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`ReadError::OutOfMemory`].
-    pub fn account(&self, engine: &Engine, size_bytes: u64) -> Result<Arc<Account>, ReadError> {
+    pub(super) fn account(&self, engine: &Engine, size_bytes: u64) -> Result<Arc<Account>, ReadError> {
         let room = self.ahead(size_bytes);
         let memory = match room {
             Some(_) => None,
@@ -302,7 +302,7 @@ impl Admission {
 
     /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has let
     /// go of them. Whoever keeps them for longer than the answer lasts should copy them.
-    pub fn held(&self, bytes: impl Into<Bytes>, room: Option<Turn>, memory: Option<MemoryReservation>) -> Bytes {
+    pub(super) fn held(&self, bytes: impl Into<Bytes>, room: Option<Turn>, memory: Option<MemoryReservation>) -> Bytes {
         let bytes = bytes.into();
         let account = self.account_of(bytes.len() as u64, room, memory);
         accounted(bytes, Arc::new(account))
@@ -315,7 +315,7 @@ impl Admission {
     }
 
     /// How loaded the service is. The parts are read one after the other.
-    pub fn load(&self) -> Load {
+    pub(super) fn load(&self) -> Load {
         let shared = &self.shared;
         let held = |gate: &FairSemaphore| usize::try_from(gate.held()).unwrap_or(usize::MAX);
         Load {
@@ -332,7 +332,7 @@ impl Admission {
     }
 
     /// Brings the metrics that show the state of the gates up to date.
-    pub fn update_metrics(&self) {
+    pub(super) fn update_metrics(&self) {
         self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
     }
 }

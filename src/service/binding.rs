@@ -11,10 +11,9 @@
 //!
 //! Each step may be the last before a crash, and several processes may take them at once.
 
+use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-
-use futures::TryStreamExt;
 
 use super::App;
 use crate::catalog::{Catalog, CatalogError, Installation};

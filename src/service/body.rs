@@ -98,17 +98,17 @@ impl Source {
     }
 
     /// Bytes of all its documents, about.
-    pub fn document_bytes(&self) -> u64 {
+    pub(super) fn document_bytes(&self) -> u64 {
         self.mean_bytes().saturating_mul(self.documents.len())
     }
 
     /// The units to fetch the entities in.
-    pub fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
+    pub(super) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
         self.documents.units()
     }
 
     /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.
-    pub async fn for_each(
+    pub(super) async fn for_each(
         &self,
         unit: &Unit,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,

@@ -18,7 +18,7 @@ pub(super) struct CatalogGates {
 }
 
 impl CatalogGates {
-    pub fn new(config: &Config) -> CatalogGates {
+    pub(super) fn new(config: &Config) -> CatalogGates {
         let catalog = &config.catalog;
         let bounds = |units| Bounds::new(units, &config.fair, catalog.queue, catalog.wait_s);
         let writes = Gate { name: "catalog_write", what: "changes (catalog.writes, catalog.queue)" };
@@ -35,7 +35,7 @@ impl CatalogGates {
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn write(&self, owner: UserId) -> Result<Permit, Refused> {
+    pub(super) async fn write(&self, owner: UserId) -> Result<Permit, Refused> {
         self.writes.acquire(Holder::User(owner), 1).await
     }
 
@@ -43,12 +43,12 @@ impl CatalogGates {
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn look_up(&self, client: Client) -> Result<Permit, Refused> {
+    pub(super) async fn look_up(&self, client: Client) -> Result<Permit, Refused> {
         self.look_ups.acquire(Holder::Anonymous(client), 1).await
     }
 
     /// Brings the metrics that show the state of the gates up to date.
-    pub fn update_metrics(&self) {
+    pub(super) fn update_metrics(&self) {
         self.writes.update_metrics();
         self.look_ups.update_metrics();
     }

@@ -164,13 +164,7 @@ impl VersionDiff {
         self.diff.page_count(page)
     }
 
-    /// The records of a page with commas between them: the inside of a JSON array. Nothing comes of an empty page. They
-    /// are written on the engine's threads, at the pace of the reader; dropping the stream stops that.
-    pub fn records(&self, page: &DiffPage) -> BoxStream<'static, Result<Bytes, ReadError>> {
-        self.stream(page, DiffForm::Records)
-    }
-
-    /// As [`VersionDiff::records`], in another form.
+    /// A page in this form, written on the engine's threads at the pace of the reader; dropping the stream stops that.
     pub fn stream(&self, page: &DiffPage, form: DiffForm) -> BoxStream<'static, Result<Bytes, ReadError>> {
         let (diff, page) = (self.clone(), *page);
         let body = async move {
@@ -400,7 +394,7 @@ pub(super) struct Diffs {
 
 impl Diffs {
     /// A cache of at most `capacity_bytes`; none keeps nothing.
-    pub fn new(capacity_bytes: u64) -> Diffs {
+    pub(super) fn new(capacity_bytes: u64) -> Diffs {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             // Whoever has asked for a new one is about to ask for its next page.

@@ -32,7 +32,7 @@ fn percent(all: u64, percent: u64) -> u64 {
 
 impl Room {
     /// All of it is free.
-    pub fn new(bytes: u64, files: usize, fair: &config::Fair) -> Room {
+    pub(super) fn new(bytes: u64, files: usize, fair: &config::Fair) -> Room {
         Room {
             capacity: Space { bytes, files: files as u64 },
             space_percent: fair.space_percent,
@@ -44,12 +44,12 @@ impl Room {
 
     /// Bytes that are taken.
     #[cfg(test)]
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.all.bytes
     }
 
     /// Bytes that a holder can have while nobody else has any.
-    pub fn most_bytes(&self, holder: Holder) -> u64 {
+    pub(super) fn most_bytes(&self, holder: Holder) -> u64 {
         percent(self.kind_bytes(holder), self.space_percent)
     }
 
@@ -62,12 +62,17 @@ impl Room {
     }
 
     /// The bytes of each holder that has any.
-    pub fn bytes_by_holder(&self) -> impl Iterator<Item = (Holder, u64)> {
+    pub(super) fn bytes_by_holder(&self) -> impl Iterator<Item = (Holder, u64)> {
         self.by_holder.iter().map(|(holder, space)| (*holder, space.bytes))
     }
 
     /// Whether there is room that the holder may take; `in_use` tells what of each holder cannot be taken away.
-    pub fn is_there(&self, holder: Holder, wanted: Space, in_use: impl FnOnce() -> HashMap<Holder, u64>) -> bool {
+    pub(super) fn is_there(
+        &self,
+        holder: Holder,
+        wanted: Space,
+        in_use: impl FnOnce() -> HashMap<Holder, u64>,
+    ) -> bool {
         let all = Space { bytes: self.all.bytes.saturating_add(wanted.bytes), files: self.all.files + wanted.files };
         if all.bytes > self.capacity.bytes || all.files > self.capacity.files || self.capacity.bytes == 0 {
             return false;
@@ -93,7 +98,7 @@ impl Room {
     }
 
     /// Takes room.
-    pub fn take(&mut self, holder: Holder, wanted: Space) {
+    pub(super) fn take(&mut self, holder: Holder, wanted: Space) {
         let own = self.by_holder.entry(holder).or_default();
         for space in [own, &mut self.all] {
             space.bytes += wanted.bytes;
@@ -108,7 +113,7 @@ impl Room {
     }
 
     /// Gives room back.
-    pub fn give_back(&mut self, holder: Holder, space: Space) {
+    pub(super) fn give_back(&mut self, holder: Holder, space: Space) {
         if let Some(own) = self.by_holder.get_mut(&holder) {
             own.bytes -= space.bytes;
             own.files -= space.files;
@@ -121,13 +126,13 @@ impl Room {
     }
 
     /// What a holder has of that which is short.
-    pub fn weight(&self, holder: Holder, wanted: Space) -> u64 {
+    pub(super) fn weight(&self, holder: Holder, wanted: Space) -> u64 {
         let space = self.by_holder.get(&holder).copied().unwrap_or_default();
         if wanted.files > 0 { space.files } else { space.bytes }
     }
 
     /// Whether files that nobody uses may be dropped for another one.
-    pub fn may_take_from(&self, asker: Holder, wanted: Space, from: Holder) -> bool {
+    pub(super) fn may_take_from(&self, asker: Holder, wanted: Space, from: Holder) -> bool {
         if asker == from {
             return true;
         }

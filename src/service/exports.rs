@@ -205,7 +205,7 @@ pub struct Export {
 
 impl Exports {
     /// An empty cache of at most `capacity_bytes`, in this directory.
-    pub fn new(directory: Scratch, capacity_bytes: u64, fair: &config::Fair) -> Exports {
+    pub(super) fn new(directory: Scratch, capacity_bytes: u64, fair: &config::Fair) -> Exports {
         Exports::lingering(directory, Room::new(capacity_bytes, MOST_FILES, fair), LINGER)
     }
 
@@ -226,7 +226,7 @@ impl Exports {
     ///
     /// # Errors
     /// What `make` fails with before the first byte.
-    pub async fn get(
+    pub(super) async fn get(
         &self,
         engine: &Engine,
         admission: &Admission,
@@ -269,7 +269,7 @@ impl Exports {
     }
 
     /// What the cache has of the export of this identity. No use of it.
-    pub fn state(&self, identity: Identity) -> Option<ExportState> {
+    pub(super) fn state(&self, identity: Identity) -> Option<ExportState> {
         let index = self.shared.index();
         match index.entries.get(&identity) {
             Some(Entry::Made { file, .. }) if file.path.exists() => Some(ExportState::Made),

@@ -64,7 +64,7 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// As the configuration shares, with a queue of its own.
-    pub fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
+    pub(super) fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
         let config::Fair { share_percent, user_percent, .. } = *fair;
         Bounds { units, share_percent, user_percent, queue, wait: Duration::from_secs(wait_s) }
     }
@@ -101,7 +101,7 @@ pub(super) struct Permit {
 
 impl FairSemaphore {
     /// A semaphore before this gate. There should be one for each gate of a process, since metrics tell gates by their names.
-    pub fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
+    pub(super) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
         let units = bounds.units.max(1);
         let queue = FairQueue::new(Shares {
             units,
@@ -124,7 +124,7 @@ impl FairSemaphore {
     ///
     /// # Errors
     /// [`Refused`], at once when too many wait, or after waiting.
-    pub async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+    pub(super) async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
         let mut measured = Measured::start(&self.shared);
         let entered = match self.try_enter(holder, units) {
             Some(permit) => Ok(permit),
@@ -139,7 +139,7 @@ impl FairSemaphore {
     }
 
     /// As [`FairSemaphore::acquire`], for what has begun and cannot be refused any more: waits for as long as it takes.
-    pub async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
+    pub(super) async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
         let mut measured = Measured::start(&self.shared);
         let permit = loop {
             let entered = match self.try_enter(holder, units) {
@@ -158,7 +158,7 @@ impl FairSemaphore {
 
     /// Takes so many units, all of them, if they can be had at once: those who wait are passed where they would be by one
     /// that waits too. Not counted in metrics: nobody is refused.
-    pub fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
+    pub(super) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
         let mut queue = self.shared.queue();
         if queue.try_enter(holder, units) {
             return Some(Permit { shared: self.shared.clone(), holder, units });
@@ -174,17 +174,17 @@ impl FairSemaphore {
     }
 
     /// Units that are held now.
-    pub fn held(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         self.shared.queue().held()
     }
 
     /// Those who wait now.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.shared.queue().waiting()
     }
 
     /// Brings the metrics that show the state of the gate up to date.
-    pub fn update_metrics(&self) {
+    pub(super) fn update_metrics(&self) {
         let (metrics, name) = (metrics(), self.shared.gate.name);
         let (held, waiting) = {
             let queue = self.shared.queue();
@@ -256,12 +256,12 @@ impl Shared {
 impl Permit {
     /// Units that it holds.
     #[cfg(test)]
-    pub fn units(&self) -> u64 {
+    pub(super) fn units(&self) -> u64 {
         self.units
     }
 
     /// Gives all but so many units back.
-    pub fn shrink(&mut self, units: u64) {
+    pub(super) fn shrink(&mut self, units: u64) {
         let surplus = self.units.saturating_sub(units);
         if surplus > 0 {
             self.units -= surplus;

@@ -87,7 +87,7 @@ pub(super) struct Shares {
 
 impl Shares {
     /// Units that all anonymous holders may have together.
-    pub fn anonymous_units(&self) -> u64 {
+    pub(super) fn anonymous_units(&self) -> u64 {
         let kept = percent(self.units, self.user_percent).div_ceil(100);
         self.units.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX)).max(1)
     }
@@ -145,7 +145,7 @@ enum Obstacle {
 }
 
 impl<W> FairQueue<W> {
-    pub fn new(shares: Shares) -> FairQueue<W> {
+    pub(super) fn new(shares: Shares) -> FairQueue<W> {
         FairQueue {
             shares: Shares { units: shares.units.max(1), ..shares },
             accounts: HashMap::default(),
@@ -158,17 +158,17 @@ impl<W> FairQueue<W> {
     }
 
     /// Units that are held.
-    pub fn held(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         self.held.iter().sum()
     }
 
     /// Those who wait.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.waiting.iter().sum()
     }
 
     /// As many of these units as the holder can ever have: more would be waited for in vain.
-    pub fn at_most(&self, holder: Holder, units: u64) -> u64 {
+    pub(super) fn at_most(&self, holder: Holder, units: u64) -> u64 {
         match holder.kind() {
             Kind::User => units.min(self.shares.units),
             Kind::Anonymous => units.min(self.shares.anonymous_units()),
@@ -176,7 +176,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes units at once. Whether that passes nobody and keeps to the rules.
-    pub fn try_enter(&mut self, holder: Holder, units: u64) -> bool {
+    pub(super) fn try_enter(&mut self, holder: Holder, units: u64) -> bool {
         let free = self.waiting() == 0 && self.obstacle(holder, units).is_none();
         if free {
             self.take(holder, units);
@@ -185,7 +185,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Puts one in the queue. [`FairQueue::grant`] is to be called until it gives nothing, then [`FairQueue::cut`].
-    pub fn join(&mut self, holder: Holder, units: u64, tell: W) -> Ticket {
+    pub(super) fn join(&mut self, holder: Holder, units: u64, tell: W) -> Ticket {
         self.tickets += 1;
         let waiter = Waiter { ticket: self.tickets, units, tell };
         let account = self.accounts.entry(holder).or_insert_with(|| Account { held: 0, queue: VecDeque::new() });
@@ -199,7 +199,7 @@ impl<W> FairQueue<W> {
 
     /// Puts one in the queue that does not wait, and takes it out again if its turn is not now. Those that wait no longer,
     /// perhaps itself among them.
-    pub fn try_join(&mut self, holder: Holder, units: u64, tell: W) -> Vec<Grant<W>> {
+    pub(super) fn try_join(&mut self, holder: Holder, units: u64, tell: W) -> Vec<Grant<W>> {
         let ticket = self.join(holder, units, tell);
         let mut grants: Vec<Grant<W>> = std::iter::from_fn(|| self.grant()).collect();
         let next = self.next;
@@ -212,7 +212,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes one out that has just come, or the one whose place it takes, if too many wait.
-    pub fn cut(&mut self, newcomer: Holder) -> Option<W> {
+    pub(super) fn cut(&mut self, newcomer: Holder) -> Option<W> {
         if self.waiting() <= self.shares.queue {
             return None;
         }
@@ -230,7 +230,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes one out of the queue, if it still is in there. Grants may follow.
-    pub fn leave(&mut self, holder: Holder, ticket: Ticket) -> Option<W> {
+    pub(super) fn leave(&mut self, holder: Holder, ticket: Ticket) -> Option<W> {
         let was_waited_for = self.waited_for() == Some((holder, ticket));
         let account = self.accounts.get_mut(&holder)?;
         let at = account.queue.iter().position(|waiter| waiter.ticket == ticket)?;
@@ -251,7 +251,7 @@ impl<W> FairQueue<W> {
     }
 
     /// Takes units back. Grants may follow.
-    pub fn give_back(&mut self, holder: Holder, units: u64) {
+    pub(super) fn give_back(&mut self, holder: Holder, units: u64) {
         if let Some(account) = self.accounts.get_mut(&holder) {
             account.held -= units;
             self.held[holder.kind() as usize] -= units;
@@ -260,7 +260,7 @@ impl<W> FairQueue<W> {
     }
 
     /// The next one that waits no longer, because it has its units.
-    pub fn grant(&mut self) -> Option<Grant<W>> {
+    pub(super) fn grant(&mut self) -> Option<Grant<W>> {
         for kind in [self.next, self.next.other()] {
             for at in 0..self.turns[kind as usize].len() {
                 let holder = *self.turns[kind as usize].get(at)?;

@@ -38,7 +38,7 @@ pub(super) struct Turn {
 }
 
 impl Ingest {
-    pub fn new(config: &Config, directory: &std::path::Path) -> Ingest {
+    pub(super) fn new(config: &Config, directory: &std::path::Path) -> Ingest {
         let sources = &config.sources;
         // What waits has its own bounds: the time of a refresh, or of its client.
         let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
@@ -61,13 +61,13 @@ impl Ingest {
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn turn(&self, user: UserId) -> Result<Turn, Refused> {
+    pub(super) async fn turn(&self, user: UserId) -> Result<Turn, Refused> {
         Ok(Turn { _permit: Arc::new(self.turns.acquire(Holder::User(user), 1).await?) })
     }
 
     /// Turns that are taken.
     #[cfg(test)]
-    pub fn turns_held(&self) -> u64 {
+    pub(super) fn turns_held(&self) -> u64 {
         self.turns.held()
     }
 
@@ -75,22 +75,22 @@ impl Ingest {
     ///
     /// # Errors
     /// [`RefreshError::Refused`].
-    pub async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
+    pub(super) async fn place(&self, user: UserId) -> Result<Permit, RefreshError> {
         Ok(self.receiving.acquire(Holder::User(user), 1).await?)
     }
 
     /// A place among what is received, if there is one now.
-    pub fn try_place(&self, user: UserId) -> Option<Permit> {
+    pub(super) fn try_place(&self, user: UserId) -> Option<Permit> {
         self.receiving.try_acquire(Holder::User(user), 1)
     }
 
     /// The disk that spools may take.
-    pub fn budget(&self) -> &SpoolBudget {
+    pub(super) fn budget(&self) -> &SpoolBudget {
         &self.budget
     }
 
     /// Brings the metrics that show a state up to date.
-    pub fn update_metrics(&self) {
+    pub(super) fn update_metrics(&self) {
         self.receiving.update_metrics();
         self.turns.update_metrics();
         crate::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
@@ -111,7 +111,7 @@ impl Receiving {
     ///
     /// # Errors
     /// [`RefreshError::Source`], [`RefreshError::Full`], [`RefreshError::Storage`].
-    pub async fn receive(self) -> Result<Document, RefreshError> {
+    pub(super) async fn receive(self) -> Result<Document, RefreshError> {
         let received = self.receiver.receive().await?;
         drop(self.place);
         Ok(Document { input: received.input, charge: received.charge, ..self.document })
@@ -121,7 +121,7 @@ impl Receiving {
     ///
     /// # Errors
     /// As [`Receiving::receive`].
-    pub async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
+    pub(super) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
         let ended = self.receiver.receive_head(HEAD_BYTES).await?;
         let members = self.document.envelope.unwrap_or_default();
         Ok((envelope_of_head(self.receiver.head(), members), ended))

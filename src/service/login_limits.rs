@@ -76,7 +76,7 @@ pub(super) struct Refused {
 }
 
 impl LoginLimits {
-    pub fn new(free: u64, per_account_hour: u64) -> LoginLimits {
+    pub(super) fn new(free: u64, per_account_hour: u64) -> LoginLimits {
         LoginLimits {
             free,
             per_account_hour,
@@ -88,7 +88,7 @@ impl LoginLimits {
     }
 
     /// Begins an attempt at `now`, a time that never goes back.
-    pub fn begin(&self, client: Client, email_key: &str, now: Duration) -> Result<Attempt, Refused> {
+    pub(super) fn begin(&self, client: Client, email_key: &str, now: Duration) -> Result<Attempt, Refused> {
         let account = self.hasher.hash_one(email_key);
         let pair = self.hasher.hash_one((client, email_key));
         let attempt = Attempt { pair, account };
@@ -129,14 +129,14 @@ impl LoginLimits {
     }
 
     /// The password was right: the pair begins anew, and is known from now on.
-    pub fn succeeded(&self, attempt: Attempt) {
+    pub(super) fn succeeded(&self, attempt: Attempt) {
         self.pairs.invalidate(&attempt.pair);
         self.take_back_from_account(attempt);
         self.known.insert(attempt.pair, ());
     }
 
     /// The password was not looked at.
-    pub fn not_tried(&self, attempt: Attempt) {
+    pub(super) fn not_tried(&self, attempt: Attempt) {
         self.not_wrong(attempt, true);
     }
 

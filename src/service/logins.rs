@@ -52,7 +52,7 @@ pub(super) struct Logins {
 }
 
 impl Logins {
-    pub fn new(limits: &Limits, fair: &Fair, threads: usize) -> Logins {
+    pub(super) fn new(limits: &Limits, fair: &Fair, threads: usize) -> Logins {
         let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
         let clock = SystemClock::start();

@@ -9,7 +9,7 @@ use crate::config::Config;
 
 /// A file or directory that others can read or write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenToOthers {
+pub(super) struct OpenToOthers {
     /// Which.
     pub path: PathBuf,
     /// Its permission bits.
@@ -18,7 +18,7 @@ pub struct OpenToOthers {
 
 /// The data directory, and catalog and store where they are outside of it or it is open itself, as far as others can read or write
 /// them.
-pub fn open_to_others(config: &Config) -> Vec<OpenToOthers> {
+pub(super) fn open_to_others(config: &Config) -> Vec<OpenToOthers> {
     let data = &config.data.directory;
     let catalog = config.catalog_file();
     let store = config.store_url();

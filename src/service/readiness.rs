@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::App;
 use crate::catalog::CatalogError;
+use crate::model::causes::chain;
 use crate::storage::StorageError;
 
 /// How long a part may take before it counts as not ready. Below the usual patience of a prober.
@@ -128,14 +129,12 @@ fn catalog_reason(error: &CatalogError) -> String {
 }
 
 fn store_reason(error: &StorageError) -> String {
-    use std::error::Error;
     use std::io::ErrorKind;
 
     if let StorageError::Gone(gone) = error {
         return format!("it is not there: {}", gone.reason);
     }
-    let mut source: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = source {
+    for error in chain(error) {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
             match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => return "its disk is full".to_owned(),
@@ -144,7 +143,6 @@ fn store_reason(error: &StorageError) -> String {
                 _ => {}
             }
         }
-        source = error.source();
     }
     "it failed".to_owned()
 }

@@ -31,6 +31,7 @@ use super::version_file::{Decoding, Document, ImportProgress, UnpublishedFile, n
 use crate::catalog::{AttemptOutcome, CatalogError, FetchedState, RefreshLease, VersionContent, VersionRecord};
 use crate::crash;
 use crate::metrics::metrics;
+use crate::model::causes::Causes;
 use crate::model::dataset::{Dataset, DatasetSource, RefreshTrigger};
 use crate::model::ids::{AttemptId, DatasetId, UserId};
 use crate::model::path::{Path as FieldPath, PathError};
@@ -152,19 +153,19 @@ impl RefreshError {
     /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
     fn for_the_owner(&self) -> String {
         if let Some(shortage) = Shortage::of(self) {
-            tracing::error!(cause = with_causes(self), "a refresh failed");
+            tracing::error!(cause = %Causes(self), "a refresh failed");
             return format!("the service could not make the version: {shortage}");
         }
         match self {
             RefreshError::Catalog(error) if error.unavailability().is_some() => {
-                tracing::warn!(cause = with_causes(self), "a refresh failed");
+                tracing::warn!(cause = %Causes(self), "a refresh failed");
                 error.to_string()
             }
             RefreshError::Storage(_)
             | RefreshError::Catalog(_)
             | RefreshError::RecordsPath(_)
             | RefreshError::Worker => {
-                tracing::error!(cause = with_causes(self), "a refresh failed");
+                tracing::error!(cause = %Causes(self), "a refresh failed");
                 "the service failed to make the version; the failure was logged".to_owned()
             }
             other => other.to_string(),
@@ -680,7 +681,7 @@ impl App {
         // Where a directory is gone, what was written is, too.
         let published = match self.verify_store().await {
             Ok(()) => {
-                let published = self.catalog().publish_fetched(lease.dataset.id, content, fetched, lease.attempt).await;
+                let published = self.catalog().publish_version(lease.dataset.id, content, fetched, lease.attempt).await;
                 published.map_err(RefreshError::from)
             }
             Err(error) => Err(error.into()),
@@ -764,15 +765,4 @@ impl App {
 /// A source that answers a question that was not put.
 pub(super) fn not_asked() -> SourceError {
     SourceError::Unreachable { reason: "it says that it has not changed, which it was not asked".to_owned() }
-}
-
-/// An error and what caused it, on one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

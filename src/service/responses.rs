@@ -131,7 +131,7 @@ impl From<Small> for Answer {
 
 impl Responses {
     /// A cache of at most `capacity_bytes`; none keeps nothing.
-    pub fn new(capacity_bytes: u64) -> Responses {
+    pub(super) fn new(capacity_bytes: u64) -> Responses {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
@@ -179,7 +179,7 @@ impl Responses {
     }
 
     /// The codings in which the answer of this identity is kept whole.
-    pub async fn kept(&self, identity: Identity) -> Vec<ContentCoding> {
+    pub(super) async fn kept(&self, identity: Identity) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
             // Asked first, since it does not count as a use.

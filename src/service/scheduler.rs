@@ -51,7 +51,7 @@ impl App {
                 cleaned_up = Some(Instant::now());
             }
             // A claim is never dropped: the round notices the end by itself.
-            if let Err(error) = self.run_due_schedules_until(&stop).await {
+            if let Err(error) = self.run_due_schedules(&stop).await {
                 tracing::warn!(%error, "due schedules cannot be looked for");
             }
             let pause = POLL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
@@ -68,11 +68,7 @@ impl App {
     ///
     /// # Errors
     /// When the catalog fails; what was not claimed stays due.
-    pub async fn run_due_schedules(&self) -> Result<u64, CatalogError> {
-        self.run_due_schedules_until(&CancellationToken::new()).await
-    }
-
-    async fn run_due_schedules_until(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
+    pub async fn run_due_schedules(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut claimed = 0;
         loop {
             let due = self.catalog().due_schedules(AT_ONCE).await?;

@@ -20,13 +20,13 @@ const LOCK: &str = "lock";
 const LOCKED_WITHIN: Duration = Duration::from_secs(3_600);
 
 /// The folder of spools and spilled sorts in the data directory.
-pub const TEMPORARY_FOLDER: &str = "tmp";
+pub(super) const TEMPORARY_FOLDER: &str = "tmp";
 
 /// The folder of Parquet exports in the data directory.
-pub const EXPORTS_FOLDER: &str = "exports";
+pub(super) const EXPORTS_FOLDER: &str = "exports";
 
 /// A directory that is removed with all that is in it.
-pub struct Scratch {
+pub(super) struct Scratch {
     path: PathBuf,
     /// The lock; `None` while the directory is not there.
     locked: Mutex<Option<File>>,
@@ -37,14 +37,14 @@ impl Scratch {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn create(parent: &Path) -> io::Result<Scratch> {
+    pub(super) fn create(parent: &Path) -> io::Result<Scratch> {
         let scratch = Scratch::named(parent);
         scratch.restore()?;
         Ok(scratch)
     }
 
     /// As [`Scratch::create`]; while the disk refuses, the directory is not there.
-    pub fn create_or_later(parent: &Path) -> Scratch {
+    pub(super) fn create_or_later(parent: &Path) -> Scratch {
         let scratch = Scratch::named(parent);
         scratch.restore_or_warn();
         scratch
@@ -65,7 +65,7 @@ impl Scratch {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn restore(&self) -> io::Result<()> {
+    pub(super) fn restore(&self) -> io::Result<()> {
         let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = self.path.join(LOCK);
         if locked.is_some() && lock.exists() {
@@ -83,14 +83,14 @@ impl Scratch {
     }
 
     /// As [`Scratch::restore`]; who uses the directory learns of the failure, too.
-    pub fn restore_or_warn(&self) {
+    pub(super) fn restore_or_warn(&self) {
         if let Err(error) = self.restore() {
             tracing::warn!(%error, path = %self.path.display(), "the directory of temporary files cannot be made");
         }
     }
 
     /// Whether no other process has a directory beside it, or is about to.
-    pub fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         let Some(Ok(beside)) = self.path().parent().map(fs::read_dir) else { return false };
         let own = self.path().file_name();
         beside.into_iter().all(|directory| {
@@ -102,7 +102,7 @@ impl Scratch {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -116,7 +116,7 @@ impl Drop for Scratch {
 
 /// What an ended process left and is gone now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Abandoned {
+pub(super) struct Abandoned {
     /// The directory's name.
     pub name: String,
     /// The bytes of its files.
@@ -127,7 +127,7 @@ pub struct Abandoned {
 
 /// Removes directories whose lock nobody holds, and tells of them; `parent` need not exist. One that cannot be removed is
 /// left for the next time.
-pub fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
+pub(super) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let mut found = Vec::new();
     for directory in entries.flatten() {

@@ -93,7 +93,7 @@ where
     W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
 {
     /// The body's parts, in order, up to its first error.
-    pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+    pub(super) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         let state = State {
             next: 0,
             making: VecDeque::new(),

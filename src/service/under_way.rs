@@ -26,7 +26,7 @@ impl<K, T: Clone> Default for UnderWay<K, T> {
 
 impl<K: Eq + Hash, T: Clone> UnderWay<K, T> {
     /// The work for `key`, and whether `begin` has just begun it, because there was none.
-    pub fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
+    pub(super) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
         let mut works = self.works();
         if let Some(work) = works.get(&key).and_then(WeakShared::upgrade) {
             return (work, false);
@@ -41,7 +41,7 @@ impl<K: Eq + Hash, T: Clone> UnderWay<K, T> {
     }
 
     /// Forgets the work for `key`: to be called by who has begun it, when it has ended.
-    pub fn ended(&self, key: &K) {
+    pub(super) fn ended(&self, key: &K) {
         self.works().remove(key);
     }
 
@@ -52,7 +52,7 @@ impl<K: Eq + Hash, T: Clone> UnderWay<K, T> {
 
     /// Whether nobody waits for anything.
     #[cfg(test)]
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.works().values().all(|work| work.upgrade().is_none())
     }
 }

@@ -56,12 +56,12 @@ pub(super) struct Running(Hasher);
 
 impl Running {
     /// Takes the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(super) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// The checksum of all of them.
-    pub fn finish(&self) -> u32 {
+    pub(super) fn finish(&self) -> u32 {
         self.0.clone().finalize()
     }
 }
@@ -86,7 +86,7 @@ impl PartChecksums {
     ///
     /// # Errors
     /// When there are not as many as the file has parts.
-    pub fn parse(text: &str, metadata: &ParquetMetaData) -> Result<PartChecksums, StorageError> {
+    pub(super) fn parse(text: &str, metadata: &ParquetMetaData) -> Result<PartChecksums, StorageError> {
         let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
         let mut checksums = Vec::with_capacity(text.len() / CHECKSUM_DIGITS);
         for digits in text.as_bytes().chunks(CHECKSUM_DIGITS) {
@@ -108,23 +108,23 @@ impl PartChecksums {
     }
 
     /// The checksum of a page of documents.
-    pub fn page(&self, row_group: usize, page: usize) -> Option<u32> {
+    pub(super) fn page(&self, row_group: usize, page: usize) -> Option<u32> {
         self.checksums.get(self.row_groups.get(row_group)?.pages + page).copied()
     }
 
     /// The checksum of a column's chunk; not of the documents'.
-    pub fn column(&self, row_group: usize, column: usize) -> Option<u32> {
+    pub(super) fn column(&self, row_group: usize, column: usize) -> Option<u32> {
         self.checksums.get(self.row_groups.get(row_group)?.columns + column.checked_sub(1)?).copied()
     }
 
     /// The checksum of a column's bloom filter, where the column has one.
-    pub fn bloom(&self, row_group: usize, column: usize, metadata: &RowGroupMetaData) -> Option<u32> {
+    pub(super) fn bloom(&self, row_group: usize, column: usize, metadata: &RowGroupMetaData) -> Option<u32> {
         let place = bloom_ranges(metadata).position(|(with_one, _)| with_one == column)?;
         self.checksums.get(self.row_groups.get(row_group)?.blooms + place).copied()
     }
 
     /// Every part with its checksum, in the order of the file.
-    pub fn parts(&self, metadata: &ParquetMetaData) -> Vec<(Range<u64>, u32)> {
+    pub(super) fn parts(&self, metadata: &ParquetMetaData) -> Vec<(Range<u64>, u32)> {
         let row_groups = metadata.row_groups().iter().enumerate();
         let ranges = row_groups.flat_map(|(number, row_group)| {
             let columns = row_group.columns().iter().skip(1).map(|column| {
@@ -138,7 +138,7 @@ impl PartChecksums {
         parts
     }
 
-    pub fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.checksums) + size_of_val(&*self.row_groups)
     }
 }
@@ -175,7 +175,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Announces a part, before its first byte passes and after the parts before it.
-    pub fn expect(&mut self, part: Range<u64>) {
+    pub(super) fn expect(&mut self, part: Range<u64>) {
         if self.announced < part.start {
             self.cuts.push_back((part.start, false));
         }
@@ -184,7 +184,7 @@ impl Tally {
     }
 
     /// Takes bytes that pass.
-    pub fn update(&mut self, mut bytes: &[u8]) {
+    pub(super) fn update(&mut self, mut bytes: &[u8]) {
         while let Some((cut, ends)) = self.cuts.front().copied() {
             let length = usize::try_from(cut - self.at).unwrap_or(usize::MAX);
             if length > bytes.len() {
@@ -204,7 +204,7 @@ impl Tally {
     }
 
     /// Ends a row group all of whose announced parts have passed, and whose bloom filters have these checksums.
-    pub fn end_row_group(&mut self, blooms: &[u32]) {
+    pub(super) fn end_row_group(&mut self, blooms: &[u32]) {
         for checksum in self.checksums.drain(..).chain(blooms.iter().copied()) {
             // Writing to a text does not fail.
             let _ = write!(self.text, "{checksum:0CHECKSUM_DIGITS$x}");
@@ -212,7 +212,7 @@ impl Tally {
     }
 
     /// The value under [`CHECKSUMS_KEY`].
-    pub fn text(&mut self) -> String {
+    pub(super) fn text(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
 }
@@ -229,12 +229,12 @@ pub(super) struct Seal {
 
 impl Seal {
     /// The value under [`SEAL_KEY`] before the bytes are there that it covers.
-    pub fn unset(start: u64) -> String {
+    pub(super) fn unset(start: u64) -> String {
         format!("{}{start:0OFFSET_DIGITS$x}:{:0CHECKSUM_DIGITS$x}", String::from_utf8_lossy(SEAL_MARK), 0)
     }
 
     /// Finds the seal in the end of a file. It is written last, so what entities hold cannot be mistaken for it.
-    pub fn find(end: &[u8]) -> Option<Seal> {
+    pub(super) fn find(end: &[u8]) -> Option<Seal> {
         let offset = memmem::rfind(end, SEAL_MARK)? + SEAL_MARK.len();
         let digits = offset + OFFSET_DIGITS + 1;
         let start = parse_hexadecimal(end.get(offset..)?, OFFSET_DIGITS)?;
@@ -243,13 +243,13 @@ impl Seal {
     }
 
     /// Whether it was found in what it was made of: all bytes from [`Seal::start`] on.
-    pub fn verifies(&self, end: &[u8]) -> bool {
+    pub(super) fn verifies(&self, end: &[u8]) -> bool {
         self.checksum_of(end) == Some(self.checksum)
     }
 
     /// Seals the end of a file that holds an unset seal. `false` when there is none.
     #[must_use]
-    pub fn set(end: &mut [u8]) -> bool {
+    pub(super) fn set(end: &mut [u8]) -> bool {
         let Some((digits, checksum)) = Seal::find(end).and_then(|seal| Some((seal.digits, seal.checksum_of(end)?)))
         else {
             return false;

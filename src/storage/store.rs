@@ -14,6 +14,7 @@ use url::Url;
 use super::shortage::Shortage;
 use super::unfinished::{self, UnfinishedFile};
 use super::{StorageError, durable};
+use crate::model::causes::chain;
 
 /// The object that [`Store::probe`] writes.
 const PROBE: &str = "readiness-probe";
@@ -277,14 +278,9 @@ fn directory(path: PathBuf) -> Result<Store, StorageError> {
 fn is_away(error: &StorageError) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotConnected, NotFound, StaleNetworkFileHandle};
 
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<std::io::Error>()
-            && matches!(error.kind(), NotADirectory | NotConnected | NotFound | StaleNetworkFileHandle)
-        {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    chain(error).any(|error| {
+        error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+            matches!(error.kind(), NotADirectory | NotConnected | NotFound | StaleNetworkFileHandle)
+        })
+    })
 }

@@ -2,8 +2,9 @@
 //!
 //! Arrays are transparent, as in paths: the elements of an array stand at the array's own node.
 
-use hashbrown::HashTable;
 use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
 
 use crate::document::{Cursor, Scalar, Token};
 

@@ -1,6 +1,5 @@
 //! Sends one POST, once.
 
-use std::error::Error;
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
@@ -9,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::payload::RefreshEvent;
 use super::signature::{SIGNATURE_HEADER, sign};
+use crate::model::causes::Causes;
 use crate::model::secret::Secret;
 use crate::net::{AddressError, Outgoing, parse_http_url};
 
@@ -74,7 +74,7 @@ impl WebhookSender {
             let signature = sign(secret, &body).map_err(|error| error.to_string())?;
             request = request.header(SIGNATURE_HEADER, signature);
         }
-        request.body(body).send().await.map_err(|error| causes(&error.without_url()))
+        request.body(body).send().await.map_err(|error| Causes(&error.without_url()).to_string())
     }
 }
 
@@ -87,16 +87,4 @@ async fn drain(mut response: Response) {
             Ok(None) | Err(_) => return,
         }
     }
-}
-
-/// An error and what caused it, on one line.
-fn causes(error: &dyn Error) -> String {
-    let mut texts = vec![error.to_string()];
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        texts.push(inner.to_string());
-        cause = inner.source();
-    }
-    texts.dedup();
-    texts.join(": ")
 }

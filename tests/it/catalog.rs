@@ -194,7 +194,7 @@ fn clock() -> Clock {
 async fn publish(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<Version, CatalogError> {
     let attempt = acquire(catalog, dataset).await?;
     catalog.reserve_file(path, Some(attempt), LEASE).await?;
-    let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), attempt).await?;
+    let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), None, attempt).await?;
     Ok(published.version)
 }
 
@@ -576,7 +576,10 @@ async fn a_failed_publication_uses_no_number(database: Database) {
     publish(&catalog, dataset, "a").await.unwrap();
     let attempt = acquire(&catalog, dataset).await.unwrap();
     let publish = async |file: &NewFile, attempt| {
-        catalog.publish_version(dataset, VersionContent::New(file), attempt).await.map(|published| published.version)
+        catalog
+            .publish_version(dataset, VersionContent::New(file), None, attempt)
+            .await
+            .map(|published| published.version)
     };
 
     // A path that nobody reserved, or that was recorded already.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use strata::config::{Config, ConfigError, ConfigFile, ConfigSources, LogFormat, markdown_table};
+use strata::config::{Config, ConfigError, ConfigFile, ConfigOption, ConfigSources, LogFormat, OptionKind};
 
 use crate::docs::check_table;
 
@@ -112,6 +112,95 @@ fn values_of_the_wrong_type_name_the_key() {
         "strata.toml: `store.allow_http`: found `1`, expected true or false"
     );
     assert_eq!(refused("server = 1\n[query]\n", &[]).split(';').next(), Some("strata.toml: unknown key `server`"));
+}
+
+/// What an option takes as text, in the file and in the environment.
+fn read_as(section: &str, name: &str, text: &str) -> Config {
+    let file = load(&format!("[{section}]\n{name} = {text:?}\n"), &[]);
+    let variable = format!("STRATA_{section}__{name}").to_ascii_uppercase();
+    assert_eq!(load("", &[(&variable, text)]), file, "{text:?}");
+    file
+}
+
+#[test]
+fn sizes_may_have_units() {
+    for (text, bytes) in [
+        ("1073741824", 1 << 30),
+        ("1GiB", 1 << 30),
+        (" 1 GiB ", 1 << 30),
+        ("1gib", 1 << 30),
+        ("1.5GiB", 3 << 29),
+        ("64MiB", 64 << 20),
+        ("8kB", 8_000),
+        ("2 GB", 2_000_000_000),
+        ("0.25MB", 250_000),
+        ("3B", 3),
+        ("18446744073709551615", u64::MAX),
+        ("15EiB", 15 << 60),
+    ] {
+        assert_eq!(read_as("cache", "memory_bytes", text).cache.memory_bytes, bytes, "{text:?}");
+    }
+    assert_eq!(read_as("scrub", "bytes_per_s", "8MiB").scrub.bytes_per_s, 8 << 20);
+    assert_eq!(read_as("limits", "body_min_bytes_per_s", "1kB").limits.body_min_bytes_per_s, 1_000);
+}
+
+#[test]
+fn durations_may_have_units() {
+    for (text, seconds) in
+        [("30", 30), ("30s", 30), ("2000ms", 2), ("1.5min", 90), ("1h 30min", 5_400), (" 1 h ", 3_600), ("0.5h", 1_800)]
+    {
+        assert_eq!(read_as("query", "timeout_s", text).query.timeout_s, seconds, "{text:?}");
+    }
+    for (text, milliseconds) in [("500", 500), ("500ms", 500), ("1.5s", 1_500), ("1min 1ms", 60_001)] {
+        assert_eq!(read_as("log", "slow_request_ms", text).log.slow_request_ms, milliseconds, "{text:?}");
+    }
+}
+
+#[test]
+fn wrong_units_are_refused_with_what_is_right() {
+    let sizes = "expected a whole number of bytes, or a size such as \"64MiB\" or \"1.5GB\"";
+    let seconds = "expected a whole number of seconds, or a duration such as \"30s\" or \"1h 30min\"";
+    let milliseconds = "expected a whole number of milliseconds, or a duration such as \"500ms\" or \"2s\"";
+    for (section, name, expected, wrong) in [
+        ("cache", "memory_bytes", sizes, &["", "GiB", "1.5", "-1GiB", "1 parsec", "30s", "1GiB 1MiB", "ten", "+1"][..]),
+        ("scrub", "bytes_per_s", sizes, &["8s", "8MiB/s"]),
+        (
+            "query",
+            "timeout_s",
+            seconds,
+            &["", "s", "1.5", "-1s", "1500ms", "0.5s", "0.0000000001s", "1 parsec", "1GiB", "30S", "+1"],
+        ),
+        ("log", "slow_request_ms", milliseconds, &["1.5", "0.5ms", "1us", "fast"]),
+    ] {
+        for text in wrong {
+            let reason = format!("`{section}.{name}`: found {text:?}, {expected}");
+            let file = format!("[{section}]\n{name} = {text:?}\n");
+            assert_eq!(refused(&file, &[]), format!("strata.toml: {reason}"));
+            let variable = format!("STRATA_{section}__{name}").to_ascii_uppercase();
+            assert_eq!(refused("", &[(&variable, text)]), format!("environment variable {variable}: {reason}"));
+        }
+        let file = format!("[{section}]\n{name} = true\n");
+        assert_eq!(refused(&file, &[]), format!("strata.toml: `{section}.{name}`: found `true`, {expected}"));
+    }
+    for (section, name, text) in [
+        ("cache", "memory_bytes", "16EiB"),
+        ("cache", "memory_bytes", "18446744073709551616"),
+        ("query", "timeout_s", "18446744073709551616"),
+        ("query", "timeout_s", "18446744073709551616s"),
+        ("query", "timeout_s", "999999999999999999h"),
+        ("log", "slow_request_ms", "18446744073709551615s"),
+    ] {
+        let reason = format!("{text:?} is too large; the largest number is 18446744073709551615");
+        let expected = format!("strata.toml: `{section}.{name}`: {reason}");
+        assert_eq!(refused(&format!("[{section}]\n{name} = {text:?}\n"), &[]), expected);
+    }
+    assert_eq!(
+        refused("[query]\ntimeout_s = \"2days\"\n", &[]),
+        "strata.toml: `query.timeout_s`: 172800 is not from 1 to 86400"
+    );
+    // Numbers that count nothing of the kind have no unit.
+    let threads = refused("[query]\nthreads = \"4\"\n", &[]);
+    assert!(threads.ends_with("found \"4\", expected a whole number, 0 or more"), "{threads}");
 }
 
 #[test]
@@ -225,6 +314,36 @@ fn every_option_can_be_set_by_its_environment_variable() {
         if let Some(default) = &option.default {
             assert_eq!(load("", &[(&name, default)]), Config::default(), "{name}={default}");
         }
+    }
+}
+
+/// Every option as a row of one Markdown table: key, default, meaning.
+fn markdown_table() -> String {
+    let rows = Config::options().into_iter().map(|option| row(&option));
+    ["| Key | Default | Meaning |\n".to_owned(), "|---|---|---|\n".to_owned()].into_iter().chain(rows).collect()
+}
+
+fn row(option: &ConfigOption) -> String {
+    let default = match (&option.default, option.kind) {
+        (None, _) => String::new(),
+        (Some(text), OptionKind::WholeNumber) if option.name.ends_with("_bytes") => {
+            format!("`{text}`{}", binary_unit(text))
+        }
+        (Some(text), _) => format!("`{text}`"),
+    };
+    let range =
+        option.range.as_ref().map_or(String::new(), |range| format!(" From {} to {}.", range.start(), range.end()));
+    let about = option.about.replace('|', "\\|");
+    format!("| `{}` | {default} | {about}{range} |\n", option.key())
+}
+
+/// ` (16 MiB)` after a number of bytes that is a whole number of such units.
+fn binary_unit(bytes: &str) -> String {
+    let Ok(bytes) = bytes.parse::<u64>() else { return String::new() };
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, bits)| bytes >> bits > 0 && bytes % (1 << bits) == 0) {
+        Some((unit, bits)) => format!(" ({} {unit})", bytes >> bits),
+        None => String::new(),
     }
 }
 

@@ -73,7 +73,7 @@ fn few() -> ServerLimits {
 async fn start(limits: ServerLimits) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(around(routes()), listener, limits, std::future::pending::<()>()));
+    tokio::spawn(serve_router(around(routes()), listener, limits, std::future::pending::<()>(), |_| ()));
     address
 }
 
@@ -357,7 +357,7 @@ async fn an_http2_connection_holds_few_bytes_of_bodies_that_nobody_reads() {
     let routes = routes().route("/unread", any(async |_body: Body| std::future::pending::<()>().await));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(around(routes), listener, limits(), std::future::pending::<()>()));
+    tokio::spawn(serve_router(around(routes), listener, limits(), std::future::pending::<()>(), |_| ()));
     let stream = TcpStream::connect(address).await.expect("a connection");
     let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
@@ -408,7 +408,7 @@ async fn one_that_waits_while_its_client_gets_its_share_is_told_so() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     let limits = ServerLimits { connections: 16, connections_per_client: 2, ..limits() };
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>()));
+    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
     let mut busy = Vec::new();
     for number in 0..16_u8 {
         let mut connection = connect([127, 0, 0, 10 + number / 2], address).await.expect("a connection");

@@ -379,7 +379,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
         }
         assert!(bytes > 12_000_000, "{bytes} bytes");
     }
-    let mut parts = diff.records(&DiffPage::default());
+    let mut parts = diff.stream(&DiffPage::default(), DiffForm::Records);
     parts.next().await.expect("a part").expect("bytes");
     for file in owned.service.version_files() {
         std::fs::remove_file(file).expect("removed");

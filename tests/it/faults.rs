@@ -17,9 +17,10 @@ use object_store::{
 };
 use rand::{RngExt, SeedableRng};
 use strata::config::Config;
+use strata::model::dataset::DatasetName;
+use strata::model::ids::DatasetId;
 use strata::model::user::{Plan, User};
 use strata::model::version::VersionNumber;
-use strata::model::{dataset::DatasetName, ids::DatasetId};
 use strata::service::{
     App, CheckDepth, DatasetSettings, MemoryRateLimiter, Push, RateCapacity, RateLimits, SystemClock,
 };

@@ -2,33 +2,26 @@
 //!
 //! Here the routes are the tests' own or need no data; what needs datasets is tested beside them.
 
-use std::{
-    convert::Infallible,
-    future::pending,
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    http::{HeaderMap, Method, Request, StatusCode, Uri},
-    response::IntoResponse,
-    routing::{get, post},
-};
-use futures::{StreamExt, future::join_all, stream};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use futures::future::join_all;
+use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
-use strata::http::{
-    read,
-    router::around,
-    server::{ServerLimits, serve_router},
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::oneshot,
-};
+use strata::http::read;
+use strata::http::router::around;
+use strata::http::server::{ServerLimits, serve_router};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tower::Service;
 
 use crate::support::Log;
@@ -442,7 +435,7 @@ impl Server {
         let address = listener.local_addr().expect("its address");
         let (shutdown, is_shutdown) = oneshot::channel();
         let task = tokio::spawn(async move {
-            serve_router(around(routes), listener, limits, is_shutdown).await.expect("no failure");
+            serve_router(around(routes), listener, limits, is_shutdown, |_| ()).await.expect("no failure");
         });
         Server { address, shutdown: Some(shutdown), task }
     }

@@ -1,5 +1,7 @@
 //! The one integration-test binary: a module per area, so that the crate is linked once.
 
+#![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
+
 mod agents;
 mod alternates;
 mod binding;

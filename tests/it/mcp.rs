@@ -467,7 +467,23 @@ async fn a_tool_that_the_service_fails_names_the_request() {
     }
 }
 
-#[test]
-fn the_page_has_the_table_of_tools() {
-    check_table("docs/agents.md", "tools", &strata::http::mcp::markdown_table());
+/// Every tool as a row of one Markdown table: what clients see, of its description the first sentence.
+fn markdown_table(tools: &Value) -> String {
+    let row = |tool: &Value| {
+        let required = tool["inputSchema"]["required"].as_array().into_iter().flatten();
+        let needed: Vec<String> = required.map(|name| format!("`{}`", name.as_str().expect("a name"))).collect();
+        let description = tool["description"].as_str().expect("a description");
+        let (summary, _) = description.split_once(". ").expect("a summary, then details");
+        format!("| `{}` | {} | {summary} |\n", tool["name"].as_str().expect("a name"), needed.join(", "))
+    };
+    let rows: String = tools.as_array().expect("tools").iter().map(row).collect();
+    format!("| Tool | Needs | Does |\n|---|---|---|\n{rows}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_has_the_table_of_tools() {
+    let owned = Owned::sqlite().await;
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+    let tools = result(&message(&owned, Some(&owned.token), list).await)["tools"].clone();
+    check_table("docs/agents.md", "tools", &markdown_table(&tools));
 }

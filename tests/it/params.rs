@@ -3,19 +3,13 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use strata::{
-    http::{
-        params::{
-            HEADER_BYTES_LIMIT, ITEMS_LIMIT, Kind, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter,
-            markdown_table, parse, unknown_parameters_header,
-        },
-        path,
-    },
-    model::{
-        path::Path,
-        request::{Format, KeywordsMode, PathValue, ReadRequest, Sort},
-    },
+use strata::http::params::{
+    HEADER_BYTES_LIMIT, ITEMS_LIMIT, Kind, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter, parse,
+    unknown_parameters_header,
 };
+use strata::http::path;
+use strata::model::path::Path;
+use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 
 use crate::docs::check_table;
 
@@ -410,6 +404,27 @@ fn the_registry_is_consistent() {
             accepts(&format!("{name}={default}"), defaults(), &[]);
         }
     }
+}
+
+/// A Markdown table with one line per parameter, in the registry's order. Ends with a line break.
+fn markdown_table() -> String {
+    let mut table = String::from("| Parameter | Values | Default | May repeat | Meaning |\n|---|---|---|---|---|\n");
+    for parameter in PARAMETERS {
+        table += &format!(
+            "| `{}` | {} | {} | {} | {} |\n",
+            parameter.name(),
+            cell(&parameter.kind().text()),
+            cell(parameter.default_text()),
+            parameter.repetition().text(),
+            cell(parameter.summary()),
+        );
+    }
+    table
+}
+
+/// Text that stays inside its cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
 }
 
 #[test]

@@ -439,7 +439,8 @@ impl Lab {
         self.bench.runtime.block_on(async {
             let lease = self.catalog.acquire_refresh(dataset, RefreshTrigger::Import, LEASE).await.expect("acquired");
             self.catalog.reserve_file(&file.path, Some(lease.attempt), LEASE).await.expect("reserved");
-            let published = self.catalog.publish_version(dataset, VersionContent::New(&file), lease.attempt).await;
+            let published =
+                self.catalog.publish_version(dataset, VersionContent::New(&file), None, lease.attempt).await;
             published.expect("published").version.number.get()
         })
     }

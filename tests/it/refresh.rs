@@ -17,7 +17,6 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
-
 use strata::model::path::Path;
 use strata::model::source::{Compression, SourceFormat};
 use strata::refresh::{DecodeOptions, Detected, FetchLimits, Fetched, Opened, SourceError, SourceInput, open};

@@ -21,6 +21,7 @@ use strata::refresh::{
     SourceInput, open, open_push,
 };
 use strata::storage::store::{self, S3Options};
+use tokio_util::io::ReaderStream;
 
 use crate::loopback_server::{LoopbackServer, Received, Reply, ok, redirect, with_status};
 use crate::support::{loopback, loopback_client};
@@ -345,7 +346,7 @@ async fn a_body_in_any_format_is_a_source() {
         let text = decode(table, DecodeOptions::default()).await.expect("entities");
         assert_eq!(text, "{\"a\":\"1\",\"b\":\"2\"}\n");
     }
-    let reader = SourceInput::pushed_reader(io::Cursor::new(lines.to_vec()), PATIENT);
+    let reader = SourceInput::pushed(ReaderStream::new(io::Cursor::new(lines.to_vec())), PATIENT);
     assert_eq!(decode(reader, DecodeOptions::default()).await.expect("entities").as_bytes(), lines);
     let options = DecodeOptions { format: Some(SourceFormat::Csv), ..DecodeOptions::default() };
     check_error(decode(pieces(b"a,b\n1\n", 2), options).await, 422, "item 1 (line 2): the row has 1 cell");

@@ -16,6 +16,7 @@ use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use strata::config::{CatalogUrl, Config, Networks};
 use strata::model::user::Plan;
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use crate::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use crate::metrics::value;
@@ -236,9 +237,9 @@ async fn every_way_makes_the_next_version(owner: Owner) {
     let uri = format!("/dataset/refresh?dataset_id={}", dataset["dataset_id"]);
     assert_eq!(version(&owner.send("POST", &uri, &[], "").await), (4, 1));
     // Computes the next time, then runs.
-    assert_eq!(owner.service.app.run_due_schedules().await.expect("schedules"), 0);
+    assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
     owner.sql("UPDATE datasets SET next_run_at = 1").await;
-    assert_eq!(owner.service.app.run_due_schedules().await.expect("schedules"), 1);
+    assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the scheduled version", async || owner.view(&dataset).await["latest_version"] == json!(5)).await;
 
     for number in 1..=5 {
@@ -580,14 +581,15 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     let dataset = owner.create("Nightly", json!({"source": source.url("/"), "schedule": "* * * * *"})).await;
     let push = owner.create("Push", json!({"source": "push"})).await;
     let app = &owner.service.app;
-    assert_eq!(app.run_due_schedules().await.expect("schedules"), 0, "only computed");
+    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0, "only computed");
     // A week ago, for four processes that start at once.
     owner.sql("UPDATE datasets SET next_run_at = next_run_at - 604800000000 WHERE next_run_at IS NOT NULL").await;
     let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
+    let never = CancellationToken::new();
     let (one, two, three) = tokio::join!(
-        app.run_due_schedules(),
-        processes[0].app.run_due_schedules(),
-        processes[1].app.run_due_schedules()
+        app.run_due_schedules(&never),
+        processes[0].app.run_due_schedules(&never),
+        processes[1].app.run_due_schedules(&never)
     );
     assert_eq!(one.expect("one") + two.expect("two") + three.expect("three"), 1);
     eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
@@ -596,12 +598,12 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     // One that fails is recorded, and comes again; one that is frozen does not.
     owner.post("/dataset/update", &json!({"dataset_id": dataset["dataset_id"], "format": "parquet"})).await;
     owner.sql("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
-    assert_eq!(app.run_due_schedules().await.expect("schedules"), 1);
+    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the failure", async || owner.attempts(&dataset).await.iter().any(|(_, error)| error.is_some())).await;
     let body = json!({"dataset_id": dataset["dataset_id"], "version_number": 1, "freeze": true});
     record(&owner.post("/dataset/rollback", &body).await, "dataset");
     owner.sql("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
-    assert_eq!(app.run_due_schedules().await.expect("schedules"), 0);
+    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
     assert_eq!(owner.view(&push).await["latest_version"], Value::Null);
 
     // The loop ends the attempts of processes that are gone.

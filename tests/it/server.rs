@@ -213,7 +213,7 @@ fn limits() -> ServerLimits {
 async fn start(routes: Router, limits: ServerLimits) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>()));
+    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
     address
 }
 

@@ -185,7 +185,7 @@ async fn no_request_is_lost_when_the_server_stops() {
         let address = listener.local_addr().expect("its address");
         let (shutdown, is_shutdown) = oneshot::channel::<()>();
         let limits = ServerLimits::from(&strata::config::Server::default());
-        let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown));
+        let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
         let answered = load(address, "/", async { drop(shutdown) }).await;
         assert!(answered > CLIENTS, "{answered} answers");
         let ended = tokio::time::timeout(Duration::from_secs(60), server).await.expect("it ends");
@@ -201,7 +201,7 @@ async fn an_idle_connection_may_make_one_more_request() {
     let (shutdown, is_shutdown) = oneshot::channel::<()>();
     let limits = ServerLimits::from(&strata::config::Server::default());
     let limits = ServerLimits { drain_idle: Duration::from_secs(3), ..limits };
-    let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown));
+    let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
     let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
     let mut kept = connect(address).await.expect("a connection");
     let mut fresh = connect(address).await.expect("a connection");

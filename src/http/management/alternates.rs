@@ -1,17 +1,15 @@
 //! `/dataset/alternate/…`: the second entity list of a version.
 
-use axum::{
-    Json,
-    extract::{Request, State},
-};
+use axum::Json;
+use axum::extract::{Request, State};
 
-use super::{CallError, Caller, JsonBody, body, records::VersionAnswer};
-use crate::{
-    http::error::HttpError,
-    model::{ids::DatasetId, version::VersionNumber},
-    refresh::EnvelopeFields,
-    service::{AlternateError, App},
-};
+use super::records::VersionAnswer;
+use super::{CallError, Caller, JsonBody, body};
+use crate::http::error::HttpError;
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionNumber;
+use crate::refresh::EnvelopeFields;
+use crate::service::{AlternateError, App};
 
 pub(super) const DATASET_ID: &str = "dataset_id";
 pub(super) const VERSION: &str = "version";

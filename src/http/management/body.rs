@@ -8,28 +8,22 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{
-    body::{Body, Bytes},
-    extract::{FromRequest, Request},
-    http::{
-        HeaderMap,
-        header::{CONTENT_ENCODING, CONTENT_TYPE},
-    },
-};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Number, Value};
 
 use super::CallError;
-use crate::{
-    document::NumericValue,
-    http::{client, error::HttpError, text::quoted},
-    model::{
-        ids::DatasetId,
-        index::IndexSettings,
-        version::{VersionNumber, VersionSelector},
-    },
-    service::{App, BodyRoom, Holder},
-};
+use crate::document::NumericValue;
+use crate::http::client;
+use crate::http::error::HttpError;
+use crate::http::text::quoted;
+use crate::model::ids::DatasetId;
+use crate::model::index::IndexSettings;
+use crate::model::version::{VersionNumber, VersionSelector};
+use crate::service::{App, BodyRoom, Holder};
 
 /// The body of a call: a JSON object.
 ///
@@ -153,23 +147,23 @@ impl Fields {
     ///
     /// # Errors
     /// [`CallError::Field`], as of all methods.
-    pub fn dataset_id(&self) -> Result<DatasetId, CallError> {
+    pub(crate) fn dataset_id(&self) -> Result<DatasetId, CallError> {
         self.positive("dataset_id").map(DatasetId::new)
     }
 
     /// The number of a version: a positive integer.
-    pub fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
+    pub(crate) fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
         self.positive(name).map(VersionNumber::new)
     }
 
     /// The number of a version that may be absent.
-    pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionNumber>, CallError> {
+    pub(crate) fn optional_version(&self, name: &'static str) -> Result<Option<VersionNumber>, CallError> {
         Ok(self.optional_positive(name)?.map(VersionNumber::new))
     }
 
     /// A positive integer, as a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well formed and
     /// becomes `u64::MAX`, which names nothing.
-    pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
+    pub(crate) fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         match self.present(name) {
             Some(Value::Number(number)) => {
                 integer(number).filter(|number| *number > 0).or(positive(&number.to_string()))
@@ -180,19 +174,19 @@ impl Fields {
     }
 
     /// A positive integer that may be absent.
-    pub fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+    pub(crate) fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         self.present(name).map(|_| self.positive(name)).transpose()
     }
 
     /// A whole number that may be absent, however it is written.
-    pub fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+    pub(crate) fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(value) = self.present(name) else { return Ok(None) };
         let number = value.as_number().and_then(integer);
         number.map(Some).ok_or_else(|| self.wrong(name, "a whole number, 0 or more"))
     }
 
     /// Which version: `active` unless given.
-    pub fn selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {
+    pub(crate) fn selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {
         let number = |text: &str| positive(text).map(|number| VersionSelector::Number(VersionNumber::new(number)));
         match self.present(name) {
             None => Some(VersionSelector::Active),
@@ -204,7 +198,7 @@ impl Fields {
     }
 
     /// One of some values, by its name; it may be absent.
-    pub fn optional_one_of<T: Copy, const N: usize>(
+    pub(crate) fn optional_one_of<T: Copy, const N: usize>(
         &self,
         name: &'static str,
         values: [T; N],
@@ -216,7 +210,7 @@ impl Fields {
     }
 
     /// A text.
-    pub fn text(&self, name: &'static str) -> Result<&str, CallError> {
+    pub(crate) fn text(&self, name: &'static str) -> Result<&str, CallError> {
         match self.present(name) {
             Some(Value::String(text)) => Ok(text),
             _ => Err(self.wrong(name, "a string")),
@@ -224,17 +218,17 @@ impl Fields {
     }
 
     /// A text that may be absent.
-    pub fn optional_text(&self, name: &'static str) -> Result<Option<&str>, CallError> {
+    pub(crate) fn optional_text(&self, name: &'static str) -> Result<Option<&str>, CallError> {
         self.present(name).map(|_| self.text(name)).transpose()
     }
 
     /// A text that may be absent, `None`, or null, `Some(None)`.
-    pub fn nullable_text(&self, name: &'static str) -> Result<Option<Option<&str>>, CallError> {
+    pub(crate) fn nullable_text(&self, name: &'static str) -> Result<Option<Option<&str>>, CallError> {
         self.members.contains_key(name).then(|| self.optional_text(name)).transpose()
     }
 
     /// A boolean that may be absent.
-    pub fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
+    pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
         match self.present(name) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -243,7 +237,7 @@ impl Fields {
     }
 
     /// `index`, which may be absent: an object of two lists of paths, each of which may be absent; null is `{}`.
-    pub fn index(&self) -> Result<Option<IndexSettings>, CallError> {
+    pub(crate) fn index(&self) -> Result<Option<IndexSettings>, CallError> {
         const NAME: &str = "index";
         const VALID: &str = "{\"always\":[…],\"never\":[…]}, lists of paths, or null";
         let lists = match self.members.get(NAME) {
@@ -270,7 +264,7 @@ impl Fields {
     }
 
     /// A text that parses.
-    pub fn parsed<T: FromStr<Err: Display>>(&self, name: &'static str) -> Result<T, CallError> {
+    pub(crate) fn parsed<T: FromStr<Err: Display>>(&self, name: &'static str) -> Result<T, CallError> {
         parse(name, self.text(name)?)
     }
 

@@ -5,18 +5,19 @@
 //! links; and a call whose `Origin` is foreign is refused. Browsers send one with every call that changes something; a
 //! call without is a backend's.
 
-use axum::{
-    extract::FromRequestParts,
-    http::{HeaderMap, header::COOKIE, request::Parts},
-};
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::header::COOKIE;
+use axum::http::request::Parts;
 use tower_sessions::cookie::Cookie;
 
-use super::{CallError, reached::has_foreign_origin};
-use crate::{
-    http::{auth::authorization, client, error::HttpError},
-    model::user::User,
-    service::{App, Authorization, Holder},
-};
+use super::CallError;
+use super::reached::has_foreign_origin;
+use crate::http::auth::authorization;
+use crate::http::client;
+use crate::http::error::HttpError;
+use crate::model::user::User;
+use crate::service::{App, Authorization, Holder};
 
 /// The name of the cookie that holds the id of a session.
 pub(in crate::http) const SESSION_COOKIE: &str = "strata_session";

@@ -1,9 +1,12 @@
 //! `/dataset/clone`: a new dataset from another's latest version.
 
-use axum::{Json, extract::State};
+use axum::Json;
+use axum::extract::State;
 
-use super::{Caller, JsonBody, Reached, records::DatasetAnswer};
-use crate::{http::error::HttpError, service::App};
+use super::records::DatasetAnswer;
+use super::{Caller, JsonBody, Reached};
+use crate::http::error::HttpError;
+use crate::service::App;
 
 /// `POST /dataset/clone`: `dataset_id`, `name`.
 pub(super) async fn clone(

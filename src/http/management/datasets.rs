@@ -1,20 +1,17 @@
 //! `/dataset/…`: the caller's datasets, and the states of their versions.
 
-use axum::{Json, extract::State};
+use axum::Json;
+use axum::extract::State;
 
-use super::{
-    CallError, Caller, Fields, JsonBody, Query, Reached, body,
-    records::{DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, VersionRecord},
+use super::records::{
+    DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, VersionRecord,
 };
-use crate::{
-    http::error::HttpError,
-    model::{
-        dataset::{DEFAULT_SCHEDULE, DatasetSource},
-        ids::DatasetId,
-        limits,
-    },
-    service::{App, DatasetSettings, OwnedDataset},
-};
+use super::{CallError, Caller, Fields, JsonBody, Query, Reached, body};
+use crate::http::error::HttpError;
+use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
+use crate::model::ids::DatasetId;
+use crate::model::limits;
+use crate::service::{App, DatasetSettings, OwnedDataset};
 
 /// Most datasets in one answer of a list.
 const LISTED: u32 = limits::LISTED_DATASETS as u32;

@@ -1,22 +1,19 @@
 //! `GET /dataset/diff`: what two versions differ in.
 
-use axum::{
-    body::Body,
-    extract::State,
-    http::{
-        HeaderMap, HeaderValue,
-        header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY},
-    },
-    response::Response,
-};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
 
 use super::{Caller, Query};
-use crate::{
-    http::{content_encoding::ContentCoding, error::HttpError, read::streamed},
-    model::{request::Format, version::VersionNumber},
-    query::diff::{ChangeType, DiffPage},
-    service::{AnswerBody, App, DiffError, DiffForm},
-};
+use crate::http::content_encoding::ContentCoding;
+use crate::http::error::HttpError;
+use crate::http::read::streamed;
+use crate::model::request::Format;
+use crate::model::version::VersionNumber;
+use crate::query::diff::{ChangeType, DiffPage};
+use crate::service::{AnswerBody, App, DiffError, DiffForm};
 
 /// The formats of a diff.
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];

@@ -1,36 +1,28 @@
 //! `/agent/…`: the entities of a version for an editor, and the alternate that comes back.
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use axum::{
-    Json,
-    body::{Body, Bytes},
-    extract::{Request, State},
-    http::{
-        HeaderValue,
-        header::{CONTENT_TYPE, ETAG},
-    },
-    response::Response,
-};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::{CONTENT_TYPE, ETAG};
+use axum::response::Response;
 use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::{
-    CallError, Caller, Fields, JsonBody,
-    alternates::{DATASET_ID, VERSION, positive},
-    body,
-    records::{PulledRecord, PushAnswer, VersionRecord},
-};
-use crate::{
-    http::{error::HttpError, read::streamed},
-    model::{ids::DatasetId, user::User, version::VersionNumber},
-    service::{AlternateError, AnswerBody, App, alternate_etag},
-};
+use super::alternates::{DATASET_ID, VERSION, positive};
+use super::records::{PulledRecord, PushAnswer, VersionRecord};
+use super::{CallError, Caller, Fields, JsonBody, body};
+use crate::http::error::HttpError;
+use crate::http::read::streamed;
+use crate::model::ids::DatasetId;
+use crate::model::user::User;
+use crate::model::version::VersionNumber;
+use crate::service::{AlternateError, AnswerBody, App, alternate_etag};
 
 const ETAG_MEMBER: &str = "etag";
 
@@ -42,7 +34,7 @@ pub(in crate::http) struct PulledEntities {
 
 impl PulledEntities {
     /// What stands before the entities and after them in the one JSON object that they and the record are.
-    pub fn around(&self) -> Result<(String, &'static str), HttpError> {
+    pub(crate) fn around(&self) -> Result<(String, &'static str), HttpError> {
         let record = serde_json::to_string(&self.record).map_err(|error| HttpError::Panic(error.to_string()))?;
         Ok((format!("{},\"entities\":", record.trim_end_matches('}')), "}"))
     }

@@ -1,25 +1,17 @@
 //! `/dataset/explain`: what a read of one of the caller's datasets does.
 
-use axum::{
-    Json,
-    extract::{RawQuery, State},
-    http::{
-        HeaderMap,
-        header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
-    },
-    response::{IntoResponse, Response},
-};
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::response::{IntoResponse, Response};
 
 use super::{Caller, Query};
-use crate::{
-    http::{
-        content_encoding::weighted_items,
-        error::HttpError,
-        params::{self, UnknownParameter},
-    },
-    model::version::VersionSelector,
-    service::App,
-};
+use crate::http::content_encoding::weighted_items;
+use crate::http::error::HttpError;
+use crate::http::params::{self, UnknownParameter};
+use crate::model::version::VersionSelector;
+use crate::service::App;
 
 /// The call's own parameters; all others are the read's.
 pub(in crate::http) const DATASET_ID: &str = "dataset_id";

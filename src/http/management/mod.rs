@@ -37,13 +37,12 @@ pub use error::CallError;
 pub(super) use query::Query;
 pub(super) use reached::Reached;
 
-use axum::{
-    Router,
-    http::{HeaderValue, header::CACHE_CONTROL},
-    middleware::map_response,
-    response::Response,
-    routing::{delete, get, post},
-};
+use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::CACHE_CONTROL;
+use axum::middleware::map_response;
+use axum::response::Response;
+use axum::routing::{delete, get, post};
 
 use crate::service::App;
 

@@ -1,18 +1,17 @@
 //! `/dataset/profile`: what a version contains, for its owner, and for everybody if the dataset is public.
 
-use axum::{
-    Json,
-    extract::State,
-    http::request::Parts,
-    response::{IntoResponse, Response},
-};
+use axum::Json;
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
 
-use super::{Query, caller::AnyCaller, records::ProfileAnswer};
-use crate::{
-    http::{client, error::HttpError, rate},
-    model::version::VersionSelector,
-    service::{App, Bucket},
-};
+use super::Query;
+use super::caller::AnyCaller;
+use super::records::ProfileAnswer;
+use crate::http::error::HttpError;
+use crate::http::{client, rate};
+use crate::model::version::VersionSelector;
+use crate::service::{App, Bucket};
 
 /// `GET /dataset/profile`: `dataset_id`, perhaps `version` and `alt`.
 ///

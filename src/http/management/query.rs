@@ -2,14 +2,16 @@
 
 use std::convert::Infallible;
 
-use axum::{extract::FromRequestParts, http::request::Parts};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 
-use super::{CallError, body::positive};
-use crate::{
-    http::{params::boolean, text::quoted},
-    model::{ids::DatasetId, version::VersionSelector},
-    service::App,
-};
+use super::CallError;
+use super::body::positive;
+use crate::http::params::boolean;
+use crate::http::text::quoted;
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionSelector;
+use crate::service::App;
 
 /// The parameters of a call.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +34,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`] when it is given twice.
-    pub fn optional(&self, name: &'static str) -> Result<Option<&str>, CallError> {
+    pub(crate) fn optional(&self, name: &'static str) -> Result<Option<&str>, CallError> {
         let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
         match (values.next(), values.next()) {
             (value, None) => Ok(value),
@@ -44,7 +46,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+    pub(crate) fn optional_positive(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = || CallError::field(name, format!("{} is not valid; valid: a positive integer", quoted(text)));
         positive(text).map(Some).ok_or_else(wrong)
@@ -54,7 +56,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn positive(&self, name: &'static str) -> Result<u64, CallError> {
+    pub(crate) fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         let missing = || CallError::field(name, "it is missing; valid: a positive integer");
         self.optional_positive(name)?.ok_or_else(missing)
     }
@@ -63,7 +65,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
+    pub(crate) fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = |_| {
             let valid = "active, latest, or a version number, with v before it or not";
@@ -76,7 +78,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
+    pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = || CallError::field(name, format!("{} is not valid; valid: true, false, 1 or 0", quoted(text)));
         boolean(text).map(Some).map_err(|_| wrong())
@@ -86,7 +88,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
+    pub(crate) fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let wrong =
@@ -98,7 +100,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn one_of<T: Copy, const N: usize>(
+    pub(crate) fn one_of<T: Copy, const N: usize>(
         &self,
         name: &'static str,
         values: [T; N],
@@ -116,7 +118,7 @@ impl Query {
     ///
     /// # Errors
     /// [`CallError::Field`].
-    pub fn dataset_id(&self) -> Result<DatasetId, CallError> {
+    pub(crate) fn dataset_id(&self) -> Result<DatasetId, CallError> {
         self.positive("dataset_id").map(DatasetId::new)
     }
 }

@@ -1,17 +1,16 @@
 //! The URL at which the client reaches the service: what is configured, else what the request says.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::convert::Infallible;
+use std::net::SocketAddr;
 
-use axum::{
-    extract::{ConnectInfo, FromRequestParts},
-    http::{
-        header::{HOST, ORIGIN},
-        request::Parts,
-        uri::Authority,
-    },
-};
+use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
 
-use crate::{config::PublicUrl, http::client, service::App};
+use crate::config::PublicUrl;
+use crate::http::client;
+use crate::service::App;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +39,12 @@ impl FromRequestParts<App> for Reached {
 
 impl Reached {
     /// Whether by https, as far as the service knows.
-    pub fn is_https(&self) -> bool {
+    pub(crate) fn is_https(&self) -> bool {
         self.https
     }
 
     /// The URL of a path, which begins with a slash.
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base_url)
     }
 }

@@ -11,25 +11,21 @@
 
 use std::time::Duration;
 
-use axum::{
-    Json,
-    body::{Body, BodyDataStream},
-    extract::{Request, State},
-    http::{
-        HeaderMap,
-        header::{CONTENT_ENCODING, CONTENT_TYPE},
-    },
-};
+use axum::Json;
+use axum::body::{Body, BodyDataStream};
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde_json::Value;
 
-use super::{CallError, Caller, Fields, Query, body, records::VersionAnswer};
-use crate::{
-    http::error::HttpError,
-    model::{ids::DatasetId, source::SourceFormat},
-    service::{App, Push},
-};
+use super::records::VersionAnswer;
+use super::{CallError, Caller, Fields, Query, body};
+use crate::http::error::HttpError;
+use crate::model::ids::DatasetId;
+use crate::model::source::SourceFormat;
+use crate::service::{App, Push};
 
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = 64 << 10;

@@ -1,24 +1,21 @@
 //! `/session/…`: logging in and out.
 
-use axum::{
-    Json,
-    extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, HeaderValue, header::SET_COOKIE},
-    response::{IntoResponse, Response},
-};
-use tower_sessions::cookie::{Cookie, SameSite, time::Duration};
+use axum::Json;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::SET_COOKIE;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use tower_sessions::cookie::time::Duration;
+use tower_sessions::cookie::{Cookie, SameSite};
 
-use super::{
-    CallError, Caller, Reached, body,
-    caller::{SESSION_COOKIE, session_id},
-    reached::has_foreign_origin,
-    records::{Done, UserAnswer},
-};
-use crate::{
-    http::{client, error::HttpError},
-    model::limits,
-    service::App,
-};
+use super::caller::{SESSION_COOKIE, session_id};
+use super::reached::has_foreign_origin;
+use super::records::{Done, UserAnswer};
+use super::{CallError, Caller, Reached, body};
+use crate::http::client;
+use crate::http::error::HttpError;
+use crate::model::limits;
+use crate::service::App;
 
 /// Bytes of a log-in, which anybody may try.
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;

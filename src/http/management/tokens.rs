@@ -1,12 +1,12 @@
 //! `/token/…`: the caller's API tokens.
 
-use axum::{Json, extract::State};
+use axum::Json;
+use axum::extract::State;
 
-use super::{
-    Caller, JsonBody,
-    records::{Done, TokenAnswer, TokenRecord, TokensAnswer},
-};
-use crate::{http::error::HttpError, service::App};
+use super::records::{Done, TokenAnswer, TokenRecord, TokensAnswer};
+use super::{Caller, JsonBody};
+use crate::http::error::HttpError;
+use crate::service::App;
 
 /// `POST /token/create`: `name`.
 pub(super) async fn create(

@@ -1,12 +1,12 @@
 //! `/webhook/…`: the one webhook that a dataset may have.
 
-use axum::{Json, extract::State};
+use axum::Json;
+use axum::extract::State;
 
-use super::{
-    Caller, JsonBody, Query,
-    records::{Done, WebhookAnswer},
-};
-use crate::{http::error::HttpError, service::App};
+use super::records::{Done, WebhookAnswer};
+use super::{Caller, JsonBody, Query};
+use crate::http::error::HttpError;
+use crate::service::App;
 
 /// `POST /webhook/register`: `dataset_id`, `url`, perhaps `secret`.
 pub(super) async fn register(

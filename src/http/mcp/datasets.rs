@@ -4,16 +4,14 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{
-    Caller, output,
-    output::Output,
-    schemas,
-    tools::{Effect, Tool, ToolError},
-};
-use crate::{
-    http::management::{CallError, Fields, records::time},
-    model::{dataset::Dataset, ids::DatasetId, limits},
-};
+use super::output::Output;
+use super::tools::{Effect, Tool, ToolError};
+use super::{Caller, output, schemas};
+use crate::http::management::records::time;
+use crate::http::management::{CallError, Fields};
+use crate::model::dataset::Dataset;
+use crate::model::ids::DatasetId;
+use crate::model::limits;
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const LISTED: u32 = 50;

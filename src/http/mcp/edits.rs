@@ -1,19 +1,16 @@
 //! The tools that edit: pulling the entities of a version, pushing its alternate.
 
 use axum::body::Bytes;
-use futures::{future::BoxFuture, stream};
+use futures::future::BoxFuture;
+use futures::stream;
 use serde_json::json;
 
-use super::{
-    Caller, output,
-    output::Output,
-    schemas,
-    tools::{Effect, Tool, ToolError},
-};
-use crate::{
-    http::management::{Fields, edits, records::PushAnswer},
-    model::limits,
-};
+use super::output::Output;
+use super::tools::{Effect, Tool, ToolError};
+use super::{Caller, output, schemas};
+use crate::http::management::records::PushAnswer;
+use crate::http::management::{Fields, edits};
+use crate::model::limits;
 
 /// Most bytes of entities that are pulled.
 const BYTES: usize = limits::TOOL_PULL_BYTES;

@@ -6,19 +6,14 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::{
-    Caller, output,
-    output::Output,
-    schemas,
-    tools::{Effect, Tool, ToolError},
-};
-use crate::{
-    encode::ContentCoding,
-    http::management::Fields,
-    model::limits,
-    query::diff::{ChangeType, DiffPage},
-    service::{DiffError, DiffForm, VersionProfile},
-};
+use super::output::Output;
+use super::tools::{Effect, Tool, ToolError};
+use super::{Caller, output, schemas};
+use crate::encode::ContentCoding;
+use crate::http::management::Fields;
+use crate::model::limits;
+use crate::query::diff::{ChangeType, DiffPage};
+use crate::service::{DiffError, DiffForm, VersionProfile};
 
 /// Most bytes of a result.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;

@@ -3,11 +3,9 @@
 
 use axum::body::Bytes;
 
-use crate::{
-    document::{self, DocumentError, member},
-    http::management::CallError,
-    model::limits,
-};
+use crate::document::{self, DocumentError, member};
+use crate::http::management::CallError;
+use crate::model::limits;
 
 /// Most bytes of a message besides the entities in it.
 const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
@@ -29,7 +27,7 @@ impl Message {
     /// # Errors
     /// [`CallError::Body`]: it is no JSON object, or not one that entities can be taken from.
     /// [`CallError::MessageTooLarge`]: it is too large even without the entities.
-    pub fn parse(body: &[u8]) -> Result<Message, CallError> {
+    pub(super) fn parse(body: &[u8]) -> Result<Message, CallError> {
         let mut message = Vec::new();
         document::canonicalize(body, &mut message).map_err(|error| CallError::Body {
             problem: match error {

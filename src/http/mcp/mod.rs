@@ -29,43 +29,32 @@ mod tools;
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    body::{Body, Bytes},
-    extract::{Request, State},
-    http::{
-        HeaderValue, StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE},
-        request::Parts,
-    },
-    response::{IntoResponse, Response},
-    routing::{MethodRouter, post},
-};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, post};
 use http_body_util::{BodyExt, Full};
-use message::Message;
-use rmcp::{
-    model::ErrorCode,
-    transport::streamable_http_server::{
-        StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
-    },
-};
+use rmcp::model::ErrorCode;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 use tracing::Span;
 
-use super::{
-    access_log::RequestId,
-    auth::authorization,
-    client,
-    error::HttpError,
-    management::{CallError, body},
-};
-use crate::{
-    metrics::notes::{self, Notes},
-    model::user::User,
-    service::{App, Authorization, BodyRoom, Client, Holder},
-};
+use super::access_log::RequestId;
+use super::auth::authorization;
+use super::client;
+use super::error::HttpError;
+use super::management::{CallError, body};
+use crate::metrics::notes::{self, Notes};
+use crate::model::user::User;
+use crate::service::{App, Authorization, BodyRoom, Client, Holder};
+use message::Message;
 
-pub use tools::{markdown_table, names};
+pub use tools::names;
 
 type Service = StreamableHttpService<server::Server, NeverSessionManager>;
 

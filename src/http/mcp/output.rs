@@ -6,10 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::tools::ToolError;
-use crate::{
-    http::error::HttpError,
-    service::{AnswerBody, ReadError},
-};
+use crate::http::error::HttpError;
+use crate::service::{AnswerBody, ReadError};
 
 /// What a tool gives.
 pub(super) enum Output {

@@ -6,25 +6,16 @@ use futures::future::BoxFuture;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
-use super::{
-    Caller, output,
-    output::Output,
-    schemas,
-    tools::{Effect, Tool, ToolError},
-};
-use crate::{
-    encode::ContentCoding,
-    http::{
-        management::{CallError, Fields},
-        params::{self, PARAMETERS, Parameter},
-        rate,
-    },
-    model::{
-        limits,
-        request::{Format, ReadRequest},
-    },
-    service::{Admitted, Bucket},
-};
+use super::output::Output;
+use super::tools::{Effect, Tool, ToolError};
+use super::{Caller, output, schemas};
+use crate::encode::ContentCoding;
+use crate::http::management::{CallError, Fields};
+use crate::http::params::{self, PARAMETERS, Parameter};
+use crate::http::rate;
+use crate::model::limits;
+use crate::model::request::{Format, ReadRequest};
+use crate::service::{Admitted, Bucket};
 
 /// Entities in an answer, unless asked otherwise.
 const ENTITIES: u64 = 20;

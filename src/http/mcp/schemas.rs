@@ -5,7 +5,8 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::http::{openapi::parameters, params::Parameter};
+use crate::http::openapi::parameters;
+use crate::http::params::Parameter;
 
 /// An object with these properties and no others, of which some must be there.
 pub(super) fn object(properties: impl IntoIterator<Item = (&'static str, Value)>, required: &[&str]) -> JsonObject {

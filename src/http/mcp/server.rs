@@ -1,28 +1,24 @@
 //! What the protocol asks of the service: who it is, which tools there are, and to call one.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::request::Parts;
 use futures::{FutureExt, future};
-use rmcp::{
-    ErrorData, RoleServer, ServerHandler,
-    model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
-        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Described,
-    },
-    service::RequestContext,
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Described,
 };
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tracing::Instrument;
 
-use super::{
-    Caller,
-    output::Output,
-    tools::{self, Tool, ToolError},
-};
-use crate::{
-    http::{management::Fields, panics},
-    metrics::metrics,
-};
+use super::Caller;
+use super::output::Output;
+use super::tools::{self, Tool, ToolError};
+use crate::http::management::Fields;
+use crate::http::panics;
+use crate::metrics::metrics;
 
 /// What every client hears first, and hands to its model.
 const INSTRUCTIONS: &str = "\

@@ -5,8 +5,11 @@ use std::sync::{Arc, LazyLock};
 use futures::future::BoxFuture;
 use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 
-use super::{Caller, datasets, edits, inspect, output::Output, read};
-use crate::http::{error::HttpError, management::Fields, text::quoted};
+use super::output::Output;
+use super::{Caller, datasets, edits, inspect, read};
+use crate::http::error::HttpError;
+use crate::http::management::Fields;
+use crate::http::text::quoted;
 
 /// A tool.
 pub(super) struct Tool {
@@ -75,7 +78,7 @@ impl<E: Into<HttpError>> From<E> for ToolError {
 
 impl ToolError {
     /// Whether the service is to blame, and the text for the caller. What is not told is logged.
-    pub fn told(&self) -> (bool, String) {
+    pub(super) fn told(&self) -> (bool, String) {
         match self {
             ToolError::Http(error) => {
                 let (status, text) = error.told();
@@ -138,15 +141,4 @@ fn describe(tool: &Tool) -> Described {
         Some(schema) => described.with_raw_output_schema(Arc::new(schema())),
         None => described,
     }
-}
-
-/// Every tool as a row of one Markdown table.
-pub fn markdown_table() -> String {
-    let row = |tool: &Tool| {
-        let schema = (tool.arguments)();
-        let required = schema.get("required").and_then(|names| names.as_array()).into_iter().flatten();
-        let shown: Vec<_> = required.filter_map(|name| name.as_str()).map(|name| format!("`{name}`")).collect();
-        format!("| `{}` | {} | {} |\n", tool.name, shown.join(", "), tool.summary)
-    };
-    format!("| Tool | Needs | Does |\n|---|---|---|\n{}", TOOLS.iter().map(row).collect::<String>())
 }

@@ -1,9 +1,8 @@
 //! The Diff result and its records (docs/semantics.md, Diffs).
 
 use serde_json::{Value, json};
-use utoipa::openapi::{
-    ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type, schema::SchemaType,
-};
+use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
 use crate::query::diff::ChangeType;
 

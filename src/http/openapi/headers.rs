@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type, header::Header, header::HeaderBuilder};
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 
 /// What an answer says about itself; which of them an answer has is said by the answers.
 const HEADERS: [Described; 23] = [

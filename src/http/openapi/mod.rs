@@ -24,19 +24,15 @@ mod responses;
 
 use std::sync::LazyLock;
 
-use axum::{
-    body::Bytes,
-    http::{
-        HeaderMap, HeaderValue, StatusCode,
-        header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
-    },
-    response::{IntoResponse, Response},
-};
+use axum::body::Bytes;
+use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::tag::Tag;
 use utoipa::openapi::{
     Components, ComponentsBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Paths, Server,
-    security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
-    tag::Tag,
 };
 
 use super::error::HttpError;

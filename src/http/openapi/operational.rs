@@ -1,17 +1,15 @@
 //! The operations for those who run the service, and the document itself.
 
+use utoipa::openapi::path::{Operation, OperationBuilder, Paths};
+use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     Components, Content, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, PathsBuilder, ResponseBuilder, Type,
-    path::{Operation, OperationBuilder, Paths},
-    schema::SchemaType,
-    tag::TagBuilder,
 };
 
-use super::{
-    Section,
-    headers::{self, CACHING, CORS, EVERY},
-    responses::{TEXT, with_errors},
-};
+use super::Section;
+use super::headers::{self, CACHING, CORS, EVERY};
+use super::responses::{TEXT, with_errors};
 
 const TAG: &str = "operational";
 

@@ -2,10 +2,8 @@
 //! say.
 
 use serde_json::Value;
-use utoipa::openapi::{
-    ArrayBuilder, Object, ObjectBuilder, RefOr, Required, Schema, SchemaFormat, Type,
-    path::{Parameter as Described, ParameterBuilder, ParameterIn, ParameterStyle},
-};
+use utoipa::openapi::path::{Parameter as Described, ParameterBuilder, ParameterIn, ParameterStyle};
+use utoipa::openapi::{ArrayBuilder, Object, ObjectBuilder, RefOr, Required, Schema, SchemaFormat, Type};
 
 use crate::http::params::{Kind, Parameter, Repetition};
 

@@ -1,24 +1,19 @@
 //! The read endpoint: both forms of its path, all parameters of the registry, all formats.
 
 use serde_json::{Value, json};
+use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::security::SecurityRequirement;
+use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, OneOfBuilder,
     PathItem, PathsBuilder, Ref, Required, Response, ResponseBuilder, Schema, Type,
-    path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
-    schema::SchemaType,
-    security::SecurityRequirement,
-    tag::TagBuilder,
 };
 
-use super::{
-    PRIVATE_KEY, Section,
-    headers::{self, CACHING, CORS, DATASET, EVERY, RATE},
-    parameters, responses,
-};
-use crate::{
-    http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT},
-    model::request::Format,
-};
+use super::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
+use super::{PRIVATE_KEY, Section, parameters, responses};
+use crate::http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
+use crate::model::request::Format;
 
 const TAG: &str = "read";
 

@@ -1,6 +1,7 @@
 //! The error answers of the document: plain text, each described once.
 
-use utoipa::openapi::{ContentBuilder, ObjectBuilder, Ref, Response, ResponseBuilder, Type, path::OperationBuilder};
+use utoipa::openapi::path::OperationBuilder;
+use utoipa::openapi::{ContentBuilder, ObjectBuilder, Ref, Response, ResponseBuilder, Type};
 
 use super::headers::{self, CORS, EVERY, RATE};
 

@@ -48,7 +48,8 @@ impl Parameter for Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{path::Path, request::PathValue};
+    use crate::model::path::Path;
+    use crate::model::request::PathValue;
 
     #[test]
     fn every_occurrence_is_kept_in_order() {

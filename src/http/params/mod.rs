@@ -29,7 +29,6 @@ mod pretty;
 mod registry;
 mod sample;
 mod sort;
-mod table;
 mod unknown;
 mod value;
 
@@ -39,7 +38,6 @@ use crate::model::request::ReadRequest;
 
 pub use kind::Kind;
 pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_json};
-pub use table::markdown_table;
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
 pub use value::{PATH_KEYS_LIMIT, boolean};
 

@@ -13,17 +13,30 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{
-    InvalidValue, Parameter, Repetition, UnknownParameter, alt::Alt, count::Count, decode, dedup::Dedup,
-    dedup_key::DedupKey, denull::Denull, drop_field::DropField, filter::Filter, filter_contains::FilterContains,
-    flatten::Flatten, format::FormatParameter, include_source::IncludeSource, keep_field::KeepField,
-    keywords::Keywords, keywords_mode::KeywordsModeParameter, limit::Limit, offset::Offset, pretty::Pretty,
-    sample::Sample, sort::SortParameter,
-};
-use crate::{
-    http::{management::body::integer, text::quoted},
-    model::{limits, request::ReadRequest},
-};
+use super::alt::Alt;
+use super::count::Count;
+use super::dedup::Dedup;
+use super::dedup_key::DedupKey;
+use super::denull::Denull;
+use super::drop_field::DropField;
+use super::filter::Filter;
+use super::filter_contains::FilterContains;
+use super::flatten::Flatten;
+use super::format::FormatParameter;
+use super::include_source::IncludeSource;
+use super::keep_field::KeepField;
+use super::keywords::Keywords;
+use super::keywords_mode::KeywordsModeParameter;
+use super::limit::Limit;
+use super::offset::Offset;
+use super::pretty::Pretty;
+use super::sample::Sample;
+use super::sort::SortParameter;
+use super::{InvalidValue, Parameter, Repetition, UnknownParameter, decode};
+use crate::http::management::body::integer;
+use crate::http::text::quoted;
+use crate::model::limits;
+use crate::model::request::ReadRequest;
 
 /// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.

@@ -1,11 +1,9 @@
 //! The kinds of values that several parameters share: booleans, whole numbers, lists of paths, and a path with a value.
 
 use super::InvalidValue;
-use crate::model::{
-    limits,
-    path::{Path, PathError},
-    request::PathValue,
-};
+use crate::model::limits;
+use crate::model::path::{Path, PathError};
+use crate::model::request::PathValue;
 
 /// `true`, `false`, `1` or `0`, in any case.
 pub fn boolean(value: &str) -> Result<bool, InvalidValue> {

@@ -85,31 +85,31 @@ impl Observer {
     }
 
     /// The file is open.
-    pub fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
+    pub(super) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
         self.over(StageName::Open);
         self.opened = Some((reader.clone(), work_bytes));
     }
 
     /// The query has its turn, if it needs one.
-    pub fn admitted(&mut self) {
+    pub(super) fn admitted(&mut self) {
         self.over(StageName::Wait);
     }
 
     /// The selection is settled.
-    pub fn settled(&mut self, explained: Explained) {
+    pub(super) fn settled(&mut self, explained: Explained) {
         self.took(StageName::Plan, explained.planning);
         self.took(StageName::Select, explained.selecting);
         self.explained = Some(explained);
     }
 
     /// Documents have been put in order by way of the disk, so many bytes of them.
-    pub fn ordered(&mut self, spilled_bytes: u64) {
+    pub(super) fn ordered(&mut self, spilled_bytes: u64) {
         self.over(StageName::Order);
         self.spilled_bytes = Some(spilled_bytes);
     }
 
     /// The columns of a table are known.
-    pub fn columns_found(&mut self, columns: usize) {
+    pub(super) fn columns_found(&mut self, columns: usize) {
         self.over(StageName::Columns);
         self.columns = Some(columns);
     }

@@ -3,7 +3,8 @@
 use strata::model::source::SourceFormat;
 use strata::refresh::DecodeOptions;
 
-use crate::reference::{delimited, source::decode};
+use crate::reference::delimited;
+use crate::reference::source::decode;
 
 pub fn check(bytes: &[u8]) {
     let Some((choice, table)) = bytes.split_first() else { return };

@@ -34,7 +34,7 @@ fn forms(entity: &Value) {
     let Value::Object(members) = entity else { unreachable!("an entity") };
     let form = |value: &Value| {
         let mut out = Vec::new();
-        document::canonical_form(value.write().as_bytes(), &mut out);
+        document::CanonicalForm::default().write(value.write().as_bytes(), &mut out);
         out
     };
     let values: Vec<(&Value, Vec<u8>)> = members.iter().take(6).map(|(_, value)| (value, form(value))).collect();

@@ -84,7 +84,7 @@ async fn a_copy_holds_everything_and_goes_on_by_itself(database: Database) {
     // The original knows nothing of it.
     assert_eq!(catalog.claim_delivery().await.unwrap().unwrap().version, v(3));
     catalog
-        .publish_version(dataset, strata::catalog::VersionContent::New(&file("in the middle")), attempt)
+        .publish_version(dataset, strata::catalog::VersionContent::New(&file("in the middle")), None, attempt)
         .await
         .unwrap();
 }

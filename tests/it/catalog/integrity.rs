@@ -46,7 +46,7 @@ async fn in_use(database: &Database) -> Catalog {
         let attempt = acquire(&catalog, dataset).await.unwrap();
         catalog.reserve_file(path, Some(attempt), LEASE).await.unwrap();
         let file = NewFile { content_hash: hash(path), ..super::file(path) };
-        catalog.publish_version(dataset, VersionContent::New(&file), attempt).await.unwrap();
+        catalog.publish_version(dataset, VersionContent::New(&file), None, attempt).await.unwrap();
     }
     catalog.reserve_file("alt", None, LEASE).await.unwrap();
     let file = NewFile { content_hash: hash("alt"), ..super::file("alt") };

@@ -253,7 +253,7 @@ impl Subject {
                         VersionContent::New(&new)
                     }
                 };
-                catalog.publish_version(lease.dataset.id, content, lease.attempt).await?;
+                catalog.publish_version(lease.dataset.id, content, None, lease.attempt).await?;
             }
             Operation::FailRefresh { dataset } => {
                 let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Ping, LEASE).await?;

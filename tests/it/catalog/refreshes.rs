@@ -41,7 +41,7 @@ async fn publish_as(
     path: &str,
 ) -> Result<u64, CatalogError> {
     catalog.reserve_file(path, Some(attempt), SHORT).await?;
-    let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), attempt).await?;
+    let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), None, attempt).await?;
     Ok(published.version.number.get())
 }
 
@@ -120,7 +120,7 @@ async fn an_expired_lease_is_taken_over_and_its_attempt_has_failed(database: Dat
     assert_eq!(attempts(&catalog, dataset).await, ["ping: running", CRASHED]);
 
     // The first was only slow. It can do nothing any more.
-    let late = catalog.publish_version(dataset, VersionContent::New(&file("a")), crashed).await;
+    let late = catalog.publish_version(dataset, VersionContent::New(&file("a")), None, crashed).await;
     assert!(matches!(late, Err(CatalogError::LeaseLost)), "{late:?}");
     for late in [
         catalog.renew_refresh(crashed, SHORT).await,
@@ -146,7 +146,7 @@ async fn a_renewed_lease_is_not_taken_over(database: Database) {
         assert_eq!(catalog.end_expired_refreshes().await.unwrap(), 0);
         assert_eq!(catalog.expire_reservations().await.unwrap(), 0);
     }
-    catalog.publish_version(dataset, VersionContent::New(&file("a")), attempt).await.unwrap();
+    catalog.publish_version(dataset, VersionContent::New(&file("a")), None, attempt).await.unwrap();
 }
 
 async fn an_expired_lease_that_nobody_took_still_publishes(database: Database) {
@@ -162,7 +162,7 @@ async fn an_expired_lease_that_nobody_took_still_publishes(database: Database) {
     catalog.reserve_file("b", Some(attempt), SHORT).await.unwrap();
     clock.advance(SHORT);
     assert_eq!(catalog.expire_reservations().await.unwrap(), 1);
-    let published = catalog.publish_version(dataset, VersionContent::New(&file("b")), attempt).await;
+    let published = catalog.publish_version(dataset, VersionContent::New(&file("b")), None, attempt).await;
     assert!(matches!(published, Err(CatalogError::ReservationLost)), "{published:?}");
     assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(1));
 }
@@ -213,7 +213,7 @@ async fn an_unchanged_source_shares_its_file(database: Database) {
     let foreign = publish(&catalog, other, "b").await.unwrap();
     let attempt = acquire(&catalog, dataset).await.unwrap();
     let share = async |file, content_hash| {
-        catalog.publish_version(dataset, VersionContent::Shared { file, content_hash }, attempt).await
+        catalog.publish_version(dataset, VersionContent::Shared { file, content_hash }, None, attempt).await
     };
     for (file, hash) in [(first.file.id, "other"), (foreign.file.id, "c0ffee")] {
         let shared = share(file, hash).await;
@@ -247,7 +247,7 @@ async fn an_attempt_ends_once(database: Database) {
         let failed = catalog.fail_refresh(attempt, "late").await;
         assert!(matches!(failed, Err(CatalogError::LeaseLost)), "{failed:?}");
     }
-    let again = catalog.publish_version(dataset, VersionContent::New(&file("b")), attempt).await;
+    let again = catalog.publish_version(dataset, VersionContent::New(&file("b")), None, attempt).await;
     assert!(matches!(again, Err(CatalogError::LeaseLost)), "{again:?}");
     assert_eq!(attempts(&catalog, dataset).await, ["ping: v1"]);
 }

@@ -1,5 +1,6 @@
 //! What bombs take of a process in earnest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int32Array, ListArray, RecordBatch, StringArray};
@@ -9,7 +10,6 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 use super::bombs::gzip;
 use super::forge::{self, Column, Page};

@@ -2,10 +2,8 @@
 
 use utoipa::openapi::{ContentBuilder, ObjectBuilder, Response, ResponseBuilder, Type};
 
-use crate::http::openapi::{
-    headers::{self, EVERY, RATE},
-    responses::TEXT,
-};
+use crate::http::openapi::headers::{self, EVERY, RATE};
+use crate::http::openapi::responses::TEXT;
 
 /// An error of management: its status, its component, when it is given, an example of its text, its headers.
 pub(super) struct Error(u16, &'static str, &'static str, &'static str, &'static [&'static str]);

@@ -11,29 +11,26 @@ mod operations;
 mod schemas;
 
 use serde_json::json;
+use utoipa::openapi::path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
+};
+use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     Components, ComponentsBuilder, ContentBuilder, ObjectBuilder, PathItem, Paths, PathsBuilder, Ref, Required,
     ResponseBuilder, Type,
-    path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
-    security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
-    tag::TagBuilder,
 };
 
-use self::{
-    errors::{ERRORS, error},
-    operations::{
-        Asked::{Body, BodyOrDocument, Nothing, Query, Read, Token},
-        By::{Anybody, Everybody},
-        DIFF, Field, Need, OPERATIONS, Operation,
-    },
-    schemas::{body, record_schemas, schema},
-};
-use super::{
-    Section, diffs,
-    headers::{self, EVERY, RATE},
-    responses::{TEXT, with_errors},
-};
-use crate::http::{management::SESSION_COOKIE, params::PARAMETERS};
+use self::errors::{ERRORS, error};
+use self::operations::Asked::{Body, BodyOrDocument, Nothing, Query, Read, Token};
+use self::operations::By::{Anybody, Everybody};
+use self::operations::{DIFF, Field, Need, OPERATIONS, Operation};
+use self::schemas::{body, record_schemas, schema};
+use super::headers::{self, EVERY, RATE};
+use super::responses::{TEXT, with_errors};
+use super::{Section, diffs};
+use crate::http::management::SESSION_COOKIE;
+use crate::http::params::PARAMETERS;
 
 /// The groups in which tools show the operations, in their order: name, what it is about.
 const TAGS: [(&str, &str); 5] = [

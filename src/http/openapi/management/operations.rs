@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 use utoipa::openapi::HttpMethod;
 
-use crate::{
-    http::{management::explain, openapi::diffs},
-    model::dataset::DEFAULT_SCHEDULE,
-};
+use crate::http::management::explain;
+use crate::http::openapi::diffs;
+use crate::model::dataset::DEFAULT_SCHEDULE;
 
 /// A field of a body, or a parameter: its name, whether it must be there, what it is, an example.
 pub(super) struct Field(

@@ -1,22 +1,20 @@
 //! The schemas of fields, bodies and records.
 
 use serde_json::{Map, Value};
-use utoipa::{
-    PartialSchema, ToSchema,
-    openapi::{
-        AllOfBuilder, ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type,
-        request_body::{RequestBody, RequestBodyBuilder},
-        schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType},
-    },
+use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
+use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType};
+use utoipa::openapi::{
+    AllOfBuilder, ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type,
 };
+use utoipa::{PartialSchema, ToSchema};
 
 use super::operations::{Field, Kind, Need};
-use crate::{
-    http::management::records,
-    model::{dataset::DatasetName, index::INDEX_PATHS, source::SourceFormat},
-    query::diff::ChangeType,
-    service::Explanation,
-};
+use crate::http::management::records;
+use crate::model::dataset::DatasetName;
+use crate::model::index::INDEX_PATHS;
+use crate::model::source::SourceFormat;
+use crate::query::diff::ChangeType;
+use crate::service::Explanation;
 
 /// Texts that are stored, as a pattern.
 const NO_NUL: &str = r"^[^\u0000]*$";

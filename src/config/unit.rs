@@ -1,0 +1,90 @@
+//! Numbers with units: what an option's number counts is told by the end of its name, and as text it may have a unit.
+//!
+//! Durations are read by `humantime` (`1h 30min`, `500ms`), sizes by `parse-size` (`64MiB`, `1.5 GB`; `kB` is 1000
+//! bytes, `KiB` 1024).
+
+use std::time::Duration;
+
+/// What the number of an option counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Bytes, or bytes a second.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// Milliseconds.
+    Milliseconds,
+}
+
+impl Unit {
+    /// The unit that an option's name ends with, if it does.
+    pub(super) fn of(name: &str) -> Option<Unit> {
+        // A rate ends with `_s`, too.
+        if name.ends_with("_bytes") || name.ends_with("bytes_per_s") {
+            Some(Unit::Bytes)
+        } else if name.ends_with("_ms") {
+            Some(Unit::Milliseconds)
+        } else if name.ends_with("_s") {
+            Some(Unit::Seconds)
+        } else {
+            None
+        }
+    }
+
+    /// What a message says was expected.
+    pub(super) fn expectation(self) -> &'static str {
+        match self {
+            Unit::Bytes => r#"a whole number of bytes, or a size such as "64MiB" or "1.5GB""#,
+            Unit::Seconds => r#"a whole number of seconds, or a duration such as "30s" or "1h 30min""#,
+            Unit::Milliseconds => r#"a whole number of milliseconds, or a duration such as "500ms" or "2s""#,
+        }
+    }
+
+    /// Reads a number, with a unit or without.
+    ///
+    /// # Errors
+    /// What is wrong with the text, and what would be right.
+    pub(super) fn parse(self, text: &str) -> Result<u64, String> {
+        let number = text.trim();
+        if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return number.parse().map_err(|_| too_large(text));
+        }
+        match self {
+            Unit::Bytes => self.size(text, number),
+            Unit::Seconds => self.duration(text, Duration::from_secs(1)),
+            Unit::Milliseconds => self.duration(text, Duration::from_millis(1)),
+        }
+    }
+
+    fn size(self, text: &str, number: &str) -> Result<u64, String> {
+        // Fractions are rounded to bytes; one of a byte is a slip.
+        if !number.contains(|character: char| character.is_ascii_alphabetic()) {
+            return Err(self.not_understood(text));
+        }
+        parse_size::parse_size(number).map_err(|error| match error {
+            parse_size::Error::PosOverflow => too_large(text),
+            _ => self.not_understood(text),
+        })
+    }
+
+    /// A duration as a number of steps.
+    fn duration(self, text: &str, step: Duration) -> Result<u64, String> {
+        let duration = humantime::parse_duration(text).map_err(|error| match error {
+            // Also the error of a fraction that is finer than a nanosecond.
+            humantime::DurationError::NumberOverflow if !text.contains('.') => too_large(text),
+            _ => self.not_understood(text),
+        })?;
+        if !duration.as_nanos().is_multiple_of(step.as_nanos()) {
+            return Err(self.not_understood(text));
+        }
+        u64::try_from(duration.as_nanos() / step.as_nanos()).map_err(|_| too_large(text))
+    }
+
+    fn not_understood(self, text: &str) -> String {
+        format!("found {text:?}, expected {}", self.expectation())
+    }
+}
+
+fn too_large(text: &str) -> String {
+    format!("{text:?} is too large; the largest number is {}", u64::MAX)
+}

@@ -1,0 +1,62 @@
+//! An error and its causes: one after the other, and on one line for logs and messages.
+
+use std::error::Error;
+use std::fmt;
+use std::iter::successors;
+
+/// The error, then what caused it, then what caused that.
+pub fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| error.source())
+}
+
+/// Displays an error and its causes as [`joined`] writes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Causes<'a>(pub &'a (dyn Error + 'static));
+
+impl fmt::Display for Causes<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&joined(chain(self.0).map(ToString::to_string)))
+    }
+}
+
+/// The texts of an error and its causes on one line, the outermost first. A text that those before it already hold, as
+/// many errors repeat that of their cause, is left out.
+pub fn joined(texts: impl IntoIterator<Item = String>) -> String {
+    let mut joined = String::new();
+    for text in texts {
+        if joined.is_empty() {
+            joined = text;
+        } else if !joined.contains(&text) {
+            joined = format!("{joined}: {text}");
+        }
+    }
+    joined.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<Layer>>,
+    }
+
+    #[track_caller]
+    fn check(texts: &[&'static str], expected: &str) {
+        let error = texts.iter().rev().fold(None, |source, text| Some(Box::new(Layer { text, source })));
+        assert_eq!(Causes(&*error.expect("a chain")).to_string(), expected);
+    }
+
+    #[test]
+    fn a_chain_of_causes_is_one_line_without_repetition() {
+        check(&["disk full"], "disk full");
+        check(&["cannot read the page", "cannot read the page", "disk gone"], "cannot read the page: disk gone");
+        check(
+            &["opening failed", "store: disk full\n  (at /data)", "disk full\n  (at /data)", "no space"],
+            "opening failed: store: disk full (at /data): no space",
+        );
+    }
+}
