@@ -19,7 +19,6 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -33,7 +32,6 @@ use axum::{
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::{Builder, Connection},
-    service::TowerToHyperService,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -50,6 +48,7 @@ use super::{
     error::Causes,
     host,
     listener::{Accepted, Listener, Refusals, connections_for_descriptors},
+    request_lines::ParsedHead,
     router::router,
     timed_body::{AwaitedBody, TimedBody},
     timed_stream::TimedStream,
@@ -376,15 +375,18 @@ impl Server {
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place, drain: watch::Receiver<()>) {
         metrics().accepted_connections.increment(1);
         let (limits, activity) = (&self.limits, place.activity().clone());
-        let stream = TimedStream::new(stream, limits.header_read_timeout, limits.write_stall, activity.clone());
+        let head = Arc::<ParsedHead>::default();
+        let (patience, stall) = (limits.header_read_timeout, limits.write_stall);
+        let stream = TimedStream::new(stream, patience, stall, activity.clone(), head.clone());
         let service = ConnectionService {
             router: self.router.clone(),
             peer,
             answer: limits.answer,
             body_bytes_per_s: limits.body_bytes_per_s,
             activity,
+            head,
         };
-        let connection = self.protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
         watched(connection.into_owned(), peer, place, drain).await;
     }
 
@@ -421,7 +423,7 @@ impl Drop for Open {
     }
 }
 
-type Served = Connection<'static, TokioIo<TimedStream>, TowerToHyperService<ConnectionService>, TokioExecutor>;
+type Served = Connection<'static, TokioIo<TimedStream>, ConnectionService, TokioExecutor>;
 
 /// Serves a connection to its end, or until something is due that its peer does not do. When the server drains, or
 /// another connection has its place, it ends after the requests in flight.
@@ -492,17 +494,17 @@ fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
 }
 
 /// The router, as seen from one connection: requests carry its peer's address as `ConnectInfo`, and their answers are
-/// timed.
-#[derive(Clone)]
+/// timed. What reads the connection is told of each request at once, before more is read.
 struct ConnectionService {
     router: Router,
     peer: SocketAddr,
     answer: Duration,
     body_bytes_per_s: u64,
     activity: Arc<Activity>,
+    head: Arc<ParsedHead>,
 }
 
-impl<B> Service<axum::http::Request<B>> for ConnectionService
+impl<B> hyper::service::Service<axum::http::Request<B>> for ConnectionService
 where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<axum::BoxError>,
@@ -511,12 +513,8 @@ where
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // A router is always ready.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: axum::http::Request<B>) -> Self::Future {
+    fn call(&self, request: axum::http::Request<B>) -> Self::Future {
+        self.head.request(request.body().size_hint().exact());
         let in_flight = self.activity.begin();
         let mut request: Request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
@@ -526,7 +524,7 @@ where
         host::mark(&mut request);
         // HTTP/2 has GOAWAY for this.
         let http2 = request.version() == Version::HTTP_2;
-        let (answering, limit, activity) = (self.router.call(request), self.answer, self.activity.clone());
+        let (answering, limit, activity) = (self.router.clone().call(request), self.answer, self.activity.clone());
         Box::pin(async move {
             let mut response = answering.await?;
             if !http2 && activity.is_leaving() {
