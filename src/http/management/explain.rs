@@ -12,13 +12,9 @@ use axum::{
 
 use super::{Caller, Query};
 use crate::{
-    http::{
-        content_encoding::weighted_items,
-        error::HttpError,
-        params::{self, UnknownParameter},
-    },
+    http::{content_encoding::weighted_items, error::HttpError, params},
     model::version::VersionSelector,
-    service::App,
+    service::{App, IgnoredParameter},
 };
 
 /// The call's own parameters; all others are the read's.
@@ -54,8 +50,8 @@ pub(super) async fn explain(
     let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
     let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
     let (request, unknown) = params::parse(read.as_deref())?;
-    let ignored = unknown.into_iter().map(|UnknownParameter(name)| name);
-    let ignored = ignored.filter(|name| ![DATASET_ID, VERSION, EXPLAIN].contains(&name.as_str())).collect();
+    let ignored = unknown.into_iter().map(IgnoredParameter::from);
+    let ignored = ignored.filter(|ignored| ![DATASET_ID, VERSION, EXPLAIN].contains(&ignored.name.as_str())).collect();
     let explanation = app.explain(&user, dataset, version, request, ignored).await?;
     Ok(match form {
         Form::Json => Json(explanation).into_response(),
