@@ -5,7 +5,7 @@ use utoipa::openapi::{
     ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, OneOfBuilder,
     PathItem, PathsBuilder, Ref, Required, Response, ResponseBuilder, Schema, Type,
     path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
-    schema::SchemaType,
+    schema::{SchemaFormat, SchemaType},
     security::SecurityRequirement,
     tag::TagBuilder,
 };
@@ -179,6 +179,9 @@ fn entities() -> Response {
         .description("The entities, in the format asked for; with `count=true`, their number as JSON.");
     let response = Format::ALL
         .into_iter()
+        // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold a body
+        // of any format.
+        .rev()
         .fold(response, |response, format| response.content(format.content_type(), content(format)));
     let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "X-Total-Count"][..];
     headers::with(headers::with(response, COMMON), &[table]).build()
@@ -214,8 +217,10 @@ fn content(format: Format) -> Content {
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><name>Aruba</name><area>180</area></entity></dataset>"
                 .into(),
         )),
-        // Bytes need no schema in OpenAPI 3.1.
-        Format::Parquet => content,
+        Format::Parquet => {
+            let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(SchemaFormat::Custom("binary".to_owned())));
+            content.schema(Some(bytes.build()))
+        }
     }
     .build()
 }
