@@ -9,7 +9,7 @@ use axum::{
 use tower_sessions::cookie::{Cookie, SameSite, time::Duration};
 
 use super::{
-    CallError, Caller, Reached, body,
+    CallError, Caller, Query, Reached, body,
     caller::{SESSION_COOKIE, session_id},
     reached::has_foreign_origin,
     records::{Done, UserAnswer},
@@ -40,6 +40,7 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     let request = Request::from_parts(head, body);
     let fields = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
+    fields.only(&["email", "password"])?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
@@ -63,8 +64,9 @@ pub(super) async fn logout(
 }
 
 /// `GET /session/me`.
-pub(super) async fn me(Caller(user): Caller) -> Json<UserAnswer> {
-    Json(UserAnswer::from(&user))
+pub(super) async fn me(Caller(user): Caller, query: Query) -> Result<Json<UserAnswer>, HttpError> {
+    query.only(&[])?;
+    Ok(Json(UserAnswer::from(&user)))
 }
 
 fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Reached) {

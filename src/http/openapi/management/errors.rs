@@ -3,7 +3,7 @@
 use utoipa::openapi::{ContentBuilder, ObjectBuilder, Response, ResponseBuilder, Type};
 
 use crate::http::openapi::{
-    headers::{self, EVERY, RATE},
+    headers::{self, CORS, EVERY, RATE},
     responses::TEXT,
 };
 
@@ -114,5 +114,5 @@ pub(super) fn error(error: &Error) -> (&'static str, Response) {
         .example(Some((*example).into()))
         .build();
     let response = ResponseBuilder::new().description(*description).content(TEXT, text);
-    (*name, headers::with(response, &[EVERY, RATE, more]).build())
+    (*name, headers::with(response, &[EVERY, RATE, CORS, more]).build())
 }

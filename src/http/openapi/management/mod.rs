@@ -12,8 +12,8 @@ mod schemas;
 
 use serde_json::json;
 use utoipa::openapi::{
-    Components, ComponentsBuilder, ContentBuilder, ObjectBuilder, PathItem, Paths, PathsBuilder, Ref, Required,
-    ResponseBuilder, Type,
+    Components, ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, Paths, PathsBuilder, Ref,
+    Required, ResponseBuilder, Type,
     path::{Operation as Described, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     tag::TagBuilder,
@@ -30,7 +30,7 @@ use self::{
 };
 use super::{
     Section, diffs,
-    headers::{self, EVERY, RATE},
+    headers::{self, CORS, EVERY, RATE},
     responses::{TEXT, with_errors},
 };
 use crate::http::{management::SESSION_COOKIE, params::PARAMETERS};
@@ -52,7 +52,7 @@ fn tag_of(path: &str) -> &'static str {
         Some(("webhook", _)) => "webhooks",
         Some(("ping", _)) => "versions",
         Some((_, rest)) if rest.starts_with("alternate/") => "alternates",
-        Some((_, "create" | "update" | "list" | "view" | "rotate_key" | "clone")) => "datasets",
+        Some((_, "create" | "update" | "delete" | "list" | "view" | "rotate_key" | "clone")) => "datasets",
         _ => "versions",
     }
 }
@@ -154,7 +154,7 @@ fn described(operation: &Operation) -> Described {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
     }
     if operation.by == Everybody {
-        answer = headers::with(answer, &[RATE]);
+        answer = headers::with(answer, &[RATE, CORS]);
     }
     let errors = errors_of(operation);
     let mut shared = vec![405];
@@ -181,6 +181,7 @@ fn errors_of(operation: &Operation) -> Vec<u16> {
         errors.extend([401, 403]);
     }
     match operation.asked {
+        Nothing if operation.method == HttpMethod::Get => errors.push(400),
         Nothing => {}
         Query(_) | Read(_) => errors.push(400),
         Token => errors.extend([400, 413]),
