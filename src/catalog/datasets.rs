@@ -6,6 +6,7 @@ use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
 use super::checksums::{RecordChecksum, check_all_versions, seal_dataset};
 use super::convert::{from_time, optional_text, text, to_named, to_time, to_unsigned};
 use super::engine::{Transaction, Value};
+use super::leases::give_up_lease;
 use super::versions::{VERSIONS, VersionRecord, VersionRow};
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
@@ -234,6 +235,32 @@ impl Catalog {
             versions,
             last_attempts: attempts.into_iter().map(Attempt::try_from).collect::<Result<_, _>>()?,
         }))
+    }
+
+    /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is never
+    /// used again.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::NotFound`], [`CatalogError::HasVersions`], [`CatalogError::Busy`] while it is refreshed.
+    pub async fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        lock_dataset(&mut transaction, id).await?;
+        let sql = "SELECT version_number FROM versions WHERE dataset_id = $1 LIMIT 1";
+        let version: Option<(i64,)> = transaction.fetch_optional(sql, &[id.into()]).await?;
+        if version.is_some() {
+            return Err(CatalogError::HasVersions);
+        }
+        give_up_lease(&mut transaction, id, self.now()).await?;
+        for sql in [
+            "DELETE FROM refresh_attempts WHERE dataset_id = $1",
+            "DELETE FROM webhooks WHERE dataset_id = $1",
+            "DELETE FROM datasets WHERE dataset_id = $1",
+        ] {
+            transaction.execute(sql, &[id.into()]).await?;
+        }
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// Changes what `change` names and nothing else. A schedule that is new, or that has something to fetch

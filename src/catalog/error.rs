@@ -61,6 +61,9 @@ pub enum CatalogError {
     /// The dataset is not frozen.
     #[error("the dataset is not frozen")]
     NotFrozen,
+    /// The dataset has versions, which are permanent.
+    #[error("the dataset has versions")]
+    HasVersions,
     /// There is no such user, dataset, token or session.
     #[error("there is no such record")]
     NotFound,

@@ -33,6 +33,28 @@ pub struct RefreshLease {
     pub expires_at: DateTime<Utc>,
 }
 
+/// Ends the attempt that holds the dataset, if its lease has expired.
+///
+/// # Errors
+///
+/// [`CatalogError::Busy`] if it has not.
+pub(super) async fn give_up_lease(
+    transaction: &mut Transaction,
+    dataset: DatasetId,
+    now: DateTime<Utc>,
+) -> Result<(), CatalogError> {
+    // Changes nothing, but lets no renewal in between.
+    let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1
+               RETURNING attempt_id, expires_at";
+    let held: Option<(i64, i64)> = transaction.fetch_optional(sql, &[dataset.into()]).await?;
+    let Some((attempt, expires_at)) = held else { return Ok(()) };
+    if expires_at > now.timestamp_micros() {
+        return Err(CatalogError::Busy);
+    }
+    let attempt = AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?);
+    fail(transaction, attempt, CRASHED, now).await
+}
+
 impl Catalog {
     /// Begins a refresh of the dataset that has it alone for as long as `lease`, which
     /// [`Catalog::renew_refresh`] renews. A lease that has expired is taken over, and the attempt that held
@@ -53,17 +75,7 @@ impl Catalog {
             return Err(CatalogError::Frozen);
         }
         let now = self.now();
-        // Changes nothing, but lets no renewal in between.
-        let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1
-                   RETURNING attempt_id, expires_at";
-        let held: Option<(i64, i64)> = transaction.fetch_optional(sql, &[dataset.id.into()]).await?;
-        if let Some((attempt, expires_at)) = held {
-            if expires_at > now.timestamp_micros() {
-                return Err(CatalogError::Busy);
-            }
-            let attempt = AttemptId::new(to_unsigned(attempt, "refresh_leases.attempt_id")?);
-            fail(&mut transaction, attempt, CRASHED, now).await?;
-        }
+        give_up_lease(&mut transaction, dataset.id, now).await?;
         let attempt = attempts::start(&mut transaction, dataset.id, trigger, now).await?;
         let expires_at = after(now, lease);
         transaction

@@ -6,11 +6,11 @@ use super::error::CliError;
 use super::signals::Signals;
 use super::{json_line, print};
 use crate::config::Config;
-use crate::http::params::{self, UnknownParameter};
+use crate::http::params;
 use crate::http::path;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
-use crate::service::App;
+use crate::service::{App, IgnoredParameter};
 
 /// Show the plan of a read, and what running it takes
 ///
@@ -46,7 +46,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let (mut request, unknown) = params::parse(query).map_err(|error| CliError::Query(error.to_string()))?;
     request.alt |= alt || path.as_ref().is_some_and(|path| path.alt);
     let version = version.or(path.map(|path| path.target.version)).unwrap_or(VersionSelector::Active);
-    let ignored = unknown.into_iter().map(|UnknownParameter(name)| name).collect();
+    let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
 
     let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;

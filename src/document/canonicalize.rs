@@ -84,11 +84,21 @@ impl Parser<'_> {
             Some(b'[') => "an array",
             Some(b'"') => "a string",
             Some(b'-' | b'0'..=b'9') => "a number",
-            Some(b't' | b'f') => "a boolean",
-            Some(b'n') => "null",
+            Some(b't') if self.may_be("true") => "a boolean",
+            Some(b'f') if self.may_be("false") => "a boolean",
+            Some(b'n') if self.may_be("null") => "null",
             _ => return Err(self.unexpected("an object")),
         };
         Err(DocumentError::NotAnObject { found })
+    }
+
+    /// Whether the rest is this word and what follows it, or its beginning: of what is no object, that may be all.
+    fn may_be(&self, word: &str) -> bool {
+        let rest = &self.input[self.at..];
+        match rest.strip_prefix(word.as_bytes()) {
+            Some(after) => !after.first().is_some_and(u8::is_ascii_alphanumeric),
+            None => word.as_bytes().starts_with(rest),
+        }
     }
 
     /// The object whose brace is next, itself at level `depth`.

@@ -503,7 +503,9 @@ fn call_status(error: &CallError) -> StatusCode {
             StatusCode::PAYLOAD_TOO_LARGE
         }
         CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-        CallError::Cut | CallError::Body { .. } | CallError::Field { .. } => StatusCode::BAD_REQUEST,
+        CallError::Cut | CallError::Body { .. } | CallError::Field { .. } | CallError::NoSuchField { .. } => {
+            StatusCode::BAD_REQUEST
+        }
     }
 }
 
@@ -591,6 +593,11 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
         ManageError::TokenNameTaken => (StatusCode::CONFLICT, "You have an API token of this name."),
         ManageError::Frozen => (StatusCode::CONFLICT, "This dataset is frozen; unfreeze it first."),
         ManageError::NotFrozen => (StatusCode::CONFLICT, "This dataset is not frozen."),
+        ManageError::HasVersions => (
+            StatusCode::CONFLICT,
+            "This dataset has versions, which are permanent: it cannot be deleted. Freeze it (POST /dataset/rollback with freeze) \
+             to stop serving it; a frozen dataset does not count for your plan.",
+        ),
         ManageError::Public => (StatusCode::CONFLICT, "This dataset is public and has no private key."),
         ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is under way."),
         ManageError::Stale => (

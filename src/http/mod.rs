@@ -3,7 +3,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `router` | every route, in one table, and the layers around them |
-//! | `server`, `listener`, `connections`, `activity`, `timed_stream`, `frames`, `timed_body` | connections: accepting, limits, graceful shutdown |
+//! | `server`, `listener`, `connections`, `activity`, `timed_stream`, `frames`, `request_lines`, `timed_body` | connections: accepting, limits, graceful shutdown |
 //! | `read` | the read endpoint |
 //! | `content_encoding`, `range` | which coding of a body, and which part of it |
 //! | `path`, `params/`, `auth` | what a read request says: its path, its query string, its `Authorization` |
@@ -43,6 +43,7 @@ mod ping;
 pub mod range;
 mod rate;
 pub mod read;
+mod request_lines;
 pub mod router;
 pub mod server;
 mod text;

@@ -18,7 +18,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -28,7 +27,6 @@ use axum::http::{HeaderValue, Version, header};
 use axum::response::Response;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, Connection};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -40,6 +38,7 @@ use super::activity::{Activity, Cut, Due, Patience};
 use super::connections::{Admission, Bounds, Connections, Place, outside_at_most};
 use super::host;
 use super::listener::{Accepted, Listener, Refusals, connections_for_descriptors};
+use super::request_lines::ParsedHead;
 use super::router::router;
 use super::timed_body::{AwaitedBody, TimedBody};
 use super::timed_stream::TimedStream;
@@ -357,15 +356,18 @@ impl Server {
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: Place, drain: watch::Receiver<()>) {
         metrics().accepted_connections.increment(1);
         let (limits, activity) = (&self.limits, place.activity().clone());
-        let stream = TimedStream::new(stream, limits.header_read_timeout, limits.write_stall, activity.clone());
+        let head = Arc::<ParsedHead>::default();
+        let (patience, stall) = (limits.header_read_timeout, limits.write_stall);
+        let stream = TimedStream::new(stream, patience, stall, activity.clone(), head.clone());
         let service = ConnectionService {
             router: self.router.clone(),
             peer,
             answer: limits.answer,
             body_bytes_per_s: limits.body_bytes_per_s,
             activity,
+            head,
         };
-        let connection = self.protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
         watched(connection.into_owned(), peer, place, drain).await;
     }
 
@@ -402,7 +404,7 @@ impl Drop for Open {
     }
 }
 
-type Served = Connection<'static, TokioIo<TimedStream>, TowerToHyperService<ConnectionService>, TokioExecutor>;
+type Served = Connection<'static, TokioIo<TimedStream>, ConnectionService, TokioExecutor>;
 
 /// Serves a connection to its end, or until something is due that its peer does not do. When the server drains, or
 /// another connection has its place, it ends after the requests in flight.
@@ -473,17 +475,17 @@ fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
 }
 
 /// The router, as seen from one connection: requests carry its peer's address as `ConnectInfo`, and their answers are
-/// timed.
-#[derive(Clone)]
+/// timed. What reads the connection is told of each request at once, before more is read.
 struct ConnectionService {
     router: Router,
     peer: SocketAddr,
     answer: Duration,
     body_bytes_per_s: u64,
     activity: Arc<Activity>,
+    head: Arc<ParsedHead>,
 }
 
-impl<B> Service<axum::http::Request<B>> for ConnectionService
+impl<B> hyper::service::Service<axum::http::Request<B>> for ConnectionService
 where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<axum::BoxError>,
@@ -492,12 +494,8 @@ where
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // A router is always ready.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: axum::http::Request<B>) -> Self::Future {
+    fn call(&self, request: axum::http::Request<B>) -> Self::Future {
+        self.head.request(request.body().size_hint().exact());
         let in_flight = self.activity.begin();
         let mut request: Request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
@@ -507,7 +505,7 @@ where
         host::mark(&mut request);
         // HTTP/2 has GOAWAY for this.
         let http2 = request.version() == Version::HTTP_2;
-        let (answering, limit, activity) = (self.router.call(request), self.answer, self.activity.clone());
+        let (answering, limit, activity) = (self.router.clone().call(request), self.answer, self.activity.clone());
         Box::pin(async move {
             let mut response = answering.await?;
             if !http2 && activity.is_leaving() {

@@ -6,6 +6,7 @@
 //!   query behind it, for ever. The time starts anew when the peer has taken all there was, or enough of it: a byte now
 //!   and then is not enough.
 //! - An HTTP/2 client that sends many frames beside its requests is cut ([`super::frames`]).
+//! - Targets of HTTP/1.1 requests are read with the bytes escaped that no URI may hold (`super::request_lines`).
 //! - A connection that is to end while it is idle reports the end of the stream, where there is nothing to read.
 //! - What the peer still sends when the connection has ended is read for a moment and thrown away. Otherwise the system
 //!   would reset the connection, and the peer might lose the end of the last answer.
@@ -21,8 +22,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::activity::{Activity, WRITE_FLOOR_BYTES};
-use super::frames::Frames;
+use super::{
+    activity::{Activity, WRITE_FLOOR_BYTES},
+    frames::Frames,
+    request_lines::{ParsedHead, RequestLines},
+};
 
 /// What an HTTP/2 client sends first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -46,6 +50,7 @@ pub(super) struct TimedStream<S = TcpStream> {
     activity: Arc<Activity>,
     /// What an HTTP/2 client sends.
     frames: Option<Frames>,
+    lines: RequestLines,
     /// The end of the connection, once its writing side is shut down.
     lingering: Option<Lingering>,
 }
@@ -56,8 +61,14 @@ struct Lingering {
 }
 
 impl<S> TimedStream<S> {
-    /// Starts the deadline for the first bytes.
-    pub(super) fn new(stream: S, first_bytes: Duration, write_stall: Duration, activity: Arc<Activity>) -> Self {
+    /// Starts the deadline for the first bytes. `head` is told of every request that is made of what is read.
+    pub(super) fn new(
+        stream: S,
+        first_bytes: Duration,
+        write_stall: Duration,
+        activity: Arc<Activity>,
+        head: Arc<ParsedHead>,
+    ) -> Self {
         TimedStream {
             stream,
             first_bytes: Some(Box::pin(sleep(first_bytes))),
@@ -67,6 +78,7 @@ impl<S> TimedStream<S> {
             written: 0,
             activity,
             frames: None,
+            lines: RequestLines::new(head),
             lingering: None,
         }
     }
@@ -138,19 +150,32 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buffer.filled().len();
-        match Pin::new(&mut this.stream).poll_read(context, buffer) {
-            Poll::Pending => {
-                if let Some(deadline) = &mut this.first_bytes
-                    && deadline.as_mut().poll(context).is_ready()
-                {
-                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-                }
-                if this.activity.is_over(context) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        loop {
+            if this.lines.fill(buffer) {
+                this.activity.read(buffer.filled().len() - before);
+                return Poll::Ready(Ok(()));
             }
-            Poll::Ready(outcome) => {
-                let read = &buffer.filled()[before..];
-                this.activity.read(read.len());
-                Poll::Ready(outcome.and(this.note(read)))
+            match Pin::new(&mut this.stream).poll_read(context, buffer) {
+                Poll::Pending => {
+                    if let Some(deadline) = &mut this.first_bytes
+                        && deadline.as_mut().poll(context).is_ready()
+                    {
+                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                    }
+                    return if this.activity.is_over(context) { Poll::Ready(Ok(())) } else { Poll::Pending };
+                }
+                Poll::Ready(outcome) => {
+                    let read = &buffer.filled()[before..];
+                    this.activity.read(read.len());
+                    let outcome = outcome.and(this.note(read));
+                    let ended = read.is_empty();
+                    let passed = this.lines.take(read);
+                    buffer.set_filled(before + passed);
+                    // Where something was read, but nothing may pass as it is, it is changed: empty is the end.
+                    if passed > 0 || ended || outcome.is_err() {
+                        return Poll::Ready(outcome);
+                    }
+                }
             }
         }
     }
@@ -216,7 +241,7 @@ mod tests {
     /// A stream between two, of which the other side holds back what is written past 1,024 bytes.
     fn stream() -> (TimedStream<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(1_024);
-        (TimedStream::new(ours, STALL, STALL, activity()), theirs)
+        (TimedStream::new(ours, STALL, STALL, activity(), Arc::default()), theirs)
     }
 
     fn activity() -> Arc<Activity> {
@@ -228,7 +253,7 @@ mod tests {
     async fn an_idle_connection_that_is_to_end_gives_what_came_before_its_end() {
         let (ours, mut theirs) = duplex(1_024);
         let activity = activity();
-        let mut ours = TimedStream::new(ours, Duration::from_secs(60), STALL, activity.clone());
+        let mut ours = TimedStream::new(ours, Duration::from_secs(60), STALL, activity.clone(), Arc::default());
         theirs.write_all(b"GET").await.expect("room");
         activity.release();
         let mut read = vec![0; 64];

@@ -9,6 +9,7 @@ pub mod path;
 pub mod request;
 pub mod schedule;
 pub mod secret;
+pub mod similar;
 pub mod slug;
 pub mod source;
 pub mod text;

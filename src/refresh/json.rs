@@ -149,11 +149,16 @@ impl JsonDecoder {
         let member = match cursor.next_key().and_then(|_| cursor.next_scalar()) {
             Some(Scalar::String(key)) if key.eq_str(&self.path[level]) => Member::OnPath,
             Some(Scalar::String(key)) => {
-                let wanted = self.envelope.as_ref().and_then(|fields| fields.wants(|name| key.eq_str(name)));
-                wanted.map_or(Member::Other, Member::Wanted)
+                let Some(fields) = &self.envelope else { return self.take_colon(Member::Other) };
+                let wanted = fields.wants(|name| key.eq_str(name));
+                Member::Wanted(wanted.ok_or_else(|| self.bad(fields.unknown(&key.unescape())))?)
             }
             _ => Member::Other,
         };
+        self.take_colon(member)
+    }
+
+    fn take_colon(&mut self, member: Member) -> Result<Member, SourceError> {
         match self.peek()? {
             Some(b':') => self.window.consume(1),
             found => return Err(self.unexpected(found, "a colon")),
@@ -278,6 +283,12 @@ impl JsonDecoder {
             let place = self.path_to(level);
             return SourceError::document(format!("at the records path {place} there is {kind}, not {wanted}"));
         }
+        if self.path.is_empty() && byte == b'{' && self.begins_as_a_push() {
+            return SourceError::document(
+                "the document is an object that holds `entities`, not an array: push it as application/json without format, \
+                 or the array alone; for a source give the path to its array (records_path)",
+            );
+        }
         if self.path.is_empty() && byte == b'{' {
             return SourceError::document(
                 "the document is an object, not an array: give the path to the array of records in it (records_path), \
@@ -285,6 +296,12 @@ impl JsonDecoder {
             );
         }
         SourceError::document(format!("the document is {kind}, not {wanted}"))
+    }
+
+    /// Whether the object that the document is holds a key `entities`, or seems to, in its beginning.
+    fn begins_as_a_push(&self) -> bool {
+        let key = format!("\"{ENTITIES}\"");
+        memchr::memmem::find(self.window.unread(), key.as_bytes()).is_some()
     }
 
     fn missing(&self, level: usize) -> SourceError {

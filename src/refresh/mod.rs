@@ -141,7 +141,7 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
 }
 
 /// Starts decoding a pushed JSON body: an object whose member `entities` is the array, with the members `fields` before
-/// or after it; others are passed over. The format and the records path of `options` do not count. Blocks while it
+/// or after it, and no others. The format and the records path of `options` do not count. Blocks while it
 /// reads.
 ///
 /// # Errors

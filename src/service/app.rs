@@ -436,7 +436,8 @@ fn own_limiter(config: &Config) -> Arc<dyn RateLimiter> {
 
 /// Refuses a store that is not the catalog's. One that does not answer may be: nothing is recorded or removed until it has said so.
 async fn bind_now(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), OpenError> {
-    match tokio::time::timeout(STORE_ANSWERS_WITHIN, bind(config, catalog, store)).await {
+    let bound = tokio::time::timeout(STORE_ANSWERS_WITHIN, bind(config, catalog, store)).await;
+    match bound.map(|bound| bound.map_err(|error| error.named(config))) {
         Ok(Ok(())) => {}
         Ok(Err(BindingError::Store(error))) => {
             let error = &error as &dyn std::error::Error;

@@ -24,6 +24,9 @@ use crate::storage::store::{IDENTITY, Store};
 /// Files that are compared to tell whether a store without an identity is the catalog's.
 const COMPARED: u32 = 100;
 
+/// What an S3 server answers where there is no such bucket. The client's error holds it as text alone.
+const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
+
 /// Catalog and store do not belong together, or it cannot be told whether they do.
 #[derive(Debug, thiserror::Error)]
 pub enum BindingError {
@@ -66,12 +69,30 @@ pub enum BindingError {
         /// What the catalog is.
         expected: String,
     },
+    /// There is no such bucket.
+    #[error("the bucket of the store {store} does not exist; make it, or correct store.url")]
+    NoBucket {
+        /// Where the store is.
+        store: String,
+    },
     /// The catalog cannot be asked.
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
     /// The store cannot be asked.
     #[error("the store")]
     Store(#[from] StorageError),
+}
+
+impl BindingError {
+    /// The same, or [`BindingError::NoBucket`] where that is what the store says.
+    pub(super) fn named(self, config: &Config) -> BindingError {
+        match self {
+            BindingError::Store(error) if format!("{error:?}").contains(NO_BUCKET) => {
+                BindingError::NoBucket { store: config.store_url() }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Makes sure that the store is the catalog's.

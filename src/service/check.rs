@@ -116,7 +116,7 @@ impl Damage {
     ///
     /// # Errors
     /// When the store, or this process, cannot read at the moment.
-    pub fn lasting(self) -> Result<Damage, StorageError> {
+    pub(super) fn lasting(self) -> Result<Damage, StorageError> {
         use Shortage::{Descriptors, Gone, Memory, Threads, Unreachable};
         match self {
             Damage::Unreadable(error)

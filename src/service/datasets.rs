@@ -112,6 +112,15 @@ impl App {
         self.with_attempts(dataset).await
     }
 
+    /// Deletes a dataset that has no versions.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::HasVersions`], [`ManageError::Busy`].
+    pub async fn delete_dataset(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
+        self.catalog().owned_dataset(owner.id, id).await?;
+        self.write(owner.id, self.catalog().delete_dataset(id)).await
+    }
+
     /// The owner's datasets with ids greater than `after`, by id, at most `limit`. A look-up for each of them.
     ///
     /// # Errors

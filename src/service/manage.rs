@@ -77,6 +77,9 @@ pub enum ManageError {
     /// The dataset is not frozen.
     #[error("the dataset is not frozen")]
     NotFrozen,
+    /// The dataset has versions, so that it stays.
+    #[error("the dataset has versions")]
+    HasVersions,
     /// The dataset is public, so it has no key.
     #[error("the dataset is public")]
     Public,
@@ -117,6 +120,7 @@ impl From<CatalogError> for ManageError {
             CatalogError::TokenNameTaken => ManageError::TokenNameTaken,
             CatalogError::Frozen => ManageError::Frozen,
             CatalogError::NotFrozen => ManageError::NotFrozen,
+            CatalogError::HasVersions => ManageError::HasVersions,
             CatalogError::Busy => ManageError::Busy,
             CatalogError::Conflict => ManageError::Stale,
             CatalogError::Nul { field } => {

@@ -106,7 +106,7 @@ pub use deliveries::DeliveryError;
 pub use demo::{DEMO_OWNER, DemoCredentials, DemoDataset, DemoError};
 pub use diffs::{DiffError, DiffForm, DiffSummary, VersionDiff};
 pub use edits::{PullError, Pulled};
-pub use explain::{ExplainError, Explanation};
+pub use explain::{ExplainError, Explanation, IgnoredParameter};
 pub use exports::Export;
 pub use fair::{Gate, Holder, Refused};
 pub use files::{Pushed, PushedEntities};

@@ -77,6 +77,9 @@ async fn a_push_saves_the_alternate_and_a_stale_one_changes_nothing(owned: Owned
     let pushed = parsed(&answer);
     Document::of(&owned.service).await.describes_call("POST", "/agent/push_alt_version", &answer);
     assert_eq!(pushed["version"], owned.versions(id).await[0]);
+    let count = serde_json::from_str::<Vec<Value>>(EXACT).expect("entities").len();
+    assert_ne!(count, 1, "another one than the version's");
+    assert_eq!((&pushed["version"]["entity_count"], &pushed["alt_entity_count"]), (&json!(1), &json!(count)));
     assert!(pushed["version"]["alt_file_path"].is_string(), "{pushed}");
     let second = pushed["etag"].as_str().expect("an etag").to_owned();
     assert_eq!(owned.etag(id, 1).await, second, "the answer has the etag that a pull would give");
@@ -109,7 +112,7 @@ async fn a_push_saves_the_alternate_and_a_stale_one_changes_nothing(owned: Owned
 
     // The members come in any order, and an etag may have lost its quotes.
     let bare = first.trim_matches('"');
-    let body = format!(r#"{{"entities":[{{"a":4}}],"etag":"{bare}","more":[{{}}],"version":1,"dataset_id":{id}}}"#);
+    let body = format!(r#"{{"entities":[{{"a":4}}],"etag":"{bare}","version":1,"dataset_id":{id}}}"#);
     parsed(&owned.call("POST", "/agent/push_alt_version", &body).await);
     assert_eq!(owned.lines(&alt).await, "{\"a\":4}\n");
 }

@@ -405,7 +405,7 @@ async fn the_members_of_a_save_come_in_any_order_and_entities_pass_unchanged() {
     let entity = r#"{"z":1e2,"a":100000000000000000000000000001,"é":"\u00e9","n":{"x":[1.50,null,{}]}}"#;
     for body in [
         format!(r#"{{"entities":[{entity}],"version":1,"dataset_id":{id}}}"#),
-        format!(r#"{{"version":1,"entities":[{entity}],"more":[{{"entities":1}}],"dataset_id":{id}}}"#),
+        format!(r#"{{"version":1,"entities":[{entity}],"dataset_id":{id}}}"#),
     ] {
         parsed(&owned.call("POST", "/dataset/alternate/save", &body).await);
         let text = entity.replace("\\u00e9", "é");

@@ -588,6 +588,23 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
         assert!(message.contains("there is no catalog nowhere/catalog.sqlite"), "{message}");
         assert!(!machine.path("nowhere").exists() && !machine.path("copy").exists(), "{arguments:?}");
     }
+    // A directory with nothing in it is left so.
+    std::fs::create_dir(machine.path("empty")).expect("made");
+    for arguments in [
+        &["check"][..],
+        &["scrub"],
+        &["sweep"],
+        &["backup", "copy"],
+        &["explain", "1", "limit=1"],
+        &["diff", "1", "1", "2"],
+        &["user", "plan", "ada@example.test", "pro"],
+        &["user", "passwd", "ada@example.test"],
+    ] {
+        let message = failed(&machine.run_with_input(&[arguments, &["--data", "empty"]].concat(), "a password\n"));
+        assert!(message.contains("there is no catalog empty/catalog.sqlite"), "{message}");
+        let left = std::fs::read_dir(machine.path("empty")).expect("still there").count();
+        assert!(left == 0 && !machine.path("copy").exists(), "{arguments:?} makes something");
+    }
 }
 
 #[test]

@@ -70,8 +70,14 @@ async fn the_diff_result_is_the_documented_one_to_the_byte() {
     let answer = ask("").await;
     answer.is(&result(&RECORDS));
     assert_eq!(answer.header("content-type"), Some("application/json"));
-    // Parameters that do not exist are ignored, as in all management.
-    ask("&format=json&limit=99999999999999999999&offset=0&unknown=1").await.is(&result(&RECORDS));
+    ask("&format=json&limit=99999999999999999999&offset=0").await.is(&result(&RECORDS));
+    let slip = ask("&chang_type=added").await;
+    slip.is_error(400);
+    assert!(
+        slip.text().contains("\"chang_type\": there is no such field; did you mean change_type?"),
+        "{}",
+        slip.text()
+    );
     for (query, records) in [
         ("&limit=1", &RECORDS[..1]),
         ("&limit=0", &[]),

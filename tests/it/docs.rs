@@ -168,6 +168,20 @@ fn the_readme_is_short() {
 }
 
 #[test]
+fn downloads_take_their_name_from_answers_that_have_one() {
+    let mut found = 0;
+    for (path, text) in pages() {
+        for line in text.lines().filter(|line| line.contains("curl -OJ")) {
+            found += 1;
+            let names_a_file =
+                ["parquet", "csv", "tsv"].iter().any(|format| line.contains(&format!("format={format}")));
+            assert!(names_a_file && !line.contains("count="), "{path}: {line}");
+        }
+    }
+    assert!(found >= 4, "only {found} were found");
+}
+
+#[test]
 fn no_page_has_two_headings_of_one_anchor() {
     for (path, headings) in headings_of(&pages()) {
         let anchors: BTreeSet<String> = headings.iter().map(|heading| anchor(heading)).collect();

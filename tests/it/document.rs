@@ -428,6 +428,11 @@ fn errors_name_what_is_wrong_and_where() {
     check_error("\"a\"", "an entity must be a JSON object; this is a string");
     check_error("-1", "an entity must be a JSON object; this is a number");
     check_error("null", "an entity must be a JSON object; this is null");
+    check_error("n", "an entity must be a JSON object; this is null");
+    for text in ["not json", "nulls", "truth", "fals e"] {
+        let first = text.chars().next();
+        check_error(text, &format!("byte 0: found {:?} where an object should stand", first.expect("a letter")));
+    }
     check_error("hello", "byte 0: found 'h' where an object should stand");
     check_error("{} x", "byte 3: text after the end of the object");
     check_error("{\"a\":1", "byte 6: the text ends where a comma or a closing brace should follow");

@@ -113,13 +113,22 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         ("filter=cca3:fra", &["filter=cca3:fra: by the leaf cca3, 250 -> 1", "1 entity"]),
         ("filter=cca3:fra&count=true", &["AggregateExec", "VersionScan", "a count of 1"]),
         ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the leaf name.common"]),
-        ("filter=nowhere:x", &["by the search text, then documents", "`nowhere` has no leaf", "`index` with `always`"]),
-        ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "`nowhere` has no leaf"]),
+        ("filter=nowhere:x", &["by the search text, then documents", "No entity of this version has `nowhere`"]),
+        ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so that `filter` finds nothing"]),
+        ("filter=regoin:x", &["No entity of this version has `regoin`, so that", "did you mean `region`?"]),
+        (
+            "keep_field=name.comon",
+            &["has `name.comon`, so that `keep_field` keeps nothing", "did you mean `name.common`?"],
+        ),
+        ("dedup=true&dedup_key=rgion", &["`dedup_key` takes all entities for equal in it: did you mean `region`?"]),
+        ("keywords=island&keep_field=area", &["`keywords` finds nothing in fields that"]),
+        ("sort=area&drop_field=area", &["`area` is not there when `sort` runs", "`sort` changes nothing"]),
+        ("limt=1", &["`limt` is ignored: no read takes it; did you mean `limit`?", "all defaults"]),
         ("keywords=island,sea", &["keywords=island,sea (or): by the search text"]),
         ("keywords=island&include_source=false", &["by the search text, then documents", "`keywords` reads"]),
         ("sort=area", &["SortExec: expr=[order", "sort by area: from the leaf area"]),
         ("sort=area&limit=3", &["SortExec: TopK(fetch=3)", "left out early"]),
-        ("sort=nothing:desc", &["sort by nothing: from documents", "`nothing` has no leaf: the sort"]),
+        ("sort=nothing:desc", &["sort by nothing: from documents", "has `nothing`, so that `sort`"]),
         ("dedup=true", &["AggregateExec", "CompactBatches", "dedup by all fields but _source: from the stored hashes"]),
         ("dedup=true&dedup_key=region", &["dedup by region: from documents", "This dedup reads the documents"]),
         ("sample=4", &["SortExec: TopK(fetch=4)", "random()", "never kept"]),
@@ -131,6 +140,11 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         for word in words {
             assert!(text.contains(word), "{query} does not say {word}:\n{text}");
         }
+        let advice = text.split("\nHints\n").nth(1).unwrap_or_default();
+        assert!(
+            query.contains("index") || !advice.contains("`index` with `always`"),
+            "{query}: no leaf would help\n{text}"
+        );
         for section in ["Request", "Answer", "Time", "Logical plan", "Physical plan", "Scan", "Pages of documents"] {
             assert!(text.contains(&format!("\n{section}\n")), "{query} has no {section}:\n{text}");
         }

@@ -61,6 +61,7 @@ mod readiness;
 mod refresh;
 mod refresh_sources;
 mod refreshes;
+mod request_lines;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod s3_server;
 mod security;

@@ -49,6 +49,8 @@ suite! {
     a_rollback_pins_and_freezes_and_reads_follow_at_once
     a_new_key_opens_at_once_what_the_old_one_did
     plans_limit_active_datasets
+    a_dataset_without_versions_is_deleted_and_no_other
+    what_a_get_does_not_know_is_refused
     a_webhook_is_registered_replaced_and_deleted
     every_operation_refuses_in_the_same_order
     foreign_pages_cannot_use_a_cookie
@@ -381,7 +383,7 @@ async fn many_clients_together_guess_slowly_and_keep_no_owner_out(owners: Owners
 }
 
 async fn tokens_open_until_they_are_deleted(owners: Owners) {
-    let made = ok(&owners.post("/token/create", json!({"name": "deploy", "unknown": 1})).await);
+    let made = ok(&owners.post("/token/create", json!({"name": "deploy"})).await);
     assert_eq!((&made["name"], made.as_object().expect("an object").len()), (&json!("deploy"), 3));
     let token = made["token"].as_str().expect("a token");
     assert!(token.starts_with("strata_"));
@@ -506,7 +508,10 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
     ] {
         let mut body = json!({"dataset_id": id, "name": "Fine"});
         body[field] = value.clone();
-        for uri in ["/dataset/create", "/dataset/update"] {
+        for uri in ["/dataset/update", "/dataset/create"] {
+            if uri.ends_with("create") {
+                body.as_object_mut().expect("an object").remove("dataset_id");
+            }
             let answer = owners.post(uri, body.clone()).await;
             refused(&answer, 400, word);
             assert!(answer.text().contains(field), "{uri}: {} does not name {field}", answer.text());
@@ -659,6 +664,84 @@ async fn a_webhook_is_registered_replaced_and_deleted(owners: Owners) {
     refused(&free(json!({"dataset_id": mine, "url": "x"})).await, 400, "url");
 }
 
+async fn a_dataset_without_versions_is_deleted_and_no_other(owners: Owners) {
+    let delete = async |id: &Value| owners.call("DELETE", "/dataset/delete", json!({"dataset_id": id})).await;
+    let made = async |name: &str| {
+        let body = json!({"name": name, "source": "push"});
+        ok(&owners.post("/dataset/create", body).await)["dataset"]["dataset_id"].clone()
+    };
+    let first = made("Planets").await;
+    // What it has goes with it: a webhook, and attempts to refresh it.
+    let webhook = json!({"dataset_id": first, "url": "https://example.com"});
+    ok(&owners.post("/webhook/register", webhook).await);
+    refused(&owners.post("/dataset/refresh", json!({"dataset_id": first, "entities": [7]})).await, 422, "item 1");
+    // It is nobody else's to delete.
+    let theirs = [("authorization", owners.other.as_str())];
+    let body = json!({"dataset_id": first});
+    refused(&owners.send("DELETE", "/dataset/delete", &theirs, &body).await, 404, "dataset");
+    assert_eq!(ok(&delete(&first).await), json!({"ok": true}));
+    refused(&delete(&first).await, 404, "dataset");
+    refused(&owners.get(&format!("/dataset/view?dataset_id={first}")).await, 404, "dataset");
+    refused(&owners.get(&format!("/webhook/view?dataset_id={first}")).await, 404, "dataset");
+    // Its name is free, its id is not.
+    let second = made("Planets").await;
+    assert!(second.as_u64() > first.as_u64(), "{second} after {first}");
+    // While it is refreshed it stays.
+    let id = strata::model::ids::DatasetId::new(second.as_u64().expect("a number"));
+    let catalog = owners.catalog().await;
+    let lease = std::time::Duration::from_secs(600);
+    let held = catalog.acquire_refresh(id, strata::model::dataset::RefreshTrigger::Manual, lease).await.expect("held");
+    refused(&delete(&second).await, 409, "Another refresh");
+    catalog.fail_refresh(held.attempt, "a test").await.expect("given back");
+    ok(&owners.post("/dataset/refresh", json!({"dataset_id": second, "entities": []})).await);
+    refused(&delete(&second).await, 409, "versions, which are permanent");
+    ok(&owners.get(&format!("/dataset/view?dataset_id={second}")).await);
+    // A place in the plan is free again.
+    let free = [("authorization", owners.free.as_str())];
+    for name in ["One", "Two", "Three", "Four"] {
+        let made = owners.send("POST", "/dataset/create", &free, &json!({"name": name})).await;
+        let id = ok(&made)["dataset"]["dataset_id"].clone();
+        ok(&owners.send("DELETE", "/dataset/delete", &free, &json!({"dataset_id": id})).await);
+    }
+}
+
+async fn what_a_get_does_not_know_is_refused(owners: Owners) {
+    for (uri, meant) in [
+        ("/session/me?x=1", "valid: none"),
+        ("/token/list?limit=1", "valid: none"),
+        ("/dataset/list?limt=1", "did you mean limit?"),
+        ("/dataset/view?dataset_id=1&dataset=1", "did you mean dataset_id?"),
+        ("/dataset/profile?dataset_id=1&vesion=1", "did you mean version?"),
+        ("/dataset/diff?dataset_id=1&v1=1&v2=1&ofset=1", "did you mean offset?"),
+        ("/webhook/view?dataset_id=1&%C3%A9=1", "\"é\": there is no such field;"),
+    ] {
+        refused(&owners.get(uri).await, 400, meant);
+    }
+    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = made["dataset"]["dataset_id"].as_u64().expect("a number");
+    let json_type = ("content-type", "application/json");
+    let key = ("authorization", owners.scale.as_str());
+    let push = async |query: &str, body: String| {
+        owners.raw("POST", &format!("/dataset/refresh{query}"), &[key, json_type], body.into_bytes()).await
+    };
+    refused(&push(&format!("?dataset_id={id}&formt=json"), "[]".to_owned()).await, 400, "did you mean format?");
+    refused(&push("", format!("{{\"dataset_id\":{id},\"entites\":[]}}")).await, 400, "did you mean entities?");
+    for body in [
+        format!("{{\"dataset_id\":{id},\"more\":{{}},\"entities\":[{{}}]}}"),
+        format!("{{\"dataset_id\":{id},\"entities\":[{{}}],\"more\":1}}"),
+    ] {
+        refused(&push("", body).await, 400, "\"more\": there is no such field; valid: dataset_id, entities");
+    }
+    let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
+    assert_eq!(versions, json!([]), "nothing is done");
+    // An object where the document is asked for.
+    let whole = format!("{{\"dataset_id\":{id},\"entities\":[]}}");
+    refused(&push("?format=json", whole.clone()).await, 400, "Leave format out to send");
+    let query = format!("?dataset_id={id}&format=json");
+    refused(&push(&query, whole.clone()).await, 422, "push it as application/json without format");
+    ok(&push("", whole).await);
+}
+
 fn sorted(record: &Value) -> Vec<(&String, &Value)> {
     let mut fields: Vec<_> = record.as_object().expect("a record").iter().collect();
     fields.sort_by_key(|(name, _)| *name);
@@ -673,6 +756,7 @@ fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("DELETE", "/token/delete", json!({"name": "none"}), "name"),
         ("POST", "/dataset/create", json!({"name": "New"}), "name"),
         ("POST", "/dataset/update", json!({"dataset_id": none}), "dataset_id"),
+        ("DELETE", "/dataset/delete", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/rotate_key", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/rollback", json!({"dataset_id": none, "version_number": 1}), "version_number"),
         ("POST", "/dataset/unpin", json!({"dataset_id": none}), "dataset_id"),
@@ -714,6 +798,21 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             wrong[field] = value;
             refused(&owners.send(method, uri, &[key], &wrong).await, 400, field);
         }
+        let mut slip = body.clone();
+        slip["dataset_di"] = json!(1);
+        let answer = owners.send(method, uri, &[key], &slip).await;
+        refused(&answer, 400, "\"dataset_di\": there is no such field;");
+        refused(
+            &answer,
+            400,
+            &format!("valid: {}", body.as_object().expect("an object").keys().next().expect("a field")),
+        );
+        assert_eq!(
+            answer.text().contains("did you mean dataset_id?"),
+            body["dataset_id"].is_number(),
+            "{}",
+            answer.text()
+        );
         if body["dataset_id"].is_number() {
             for id in [json!(1_000_000), json!(theirs), json!(u64::MAX), json!(i64::MAX)] {
                 let mut body = body.clone();
@@ -737,10 +836,9 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         {
             refused(&get(query, &[key]).await, 400, "dataset_id");
         }
-        // What the other operations do not know is ignored.
-        let versions = "v1=1&v2=1";
-        refused(&get(&format!("?dataset_id={theirs}&{versions}"), &[key]).await, 404, "dataset");
-        refused(&get(&format!("?dataset_id=99999999999999999999&{versions}"), &[key]).await, 404, "dataset");
+        let versions = if uri == "/dataset/diff" { "&v1=1&v2=1" } else { "" };
+        refused(&get(&format!("?dataset_id={theirs}{versions}"), &[key]).await, 404, "dataset");
+        refused(&get(&format!("?dataset_id=99999999999999999999{versions}"), &[key]).await, 404, "dataset");
         let answer = owners.raw("POST", uri, &[key], Vec::new()).await;
         refused(&answer, 405, "method");
         assert_eq!(answer.header("allow"), Some("GET,HEAD"));

@@ -124,6 +124,15 @@ async fn tools_give_and_take_entities_to_the_byte() {
     let (_, record) = given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
     assert_eq!(record["etag"], json!(owned.etag(id, 1).await));
     assert_eq!(record["version"], owned.versions(id).await[0]);
+    // One more than is pushed elsewhere, so that the number is the alternate's.
+    let etag = record["etag"].clone();
+    let more =
+        format!(r#"{{"entities":[{{}},{}],"etag":{etag},"version":1,"dataset_id":{id}}}"#, &list[1..list.len() - 1]);
+    let (_, pushed) = given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &more)).await);
+    let count = pushed["version"]["entity_count"].as_u64().expect("a count");
+    assert_eq!(pushed["alt_entity_count"], json!(count + 1));
+    let arguments = format!(r#"{{"entities":{list},"etag":{},"version":1,"dataset_id":{id}}}"#, pushed["etag"]);
+    given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
     let alternate = owned.pull(json!({"dataset_id": id, "alt": true})).await;
     assert!(alternate.text().ends_with(&format!(r#""entities":{list}}}"#)), "{}", alternate.text());
     let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "alt": true})).await);

@@ -135,6 +135,38 @@ async fn the_document_is_sent_as_json_once_and_to_every_origin() {
     }
 }
 
+/// Generators of clients that take one content type for the bodies of a status take the first one, and read what is JSON as
+/// JSON: csv then fails. Bytes are a body of any format.
+#[tokio::test]
+async fn generated_clients_get_a_body_of_any_format() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    let contents = document.0["components"]["responses"]["Entities"]["content"].as_object().expect("contents");
+    let (first, content) = contents.iter().next().expect("a content type");
+    assert_eq!(first, "application/octet-stream");
+    assert_eq!(content["schema"], serde_json::json!({"type": "string", "format": "binary"}));
+    for format in Format::ALL {
+        assert!(contents.contains_key(format.content_type()), "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn names_and_schedules_are_bounded_as_the_service_checks_them() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    for path in ["/dataset/create", "/dataset/update", "/dataset/clone"] {
+        let body = &document.0["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        assert_eq!(body["additionalProperties"], false, "{path}");
+        let name = &body["properties"]["name"];
+        assert_eq!((&name["minLength"], &name["maxLength"]), (&1.into(), &200.into()), "{path}");
+        assert!(name["pattern"].is_string(), "{path}");
+        if path != "/dataset/clone" {
+            assert!(body["properties"]["schedule"]["pattern"].is_string(), "{path}");
+            assert_eq!(body["properties"]["records_path"]["minLength"], 1, "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn both_forms_of_a_read_take_the_parameters_of_the_registry_in_its_order_and_no_other() {
     let service = TestService::start().await;

@@ -387,7 +387,17 @@ async fn a_profile_is_the_owners_and_everybodys_of_a_public_dataset(owned: Owned
     // Everybody sees the same of what is public.
     let public = format!("dataset_id={id}&version=1");
     for token in [None, Some(other.as_str())] {
-        assert_eq!(parsed(&get(&owned, token, &public).await)["profile"], profile);
+        let answer = get(&owned, token, &public).await;
+        assert_eq!(parsed(&answer)["profile"], profile);
+        // Scripts of any origin may read what nobody in particular asks for.
+        let origin = token.is_none().then_some("*");
+        assert_eq!(answer.header("access-control-allow-origin"), origin);
+        let exposed = answer.header("access-control-expose-headers");
+        assert_eq!(exposed.is_some_and(|exposed| exposed.contains("X-RateLimit-Remaining")), token.is_none());
+    }
+    for wrong in ["dataset_id=x", "dataset_id=1000000", &format!("dataset_id={id}&version=9")] {
+        let answer = get(&owned, None, wrong).await;
+        assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{wrong}: {}", answer.status);
     }
     // And nobody learns which private ones there are.
     parsed(&own(&format!("dataset_id={hidden}")).await);

@@ -395,7 +395,7 @@ async fn what_is_beside_the_entities_may_come_before_or_after() {
     for text in [
         r#"{"dataset_id":7,"entities":[{"a":1},{"b":[{}]}],"etag":"x"}"#,
         r#" { "entities" : [ {"a" : 1} , {"b":[{}]} ] , "dataset_id" : 7 , "etag":"\u0078" } "#,
-        r#"{"more":{"dataset_id":1,"entities":[3]},"etag":"x","entities":[{"a":1},{"b":[{}]}],"dataset_id":7,"x":[1]}"#,
+        r#"{"alt":{"dataset_id":1,"entities":[3]},"etag":"x","entities":[{"a":1},{"b":[{}]}],"dataset_id":7,"alt":null}"#,
         r#"{"dataset_id":"no","entities":[{"a":1},{"b":[{}]}],"dataset_id":7,"etag":"x","alt":null}"#,
         r#"{"dataset\u005fid":7,"entitie\u0073":[{"a":1},{"b":[{}]}],"etag":"x"}"#,
     ] {
@@ -442,6 +442,8 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
         (r#"{"entities":[]} x"#, 400, "the end of the document"),
         (r#"{"entities":[{}],}"#, 400, "a key in quotes"),
         (r#"{dataset_id:7}"#, 400, "a key in quotes"),
+        (r#"{"x":{},"entities":[]}"#, 400, "\"x\": there is no such field; valid: dataset_id, etag, alt, entities"),
+        (r#"{"entities":[{}],"dataset_di":7}"#, 400, "did you mean dataset_id?"),
         (r#"{"entities":[{"a":1},[3]]}"#, 422, "item 2: an entity must be a JSON object; this is an array"),
         (r#"{"entities":[{"a":1},{"a":01}]}"#, 422, "item 2: byte 6: not a JSON number"),
         (r#"{"entities":[{"a":1},{"a""#, 422, "item 2: the document ends in the middle of it"),

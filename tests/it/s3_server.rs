@@ -7,6 +7,8 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use crate::cli::Machine;
+
 /// The server, with one bucket, `bucket`; needs a runtime.
 pub struct S3Server {
     address: SocketAddr,
@@ -84,4 +86,31 @@ impl S3Server {
             task.await.expect("it ends");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_does_not_exist_is_named_at_the_start() {
+    let server = S3Server::start().await;
+    let mut environment = server.environment();
+    environment[0].1 = "s3://nowhere/strata".to_owned();
+    let ran = tokio::task::spawn_blocking(move || {
+        let machine = Machine::new();
+        machine.write("a.json", "[]");
+        let commands = [
+            &["serve", "--listen", "127.0.0.1:0"][..],
+            &["import", "a.json", "--name", "A", "--owner", "ada@example.test"],
+        ];
+        commands.map(|arguments| {
+            let mut command = machine.command(arguments);
+            command.envs(environment.iter().map(|(name, value)| (*name, value.as_str())));
+            command.output().expect("it runs")
+        })
+    });
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), ran).await.expect("it does not serve");
+    for output in ended.expect("no panic") {
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("the bucket of the store s3://nowhere/strata does not exist"), "{message}");
+    }
+    drop(server);
 }

@@ -39,6 +39,7 @@ pub(super) async fn delete(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<VersionAnswer>, HttpError> {
+    fields.only(&[DATASET_ID, VERSION])?;
     let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION)?);
     let deleted = app.delete_alternate(&user, dataset, version).await?;
     Ok(Json(VersionAnswer::from(&deleted)))

@@ -1,6 +1,6 @@
 //! JSON bodies of management calls, and their fields.
 //!
-//! Fields are taken one by one, so that an error names its field. Members that nobody asks for are ignored; of members
+//! Fields are taken one by one, so that an error names its field. Those that the operation does not know are refused; of members
 //! with one name the last counts; where a field may be absent, null is as good as absent.
 
 use std::fmt::Display;
@@ -139,6 +139,14 @@ impl From<Map<String, Value>> for Fields {
 }
 
 impl Fields {
+    /// Refuses fields that the operation does not know.
+    ///
+    /// # Errors
+    /// [`CallError::NoSuchField`].
+    pub(super) fn only(&self, known: &[&'static str]) -> Result<(), CallError> {
+        CallError::check_known(self.members.keys().map(String::as_str), known)
+    }
+
     fn present(&self, name: &str) -> Option<&Value> {
         self.members.get(name).filter(|value| !value.is_null())
     }

@@ -15,6 +15,7 @@ pub(super) async fn clone(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
+    fields.only(&["dataset_id", "name"])?;
     let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
     let cloned = app.clone_dataset(&user, source, name).await?;
     Ok(Json(DatasetAnswer::new(&cloned, &reached)))

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 
 use super::records::{
-    DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, VersionRecord,
+    DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, Done, VersionRecord,
 };
 use super::{CallError, Caller, Fields, JsonBody, Query, Reached, body};
 use crate::http::error::HttpError;
@@ -12,6 +12,8 @@ use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::service::{App, DatasetSettings, OwnedDataset};
+
+const DATASET_ID: &str = "dataset_id";
 
 /// Most datasets in one answer of a list.
 const LISTED: u32 = limits::LISTED_DATASETS as u32;
@@ -24,6 +26,7 @@ pub(super) async fn create(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
+    fields.only(&[&["name"], SETTINGS].concat())?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
     let created = app.create_dataset(&user, name, settings, DEFAULT_SCHEDULE).await?;
     Ok(Json(DatasetAnswer::new(&created, &reached)))
@@ -36,11 +39,15 @@ pub(super) async fn update(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
+    fields.only(&[&[DATASET_ID, "name"], SETTINGS].concat())?;
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
     settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
     let updated = app.update_dataset(&user, id, settings).await?;
     Ok(Json(DatasetAnswer::new(&updated, &reached)))
 }
+
+/// The fields of [`settings`].
+const SETTINGS: &[&str] = &["private", "source", "format", "records_path", "publish_query", "schedule", "index"];
 
 /// What a body says of a dataset, but its name.
 fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
@@ -60,6 +67,17 @@ fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
     })
 }
 
+/// `DELETE /dataset/delete`: `dataset_id`.
+pub(super) async fn delete(
+    Caller(user): Caller,
+    State(app): State<App>,
+    JsonBody(fields): JsonBody,
+) -> Result<Json<Done>, HttpError> {
+    fields.only(&[DATASET_ID])?;
+    app.delete_dataset(&user, fields.dataset_id()?).await?;
+    Ok(Json(Done::OK))
+}
+
 /// `GET /dataset/list`; a page of it with `after` (a `dataset_id`) and `limit`.
 pub(super) async fn list(
     Caller(user): Caller,
@@ -67,6 +85,7 @@ pub(super) async fn list(
     State(app): State<App>,
     query: Query,
 ) -> Result<Json<DatasetsAnswer>, HttpError> {
+    query.only(&["after", "limit"])?;
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
     let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(LISTED).min(LISTED));
@@ -82,6 +101,7 @@ pub(super) async fn view(
     State(app): State<App>,
     query: Query,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
+    query.only(&[DATASET_ID])?;
     let view = app.dataset_view(&user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
@@ -96,6 +116,7 @@ pub(super) async fn rotate_key(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
+    fields.only(&[DATASET_ID])?;
     let rotated = app.rotate_key(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
@@ -107,6 +128,7 @@ pub(super) async fn rollback(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
+    fields.only(&[DATASET_ID, "version_number", "freeze"])?;
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
     let rolled_back = app.rollback(&user, id, version, freeze).await?;
@@ -120,6 +142,7 @@ pub(super) async fn unpin(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
+    fields.only(&[DATASET_ID])?;
     let unpinned = app.unpin(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
 }
@@ -131,6 +154,7 @@ pub(super) async fn unfreeze(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
+    fields.only(&[DATASET_ID])?;
     let unfrozen = app.unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
 }

@@ -25,6 +25,7 @@ pub(super) async fn diff(
     headers: HeaderMap,
     query: Query,
 ) -> Result<Response, HttpError> {
+    query.only(&["dataset_id", "v1", "v2", "change_type", "offset", "limit", "format"])?;
     let dataset = query.dataset_id()?;
     let [v1, v2] = [query.positive("v1")?, query.positive("v2")?].map(VersionNumber::new);
     let page = DiffPage {

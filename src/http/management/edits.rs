@@ -46,6 +46,7 @@ pub(super) async fn pull_for_edit(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Response, HttpError> {
+    fields.only(&[DATASET_ID, VERSION, "alt"])?;
     let pulled = pull(&app, &user, &fields).await?;
     // Hexadecimal digits in quotes are always a valid value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();
@@ -137,5 +138,7 @@ where
     let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
     let etag = etag.ok_or_else(missing)?;
     let saved = app.save_alternate(user, dataset, version, pushed.entities, Some(&etag)).await?;
-    Ok(PushAnswer { ok: true, version: VersionRecord::from(&saved), etag: alternate_etag(&saved.version) })
+    let alt_entity_count = saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count);
+    let (version, etag) = (VersionRecord::from(&saved), alternate_etag(&saved.version));
+    Ok(PushAnswer { ok: true, version, alt_entity_count, etag })
 }

@@ -1,5 +1,7 @@
 //! Why a management call is refused before any use case is asked.
 
+use crate::{http::text::quoted, model::similar};
+
 /// See the module. The texts are for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -68,11 +70,37 @@ pub enum CallError {
         /// What is wrong with it, and what would be right.
         problem: String,
     },
+    /// A field of the body, or a parameter, that the operation does not know.
+    #[error("Invalid request: {}", unknown(.name, .known))]
+    NoSuchField {
+        /// Its name.
+        name: String,
+        /// Those that the operation knows.
+        known: Vec<&'static str>,
+    },
+}
+
+fn unknown(name: &str, known: &[&'static str]) -> String {
+    let nearest = similar::nearest(name, known.iter().copied());
+    let meant = nearest.map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"));
+    let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    format!("{}: there is no such field;{meant} valid: {valid}.", quoted(name))
 }
 
 impl CallError {
     /// A field that cannot be used.
     pub fn field(field: &'static str, problem: impl ToString) -> CallError {
         CallError::Field { field, problem: problem.to_string() }
+    }
+
+    /// Refuses the first of these names that the operation does not know: a slip must not go unnoticed.
+    ///
+    /// # Errors
+    /// [`CallError::NoSuchField`].
+    pub fn check_known<'a>(names: impl IntoIterator<Item = &'a str>, known: &[&'static str]) -> Result<(), CallError> {
+        match names.into_iter().find(|name| !known.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(CallError::NoSuchField { name: name.to_owned(), known: known.to_vec() }),
+        }
     }
 }

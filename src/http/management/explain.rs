@@ -9,9 +9,9 @@ use axum::response::{IntoResponse, Response};
 use super::{Caller, Query};
 use crate::http::content_encoding::weighted_items;
 use crate::http::error::HttpError;
-use crate::http::params::{self, UnknownParameter};
+use crate::http::params;
 use crate::model::version::VersionSelector;
-use crate::service::App;
+use crate::service::{App, IgnoredParameter};
 
 /// The call's own parameters; all others are the read's.
 pub(in crate::http) const DATASET_ID: &str = "dataset_id";
@@ -46,8 +46,8 @@ pub(super) async fn explain(
     let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
     let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
     let (request, unknown) = params::parse(read.as_deref())?;
-    let ignored = unknown.into_iter().map(|UnknownParameter(name)| name);
-    let ignored = ignored.filter(|name| ![DATASET_ID, VERSION, EXPLAIN].contains(&name.as_str())).collect();
+    let ignored = unknown.into_iter().map(IgnoredParameter::from);
+    let ignored = ignored.filter(|ignored| ![DATASET_ID, VERSION, EXPLAIN].contains(&ignored.name.as_str())).collect();
     let explanation = app.explain(&user, dataset, version, request, ignored).await?;
     Ok(match form {
         Form::Json => Json(explanation).into_response(),

@@ -57,6 +57,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/token/list", get(tokens::list))
         .route("/dataset/create", post(datasets::create))
         .route("/dataset/update", post(datasets::update))
+        .route("/dataset/delete", delete(datasets::delete))
         .route("/dataset/list", get(datasets::list))
         .route("/dataset/view", get(datasets::view))
         .route("/dataset/profile", get(profile::profile))

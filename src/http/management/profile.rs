@@ -9,29 +9,25 @@ use super::Query;
 use super::caller::AnyCaller;
 use super::records::ProfileAnswer;
 use crate::http::error::HttpError;
-use crate::http::{client, rate};
+use crate::http::{client, cors, rate};
 use crate::model::version::VersionSelector;
 use crate::service::{App, Bucket};
 
 /// `GET /dataset/profile`: `dataset_id`, perhaps `version` and `alt`.
 ///
-/// Calls of nobody count with the public reads of a client. A private dataset is to nobody what a missing one is: 401.
-pub(super) async fn profile(
-    AnyCaller(user): AnyCaller,
-    State(app): State<App>,
-    query: Query,
-    head: Parts,
-) -> Result<Response, HttpError> {
-    let dataset = query.dataset_id()?;
-    let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
-    let alt = query.optional_boolean("alt")?.unwrap_or(false);
+/// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private dataset is to nobody what a missing one is: 401.
+pub(super) async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Query, head: Parts) -> Response {
     let client = client::of(&head, &app);
-    let standing = match user {
-        Some(_) => None,
-        None => rate::count(&app, client, Bucket::Public).await,
-    };
+    let mut standing = None;
     let answered = async {
-        rate::check(standing.as_ref())?;
+        query.only(&["dataset_id", "version", "alt"])?;
+        let dataset = query.dataset_id()?;
+        let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
+        let alt = query.optional_boolean("alt")?.unwrap_or(false);
+        if user.is_none() {
+            standing = rate::count(&app, client, Bucket::Public).await;
+            rate::check(standing.as_ref())?;
+        }
         let profile = app.profile(user.as_ref(), client, dataset, version, alt).await?;
         Ok(Json(ProfileAnswer { ok: true, profile }).into_response())
     };
@@ -39,5 +35,8 @@ pub(super) async fn profile(
     if let Some(standing) = &standing {
         rate::describe(response.headers_mut(), standing);
     }
-    Ok(response)
+    if user.is_none() {
+        cors::allow(response.headers_mut());
+    }
+    response
 }

@@ -1,4 +1,4 @@
-//! Query strings of management calls. Parameters that nobody asks for are ignored.
+//! Query strings of management calls.
 
 use std::convert::Infallible;
 
@@ -28,6 +28,14 @@ impl FromRequestParts<App> for Query {
 impl Query {
     fn parse(query: &str) -> Query {
         Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    /// Refuses parameters that the operation does not know.
+    ///
+    /// # Errors
+    /// [`CallError::NoSuchField`].
+    pub(super) fn only(&self, known: &[&'static str]) -> Result<(), CallError> {
+        CallError::check_known(self.0.iter().map(|(name, _)| name.as_str()), known)
     }
 
     /// A parameter that may be absent.

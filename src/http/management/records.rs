@@ -330,6 +330,8 @@ pub struct PushAnswer {
     pub ok: bool,
     /// The version.
     pub version: VersionRecord,
+    /// Entities of the alternate; `version.entity_count` counts those of the version, which stays as it is.
+    pub alt_entity_count: u64,
     /// What the next push takes.
     pub etag: String,
 }

@@ -39,6 +39,7 @@ pub(super) async fn refresh(
 ) -> Result<Json<VersionAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
     body::check_announced(&app, request.body())?;
+    query.only(&["dataset_id", "format"])?;
     let dataset = query.optional_positive("dataset_id")?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
     if let Some(dataset) = dataset {
@@ -51,7 +52,12 @@ pub(super) async fn refresh(
     let may_be_enveloped = announced.json && format.is_none();
     let (fetched, enveloped) = match dataset {
         None if !may_be_enveloped => {
-            let problem = "it is missing; valid: a positive integer, in the query for a body that is not a JSON object";
+            let problem = if announced.json {
+                "it is missing; valid: a positive integer, in the query: with format the body is the document alone, for json \
+                 an array. Leave format out to send {\"dataset_id\":…,\"entities\":[…]}"
+            } else {
+                "it is missing; valid: a positive integer, in the query for a body that is not a JSON object"
+            };
             return Err(CallError::field("dataset_id", problem).into());
         }
         None => {
@@ -158,7 +164,9 @@ impl Taken {
         }
         match serde_json::from_slice(&self.head) {
             Ok(Value::Object(fields)) if !fields.contains_key("entities") => {
-                Fields::from(fields).dataset_id().map(Some)
+                let fields = Fields::from(fields);
+                fields.only(&["dataset_id", "entities"])?;
+                fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),
             Ok(_) => Err(CallError::Body { problem: "it must be a JSON object".to_owned() }),

@@ -11,7 +11,7 @@ use tower_sessions::cookie::{Cookie, SameSite};
 use super::caller::{SESSION_COOKIE, session_id};
 use super::reached::has_foreign_origin;
 use super::records::{Done, UserAnswer};
-use super::{CallError, Caller, Reached, body};
+use super::{CallError, Caller, Query, Reached, body};
 use crate::http::client;
 use crate::http::error::HttpError;
 use crate::model::limits;
@@ -37,6 +37,7 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     let request = Request::from_parts(head, body);
     let fields = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
+    fields.only(&["email", "password"])?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
@@ -60,8 +61,9 @@ pub(super) async fn logout(
 }
 
 /// `GET /session/me`.
-pub(super) async fn me(Caller(user): Caller) -> Json<UserAnswer> {
-    Json(UserAnswer::from(&user))
+pub(super) async fn me(Caller(user): Caller, query: Query) -> Result<Json<UserAnswer>, HttpError> {
+    query.only(&[])?;
+    Ok(Json(UserAnswer::from(&user)))
 }
 
 fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Reached) {

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 
 use super::records::{Done, TokenAnswer, TokenRecord, TokensAnswer};
-use super::{Caller, JsonBody};
+use super::{Caller, JsonBody, Query};
 use crate::http::error::HttpError;
 use crate::service::App;
 
@@ -14,6 +14,7 @@ pub(super) async fn create(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<TokenAnswer>, HttpError> {
+    fields.only(&["name"])?;
     let name = fields.text("name")?;
     let token = app.create_token(&user, name).await?;
     Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
@@ -25,12 +26,18 @@ pub(super) async fn delete(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
+    fields.only(&["name"])?;
     app.delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
 /// `GET /token/list`.
-pub(super) async fn list(Caller(user): Caller, State(app): State<App>) -> Result<Json<TokensAnswer>, HttpError> {
+pub(super) async fn list(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: Query,
+) -> Result<Json<TokensAnswer>, HttpError> {
+    query.only(&[])?;
     let tokens = app.tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }

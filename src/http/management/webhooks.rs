@@ -14,6 +14,7 @@ pub(super) async fn register(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
+    fields.only(&["dataset_id", "url", "secret"])?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
     app.register_webhook(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
@@ -25,6 +26,7 @@ pub(super) async fn delete(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
+    fields.only(&["dataset_id"])?;
     app.delete_webhook(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -35,5 +37,6 @@ pub(super) async fn view(
     State(app): State<App>,
     query: Query,
 ) -> Result<Json<WebhookAnswer>, HttpError> {
+    query.only(&["dataset_id"])?;
     Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
 }

@@ -10,6 +10,7 @@ use super::{Caller, datasets, edits, inspect, read};
 use crate::http::error::HttpError;
 use crate::http::management::Fields;
 use crate::http::text::quoted;
+use crate::model::similar;
 
 /// A tool.
 pub(super) struct Tool {
@@ -61,6 +62,8 @@ pub(super) enum ToolError {
         name: String,
         /// Those that it has.
         known: String,
+        /// The one that was perhaps meant.
+        nearest: Option<String>,
     },
     /// The result would be too long; says what to do instead.
     TooLong { limit_bytes: usize, instead: &'static str },
@@ -84,8 +87,10 @@ impl ToolError {
                 let (status, text) = error.told();
                 (status.is_server_error(), text)
             }
-            ToolError::NoSuchArgument { name, known } => {
-                (false, format!("Invalid request: {}: there is no such argument; valid: {known}.", quoted(name)))
+            ToolError::NoSuchArgument { name, known, nearest } => {
+                let meant = nearest.as_ref().map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"));
+                let valid = format!("valid: {known}");
+                (false, format!("Invalid request: {}: there is no such argument;{meant} {valid}.", quoted(name)))
             }
             ToolError::TooLong { limit_bytes, instead } => {
                 (false, format!("The result would be longer than {limit_bytes} bytes. {instead}"))
@@ -117,8 +122,9 @@ pub(super) fn check_names(tool: &Tool, arguments: &Fields) -> Result<(), ToolErr
     match arguments.members.keys().find(|name| !is_known(name)) {
         None => Ok(()),
         Some(name) => {
-            let known = known.into_iter().flat_map(|known| known.keys().cloned()).collect::<Vec<_>>().join(", ");
-            Err(ToolError::NoSuchArgument { name: name.clone(), known })
+            let known: Vec<&str> = known.into_iter().flat_map(|known| known.keys().map(String::as_str)).collect();
+            let nearest = similar::nearest(name, known.iter().copied()).map(str::to_owned);
+            Err(ToolError::NoSuchArgument { name: name.clone(), known: known.join(", "), nearest })
         }
     }
 }

@@ -94,7 +94,7 @@ fn info() -> Info {
         .description(Some(
             "Serves versioned datasets of JSON entities. Every refresh of a dataset makes a new, permanent version; one \
              endpoint filters, sorts, pages and returns any version in six formats. All errors are plain text for people. Owners call with the cookie of a session or \
-             an API token; bodies of theirs are JSON, and members that an operation does not know are ignored.",
+             an API token; bodies of theirs are JSON, and members that an operation does not know are refused.",
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build()

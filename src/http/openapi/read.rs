@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::schema::{SchemaFormat, SchemaType};
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
@@ -174,6 +174,9 @@ fn entities() -> Response {
         .description("The entities, in the format asked for; with `count=true`, their number as JSON.");
     let response = Format::ALL
         .into_iter()
+        // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold a body
+        // of any format.
+        .rev()
         .fold(response, |response, format| response.content(format.content_type(), content(format)));
     let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "X-Total-Count"][..];
     headers::with(headers::with(response, COMMON), &[table]).build()
@@ -209,8 +212,10 @@ fn content(format: Format) -> Content {
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><name>Aruba</name><area>180</area></entity></dataset>"
                 .into(),
         )),
-        // Bytes need no schema in OpenAPI 3.1.
-        Format::Parquet => content,
+        Format::Parquet => {
+            let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(SchemaFormat::Custom("binary".to_owned())));
+            content.schema(Some(bytes.build()))
+        }
     }
     .build()
 }

@@ -2,12 +2,15 @@
 
 use super::Explanation;
 use super::text::size;
-use crate::model::request::ReadRequest;
+use crate::model::path::Path;
+use crate::model::request::{PathValue, ReadRequest};
+use crate::model::similar;
 use crate::query::access::{self, Access};
 use crate::query::cost;
 use crate::query::explain::AccessName;
 use crate::query::predicate::{Comparison, Predicate};
 use crate::query::reshape::Reshape;
+use crate::storage::profile::StoredProfile;
 use crate::storage::reader::VersionReader;
 
 /// How a path gets a leaf.
@@ -15,16 +18,23 @@ const INDEX: &str =
     "`index` with `always` gives the path a leaf in the versions to come (see docs/performance.md, Tuning)";
 
 /// The hints on a read that has been made.
-pub(super) fn hints(explanation: &Explanation, request: &ReadRequest, reader: &VersionReader) -> Vec<String> {
+pub(super) fn hints(
+    explanation: &Explanation,
+    request: &ReadRequest,
+    reader: &VersionReader,
+    profile: Option<&StoredProfile>,
+) -> Vec<String> {
     let mut hints = Vec::new();
     if explanation.frozen {
         hints.push("The dataset is frozen: a read of it is 410.".to_owned());
     }
     if !explanation.ignored.is_empty() {
-        hints.push(format!("Ignored, since no read takes them: {}.", explanation.ignored.join(", ")));
+        let names: Vec<&str> = explanation.ignored.iter().map(|ignored| ignored.name.as_str()).collect();
+        hints.push(format!("Ignored, since no read takes them: {}.", names.join(", ")));
     }
-    predicates(explanation, request, reader, &mut hints);
-    keys(explanation, reader, &mut hints);
+    let absent = absent(request, profile, &mut hints);
+    predicates(explanation, request, reader, &absent, &mut hints);
+    keys(explanation, reader, &absent, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
             "{} needs its columns first, so that documents are fetched twice: json, jsonl and xml need none.",
@@ -49,8 +59,70 @@ pub(super) fn hints(explanation: &Explanation, request: &ReadRequest, reader: &V
     hints
 }
 
-fn predicates(explanation: &Explanation, request: &ReadRequest, reader: &VersionReader, hints: &mut Vec<String>) {
-    let (layout, reshape) = (reader.layout(), Reshape::of(request));
+/// What is said of the paths that the request names and that are not there, and which those are.
+fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Vec<String>) -> Vec<Path> {
+    // Without a profile of all paths nothing is known of one that it does not list.
+    let profile = profile.filter(|profile| profile.entities > 0 && !profile.paths_left_out);
+    let reshape = Reshape::of(request);
+    let sort = request.sort.as_ref().and_then(|sort| Path::from_keys([sort.field.as_str()]).ok());
+    let conditions =
+        |conditions: &[PathValue]| -> Vec<Path> { conditions.iter().map(|condition| condition.path.clone()).collect() };
+    let steps = [
+        ("keep_field", request.keep.clone(), "keeps nothing for it"),
+        ("drop_field", request.drop.clone(), "removes nothing for it"),
+        ("filter", conditions(&request.filters), "finds nothing"),
+        ("filter_contains", conditions(&request.filters_contain), "finds nothing"),
+        ("sort", sort.into_iter().collect(), "changes nothing"),
+        (
+            "dedup_key",
+            if request.dedup { request.dedup_key.clone() } else { Vec::new() },
+            "takes all entities for equal in it",
+        ),
+    ];
+    // What is left of an object is compared.
+    let is_partly_kept = |path: &Path| reshape.keep().iter().any(|kept| kept.keys().starts_with(path.keys()));
+    let mut absent = Vec::new();
+    for (step, paths, consequence) in steps {
+        let is_later = !matches!(step, "keep_field" | "drop_field");
+        for path in paths {
+            let text = path.to_string();
+            let is_there = |profile: &StoredProfile| profile.paths.iter().any(|record| record.path == text);
+            if let Some(profile) = profile.filter(|profile| !is_there(profile)) {
+                let known = profile.paths.iter().map(|record| record.path.as_str());
+                let instead = similar::nearest(&text, known).map_or_else(
+                    || "the profile lists the paths that there are.".to_owned(),
+                    |nearest| format!("did you mean `{nearest}`?"),
+                );
+                hints
+                    .push(format!("No entity of this version has `{text}`, so that `{step}` {consequence}: {instead}"));
+            } else if is_later && !reshape.sees(path.keys()) && !(step == "dedup_key" && is_partly_kept(&path)) {
+                hints.push(format!(
+                    "`{text}` is not there when `{step}` runs: include_source, keep_field or drop_field has taken it away \
+                     before, so that `{step}` {consequence}."
+                ));
+            } else {
+                continue;
+            }
+            absent.push(path);
+        }
+    }
+    if !request.keywords.is_empty() && reshape.hides_fields() {
+        hints.push(
+            "`keywords` finds nothing in fields that include_source, keep_field or drop_field has taken away before."
+                .to_owned(),
+        );
+    }
+    absent
+}
+
+fn predicates(
+    explanation: &Explanation,
+    request: &ReadRequest,
+    reader: &VersionReader,
+    absent: &[Path],
+    hints: &mut Vec<String>,
+) {
+    let layout = reader.layout();
     for predicate in cost::predicates(request) {
         let compare = match &predicate {
             Predicate::Compare(compare) => compare,
@@ -70,11 +142,7 @@ fn predicates(explanation: &Explanation, request: &ReadRequest, reader: &Version
             Comparison::Contains => "filter_contains",
         };
         let path = compare.path();
-        if !reshape.sees(path.keys()) {
-            hints.push(format!(
-                "`{path}` is not there when `{name}` runs: include_source, keep_field or drop_field has taken it away, so that \
-                 nothing is found."
-            ));
+        if absent.contains(path) {
             continue;
         }
         let what = match access::choose(layout, &predicate) {
@@ -88,18 +156,19 @@ fn predicates(explanation: &Explanation, request: &ReadRequest, reader: &Version
     }
 }
 
-fn keys(explanation: &Explanation, reader: &VersionReader, hints: &mut Vec<String>) {
+fn keys(explanation: &Explanation, reader: &VersionReader, absent: &[Path], hints: &mut Vec<String>) {
     let Some(scan) = &explanation.scan else { return };
     if let Some(sort) = scan.sort.as_ref().filter(|sort| sort.access == AccessName::Documents) {
         let field = &sort.by;
-        hints.push(match reader.layout().leaf(std::slice::from_ref(field)) {
+        let is_absent = absent.iter().any(|path| path.keys() == std::slice::from_ref(field));
+        hints.extend((!is_absent).then(|| match reader.layout().leaf(std::slice::from_ref(field)) {
             Some(_) => {
                 format!("`{field}` is an array in some entities: a sort by it reads the documents, leaf or not.")
             }
             None => format!(
                 "`{field}` has no leaf: the sort by it reads the documents. {INDEX}, which helps if it holds values and no arrays or objects."
             ),
-        });
+        }));
     }
     if scan.dedup.as_ref().is_some_and(|dedup| dedup.access == AccessName::Documents) {
         hints.push(

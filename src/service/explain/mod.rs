@@ -32,8 +32,8 @@ use crate::query::explain::Explained;
 use crate::storage::counts::{CacheUse, ReaderCounts};
 use crate::storage::reader::VersionReader;
 
-pub use record::Explanation;
 use record::{AnswerUse, DocumentUse, KeptAnswer, LookupUse, PartUse, RequestParameter, StageName, StageTime, WorkUse};
+pub use record::{Explanation, IgnoredParameter};
 
 /// Why a read is not explained.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +128,7 @@ impl App {
         dataset: DatasetId,
         version: VersionSelector,
         request: ReadRequest,
-        ignored: Vec<String>,
+        ignored: Vec<IgnoredParameter>,
     ) -> Result<Explanation, ExplainError> {
         let resolved = self.catalog().resolve_read(dataset, version).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
@@ -145,7 +145,7 @@ impl App {
         dataset: DatasetId,
         version: VersionSelector,
         request: ReadRequest,
-        ignored: Vec<String>,
+        ignored: Vec<IgnoredParameter>,
     ) -> Result<Explanation, ExplainError> {
         let resolved = self.catalog().resolve_read(dataset, version).await.map_err(ManageError::from)?;
         self.explain_resolved(resolved, version, request, ignored, false).await
@@ -156,7 +156,7 @@ impl App {
         resolved: Option<Resolved>,
         selector: VersionSelector,
         request: ReadRequest,
-        ignored: Vec<String>,
+        ignored: Vec<IgnoredParameter>,
         answers_reads: bool,
     ) -> Result<Explanation, ExplainError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
@@ -220,7 +220,9 @@ impl App {
             parts: parts(&settling, &answering),
             hints: Vec::new(),
         };
-        explanation.hints = hints::hints(&explanation, &request, &reader);
+        // Where it cannot be read, the hints know less.
+        let profile = reader.profile().await.ok().flatten();
+        explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref());
         Ok(explanation)
     }
 

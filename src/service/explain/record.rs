@@ -1,5 +1,7 @@
 //! The explanation as data. Its JSON form is what serde makes of it.
 
+use std::fmt;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -28,7 +30,8 @@ pub struct Explanation {
     /// The parameters that differ from their defaults, in the order in which they are applied.
     pub request: Vec<RequestParameter>,
     /// Parameters that no read takes.
-    pub ignored: Vec<String>,
+    #[schema(value_type = Vec<String>)]
+    pub ignored: Vec<IgnoredParameter>,
     /// The answer.
     pub answer: AnswerUse,
     /// The stages that there were, one after the other.
@@ -53,6 +56,28 @@ pub struct Explanation {
     pub parts: PartUse,
     /// What could make it cheaper, and what to know.
     pub hints: Vec<String>,
+}
+
+/// A parameter that no read takes. Its JSON form is its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IgnoredParameter {
+    /// Its name.
+    pub name: String,
+    /// The parameter that it was perhaps meant to be.
+    pub nearest: Option<&'static str>,
+}
+
+impl fmt::Display for IgnoredParameter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "`{}` is ignored: no read takes it", self.name)?;
+        self.nearest.map_or(Ok(()), |nearest| write!(out, "; did you mean `{nearest}`?"))
+    }
+}
+
+impl Serialize for IgnoredParameter {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name)
+    }
 }
 
 /// A parameter of a read.

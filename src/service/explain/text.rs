@@ -43,6 +43,9 @@ impl fmt::Display for Explanation {
 impl Explanation {
     fn request(&self, out: &mut Formatter<'_>) -> fmt::Result {
         writeln!(out, "\nRequest")?;
+        for ignored in &self.ignored {
+            writeln!(out, "  {}", one_line(&ignored.to_string()))?;
+        }
         if self.request.is_empty() {
             return writeln!(out, "  all defaults");
         }

@@ -2,7 +2,7 @@
 
 use utoipa::openapi::{ContentBuilder, ObjectBuilder, Response, ResponseBuilder, Type};
 
-use crate::http::openapi::headers::{self, EVERY, RATE};
+use crate::http::openapi::headers::{self, CORS, EVERY, RATE};
 use crate::http::openapi::responses::TEXT;
 
 /// An error of management: its status, its component, when it is given, an example of its text, its headers.
@@ -112,5 +112,5 @@ pub(super) fn error(error: &Error) -> (&'static str, Response) {
         .example(Some((*example).into()))
         .build();
     let response = ResponseBuilder::new().description(*description).content(TEXT, text);
-    (*name, headers::with(response, &[EVERY, RATE, more]).build())
+    (*name, headers::with(response, &[EVERY, RATE, CORS, more]).build())
 }

@@ -17,8 +17,8 @@ use utoipa::openapi::security::{
 };
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
-    Components, ComponentsBuilder, ContentBuilder, ObjectBuilder, PathItem, Paths, PathsBuilder, Ref, Required,
-    ResponseBuilder, Type,
+    Components, ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, Paths, PathsBuilder, Ref,
+    Required, ResponseBuilder, Type,
 };
 
 use self::errors::{ERRORS, error};
@@ -26,7 +26,7 @@ use self::operations::Asked::{Body, BodyOrDocument, Nothing, Query, Read, Token}
 use self::operations::By::{Anybody, Everybody};
 use self::operations::{DIFF, Field, Need, OPERATIONS, Operation};
 use self::schemas::{body, record_schemas, schema};
-use super::headers::{self, EVERY, RATE};
+use super::headers::{self, CORS, EVERY, RATE};
 use super::responses::{TEXT, with_errors};
 use super::{Section, diffs};
 use crate::http::management::SESSION_COOKIE;
@@ -49,7 +49,7 @@ fn tag_of(path: &str) -> &'static str {
         Some(("webhook", _)) => "webhooks",
         Some(("ping", _)) => "versions",
         Some((_, rest)) if rest.starts_with("alternate/") => "alternates",
-        Some((_, "create" | "update" | "list" | "view" | "rotate_key" | "clone")) => "datasets",
+        Some((_, "create" | "update" | "delete" | "list" | "view" | "rotate_key" | "clone")) => "datasets",
         _ => "versions",
     }
 }
@@ -151,7 +151,7 @@ fn described(operation: &Operation) -> Described {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
     }
     if operation.by == Everybody {
-        answer = headers::with(answer, &[RATE]);
+        answer = headers::with(answer, &[RATE, CORS]);
     }
     let errors = errors_of(operation);
     let mut shared = vec![405];
@@ -178,6 +178,7 @@ fn errors_of(operation: &Operation) -> Vec<u16> {
         errors.extend([401, 403]);
     }
     match operation.asked {
+        Nothing if operation.method == HttpMethod::Get => errors.push(400),
         Nothing => {}
         Query(_) | Read(_) => errors.push(400),
         Token => errors.extend([400, 413]),

@@ -254,6 +254,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         errors: &[404, 409],
     },
     Operation {
+        path: "/dataset/delete",
+        method: HttpMethod::Delete,
+        id: "deleteDataset",
+        about: "Deletes a dataset that has no versions; versions are permanent",
+        by: User,
+        asked: Body(&[DATASET_ID]),
+        answer: "Done",
+        errors: &[404, 409],
+    },
+    Operation {
         path: "/dataset/list",
         method: HttpMethod::Get,
         id: "listDatasets",

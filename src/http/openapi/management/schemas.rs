@@ -19,8 +19,17 @@ use crate::service::Explanation;
 /// Texts that are stored, as a pattern.
 const NO_NUL: &str = r"^[^\u0000]*$";
 
+/// Names of datasets, as a pattern: with a character that is not one of ASCII's blanks, punctuation and controls. Some of the
+/// other characters are no letters or digits, either; a pattern that every tool understands cannot say which.
+const NAME: &str = r"^[^\u0000]*[^\u0000-/:-@\[-`{-\u00a9][^\u0000]*$";
+
+/// Five fields, and no nickname such as `@daily`.
+const SCHEDULE: &str = r"^\s*[^\s@]+(\s+[^\s@]+){4}\s*$";
+
 pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
-    let mut object = ObjectBuilder::new().schema_type(Type::Object);
+    let mut object = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)));
     let mut shown = Map::new();
     for Field(name, need, kind, about, example) in fields {
         object = object.property(*name, schema(*kind, Some(about)));
@@ -51,7 +60,11 @@ pub(super) fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::Id => object().schema_type(Type::Integer).minimum(Some(1_usize)).maximum(Some(i64::MAX)),
         Kind::Positive => object().schema_type(Type::Integer).minimum(Some(1_usize)),
         Kind::Text => text().min_length(Some(1)).pattern(Some(NO_NUL)),
-        Kind::Name => text().max_length(Some(DatasetName::MAX_CHARACTERS)).format(format("dataset-name")),
+        Kind::Name => text()
+            .min_length(Some(1))
+            .max_length(Some(DatasetName::MAX_CHARACTERS))
+            .pattern(Some(NAME))
+            .format(format("dataset-name")),
         Kind::Url => text().format(format("uri")),
         Kind::Source => {
             let push = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["push"]));
@@ -63,8 +76,8 @@ pub(super) fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
             let names = SourceFormat::ALL.map(|format| Value::from(format.name()));
             nullable().enum_values(Some(names.into_iter().chain([Value::Null])))
         }
-        Kind::NullablePath => nullable().format(format("field-path")),
-        Kind::NullableSchedule => nullable().format(format("cron")),
+        Kind::NullablePath => nullable().min_length(Some(1)).format(format("field-path")),
+        Kind::NullableSchedule => nullable().pattern(Some(SCHEDULE)).format(format("cron")),
         Kind::Boolean => object().schema_type(Type::Boolean),
         Kind::Version => text().pattern(Some("^(active|latest|v?(0|[1-9][0-9]*))$")),
         Kind::Index => {
