@@ -12,12 +12,6 @@ use super::link::{Lent, Link, is_broken, within};
 /// What begins a transaction of PostgreSQL that only reads, all of one moment.
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// What begins a transaction of SQLite that writes. Each says how long its commit takes, since a connection keeps what the
-/// one before said: until the disk has it, or until the system does, which a killed process survives and a power failure
-/// does not. The log is in order, so that one that waits for the disk waits for all before it, too.
-const WRITE: &str = "PRAGMA synchronous = FULL; BEGIN IMMEDIATE";
-const NOTE: &str = "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE";
-
 /// The connections to one database.
 #[derive(Clone, Debug)]
 pub(super) enum Engine {
@@ -90,18 +84,9 @@ impl Engine {
     /// Begins a transaction that writes. Under SQLite it holds the file's one write lock from here on.
     pub(super) async fn begin(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
-            Engine::Sqlite { writer, .. } => Transaction::Sqlite(writer.begin(WRITE).await?),
+            Engine::Sqlite { writer, .. } => Transaction::Sqlite(writer.begin("BEGIN IMMEDIATE").await?),
             Engine::Postgres(link) => Transaction::Postgres(link.begin("BEGIN").await?),
         })
-    }
-
-    /// As [`Engine::begin`], for what is of no use after a power failure, such as who holds what for the moment: under SQLite
-    /// one may undo it, and then whatever was done later is undone as well. Spares a wait for the disk.
-    pub(super) async fn begin_note(&self) -> Result<Transaction, sqlx::Error> {
-        match self {
-            Engine::Sqlite { writer, .. } => Ok(Transaction::Sqlite(writer.begin(NOTE).await?)),
-            Engine::Postgres(_) => self.begin().await,
-        }
     }
 
     /// Begins a transaction that only reads; all its statements see one moment.

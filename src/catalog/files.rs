@@ -132,7 +132,7 @@ impl Catalog {
         holder: Option<AttemptId>,
         lasts: Duration,
     ) -> Result<(), CatalogError> {
-        let mut transaction = self.engine.begin_note().await?;
+        let mut transaction = self.engine.begin().await?;
         if let Some(attempt) = holder {
             // Changes nothing, but lets the attempt not end before the reservation is there.
             let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE attempt_id = $1";

@@ -69,7 +69,7 @@ impl Catalog {
         trigger: RefreshTrigger,
         lease: Duration,
     ) -> Result<RefreshLease, CatalogError> {
-        let mut transaction = self.engine.begin_note().await?;
+        let mut transaction = self.engine.begin().await?;
         let dataset = lock_dataset(&mut transaction, dataset).await?;
         if dataset.frozen {
             return Err(CatalogError::Frozen);
@@ -95,7 +95,7 @@ impl Catalog {
     ///
     /// [`CatalogError::LeaseLost`]: the attempt should give up.
     pub async fn renew_refresh(&self, attempt: AttemptId, lease: Duration) -> Result<(), CatalogError> {
-        let mut transaction = self.engine.begin_note().await?;
+        let mut transaction = self.engine.begin().await?;
         let values = &[attempt.into(), from_time(after(self.now(), lease))];
         let sql = "UPDATE refresh_leases SET expires_at = $2 WHERE attempt_id = $1";
         if transaction.execute(sql, values).await? == 0 {

@@ -163,28 +163,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_commit_waits_for_the_disk_after_one_that_did_not() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("catalog.sqlite");
-        let engine = open(path.to_str().expect("UTF-8"), &CatalogOptions::default()).await.expect("it opens");
-        const FULL: i64 = 2;
-        const NORMAL: i64 = 1;
-        for (notes, expected) in
-            [(false, FULL), (true, NORMAL), (false, FULL), (true, NORMAL), (true, NORMAL), (false, FULL)]
-        {
-            let begun = if notes { engine.begin_note().await } else { engine.begin().await };
-            let mut transaction = begun.expect("begun");
-            let level: Option<(i64,)> = transaction.fetch_optional("PRAGMA synchronous", &[]).await.expect("read");
-            assert_eq!(level, Some((expected,)));
-            // However it ends.
-            if expected == FULL {
-                transaction.commit().await.expect("committed");
-            }
-        }
-        engine.close().await;
-    }
-
-    #[tokio::test]
     async fn a_transaction_that_sqlite_ended_by_itself_takes_its_connection_along() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("catalog.sqlite");
