@@ -178,28 +178,32 @@ fn cases() -> Vec<Case> {
             },
         },
         Case {
-            resource: "disk",
-            hostile: "4 pushes of 20 MB, 4 new Parquet exports at a time",
-            attackers: 8,
+            resource: "disk: pushes",
+            hostile: "4 pushes of 20 MB at a time",
+            attackers: 4,
             pause: Duration::from_millis(50),
-            honest: |world, number| {
-                Box::pin(async move {
-                    push(&world, HONEST.into(), &world.honest, number, 50).await?;
-                    let target = format!("{}?format=parquet&limit=2000", world.measurements);
-                    whole(&world, HONEST.into(), &target).await
-                })
-            },
-            attack: |world, number| {
+            honest: |world, number| Box::pin(async move { push_and_export(&world, number).await }),
+            attack: |world, _| {
                 Box::pin(async move {
                     loop {
-                        if number % 2 == 0 {
-                            let _ = push_large(&world).await;
-                        } else {
-                            let target =
-                                format!("{}?format=parquet&offset={}", world.catalogue, world.number() % 1_000);
-                            let _ = whole(&world, hostile_address(0), &target).await;
-                        }
+                        let _ = push_large(&world).await;
                         // Refused at once, it must not become a flood of requests.
+                        sleep(Duration::from_millis(20)).await;
+                    }
+                })
+            },
+        },
+        Case {
+            resource: "disk: exports",
+            hostile: "4 new Parquet exports at a time",
+            attackers: 4,
+            pause: Duration::from_millis(50),
+            honest: |world, number| Box::pin(async move { push_and_export(&world, number).await }),
+            attack: |world, _| {
+                Box::pin(async move {
+                    loop {
+                        let target = format!("{}?format=parquet&offset={}", world.catalogue, world.number() % 1_000);
+                        let _ = whole(&world, hostile_address(0), &target).await;
                         sleep(Duration::from_millis(20)).await;
                     }
                 })
@@ -294,6 +298,12 @@ async fn heavy(world: &World, from: IpAddr, number: u64) -> io::Result<()> {
 
 async fn push(world: &World, from: IpAddr, user: &User, number: u64, entities: u64) -> io::Result<()> {
     pushed(world, from, user, number, &entities_to_push(number, entities)).await
+}
+
+/// What needs the disk: a small push, and an export.
+async fn push_and_export(world: &World, number: u64) -> io::Result<()> {
+    push(world, HONEST.into(), &world.honest, number, 50).await?;
+    whole(world, HONEST.into(), &format!("{}?format=parquet&limit=2000", world.measurements)).await
 }
 
 /// Twenty megabytes that differ from any pushed before.

@@ -5,8 +5,8 @@
 //!   refused. Trusted proxies, which speak for many, have no such limit.
 //! - Where there are as many as there may be in all, one is released on which it has been the client's turn for a while:
 //!   one of the client that has most of them, so that nobody who has few pays for somebody who has many. Where there is
-//!   none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can wait, half of
-//!   them of clients that have about as many connections as any; further ones of such a client are refused.
+//!   none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can wait, and
+//!   as many of clients that have about as many connections as any; further ones of such a client are refused.
 //! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
 //!   pause ([`Activity::release`]), or earlier when many are released. So there may be a few more than the limit.
 
@@ -56,7 +56,8 @@ pub(super) fn leaving_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 512)
 }
 
-/// Connections that may wait for a place, and likewise those that may read why they get none.
+/// Connections that may wait for a place, of clients that have few and of those that have many, and likewise those that may
+/// read why they get none.
 pub(super) fn outside_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }

@@ -1,9 +1,10 @@
-//! Lets a refusal reach clients that send their whole body before they read an answer, as most do over HTTP/1.
+//! Lets a refusal reach clients that send their whole body before they read an answer, as most do.
 //!
 //! A connection that ends while its peer still sends is reset, and the answer is lost with it: the client sees a broken pipe
 //! and no 4xx. So what is left of a refused request's body is read and dropped before the answer, within
 //! `limits.refused_body_bytes` and `limits.refused_body_s`. A client that waits for `100 Continue` has sent nothing yet, and is
-//! answered at once. In HTTP/2 a stream ends by itself.
+//! answered at once. HTTP/2 would let a stream end by itself, but curl and others take a stream that is reset for a failure, and
+//! drop the answer that came before.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +14,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::http::header::EXPECT;
-use axum::http::{Method, Version};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
@@ -69,8 +70,8 @@ impl HttpBody for SharedBody {
 
 /// The layer.
 pub(super) async fn refused_bodies(State(limits): State<DrainLimits>, request: Request, next: Next) -> Response {
-    let reads_first = request.version() <= Version::HTTP_11 && !matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads_first || request.body().is_end_stream() {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if is_read || request.body().is_end_stream() {
         return next.run(request).await;
     }
     let awaits_continue = request.headers().contains_key(EXPECT);

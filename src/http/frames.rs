@@ -2,8 +2,10 @@
 //!
 //! A client may send PINGs, SETTINGS, WINDOW_UPDATEs and empty frames as fast as it likes; each costs the service more than
 //! the client, and none is a request that any limit counts. So a connection has credit for such frames: some to begin with,
-//! more for each request, and more for what it takes of answers, whose windows it opens. A client that has used it up floods,
-//! and its connection is cut.
+//! more for each request, more for what it takes of answers, whose windows it opens, and more as time goes by, since it answers
+//! the service's own pings. A client that has used it up floods, and its connection is cut.
+
+use std::time::Instant;
 
 /// Frames beside requests that a new connection may send: SETTINGS, windows, priorities, and pings over hours.
 const AT_FIRST: u64 = 100;
@@ -12,8 +14,11 @@ const AT_FIRST: u64 = 100;
 const FOR_REQUEST: u64 = 50;
 const AT_MOST: u64 = 10_000;
 
-/// Bytes of answers that allow one more: windows are opened by kilobytes at least.
-const BYTES_FOR_ONE: u64 = 1 << 10;
+/// Bytes of answers that allow one more: a client may open two windows for each few hundred.
+const BYTES_FOR_ONE: u64 = 128;
+
+/// Frames that a second allows: `server.keep_alive_s` is one at least.
+const PER_SECOND: f64 = 2.0;
 
 /// The head of a frame: its length in three bytes, its type, its flags, its stream (RFC 9113, section 4.1).
 const HEAD_BYTES: usize = 9;
@@ -30,13 +35,15 @@ pub(super) struct Frames {
     /// Bytes of the frame that are still to come.
     rest: usize,
     credit: u64,
+    /// Since when no time has been credited.
+    credited: Instant,
     /// Bytes written since the last frame that they allowed.
     written: u64,
 }
 
 impl Frames {
     pub(super) fn new() -> Frames {
-        Frames { head: [0; HEAD_BYTES], filled: 0, rest: 0, credit: AT_FIRST, written: 0 }
+        Frames { head: [0; HEAD_BYTES], filled: 0, rest: 0, credit: AT_FIRST, credited: Instant::now(), written: 0 }
     }
 
     /// Takes note of bytes read; false when they are a flood.
@@ -74,12 +81,25 @@ impl Frames {
         match kind {
             HEADERS => self.allow(FOR_REQUEST),
             DATA if self.rest > 0 || flags & END_STREAM != 0 => {}
-            _ => match self.credit.checked_sub(1) {
-                Some(credit) => self.credit = credit,
-                None => return false,
-            },
+            _ => {
+                if self.credit == 0 {
+                    self.pass_time(Instant::now());
+                }
+                match self.credit.checked_sub(1) {
+                    Some(credit) => self.credit = credit,
+                    None => return false,
+                }
+            }
         }
         true
+    }
+
+    fn pass_time(&mut self, now: Instant) {
+        // Of a time too long for a number, the most is saved up all the same.
+        self.allow((now.saturating_duration_since(self.credited).as_secs_f64() * PER_SECOND) as u64);
+        if self.credit > 0 {
+            self.credited = now;
+        }
     }
 
     fn allow(&mut self, frames: u64) {
@@ -125,6 +145,11 @@ mod tests {
             frames.wrote(100);
         }
         assert_eq!(taken(&mut frames, &frame(PING, 0, 8), 100), AT_FIRST + 100_000 / BYTES_FOR_ONE);
+        let mut frames = Frames::new();
+        assert_eq!(taken(&mut frames, &frame(PING, 0, 8), 100), AT_FIRST);
+        let mut frames = Frames { credit: 0, ..frames };
+        frames.pass_time(frames.credited + std::time::Duration::from_secs(20));
+        assert_eq!(frames.credit, 40, "answers to the service's own pings");
         let mut frames = Frames::new();
         frames.wrote(1 << 40);
         assert_eq!(taken(&mut frames, &frame(PING, 0, 8), 100), AT_MOST, "no more is saved up");

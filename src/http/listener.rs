@@ -21,6 +21,10 @@ use tokio::time::timeout;
 /// Connections that the system may hold until they are accepted, unless it allows fewer.
 const BACKLOG: i32 = 65_535;
 
+/// Bytes of answers that wait in the system for a connection, beyond those under way.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+const UNSENT_BYTES: u32 = 128 << 10;
+
 /// How long a connection that was refused may read why.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
@@ -76,6 +80,7 @@ impl Listener {
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%peer, %error, "no TCP_NODELAY");
                     }
+                    report_progress(&stream);
                     return Accepted::Connection(stream, peer);
                 }
                 Err(error) => error,
@@ -140,6 +145,16 @@ impl Refusals {
                 let _ = timeout(REFUSED_FOR, discard(stream)).await;
             });
         }
+    }
+}
+
+/// Has the system take more of an answer as soon as little is left to be sent. Otherwise it holds megabytes, and takes no more
+/// until a large part of them is gone: a client that reads steadily, but not fast, would seem to take nothing for a minute, and
+/// its answer to a ping would come after all of them.
+fn report_progress(stream: &TcpStream) {
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
+        tracing::debug!(%error, "no TCP_NOTSENT_LOWAT");
     }
 }
 
@@ -216,7 +231,7 @@ pub(super) fn connections_for_descriptors() -> Option<(usize, usize)> {
 fn connections_for(descriptors: usize) -> usize {
     let files = (descriptors / 4).clamp(48, 1_024);
     let left = descriptors.saturating_sub(files);
-    (left / 11 * 8).max(left.saturating_sub(512 + 2 * 64)).max(1)
+    (left / 12 * 8).max(left.saturating_sub(512 + 3 * 64)).max(1)
 }
 
 #[cfg(test)]
@@ -227,10 +242,10 @@ mod tests {
     #[test]
     fn files_keep_descriptors_of_their_own() {
         for (descriptors, connections) in
-            [(0, 1), (48, 1), (64, 8), (96, 32), (256, 136), (1_024, 552), (20_000, 18_336)]
+            [(0, 1), (48, 1), (64, 8), (96, 32), (256, 128), (1_024, 512), (20_000, 18_272)]
         {
             assert_eq!(connections_for(descriptors), connections, "{descriptors}");
-            let others = leaving_at_most(connections) + 2 * outside_at_most(connections);
+            let others = leaving_at_most(connections) + 3 * outside_at_most(connections);
             assert!(descriptors < 64 || connections + others + 48 <= descriptors, "{descriptors}");
         }
     }

@@ -348,7 +348,7 @@ impl Server {
         );
         let (protocol, connections) = (protocol(&limits), Connections::new(bounds, patience));
         let outside = outside_at_most(limits.connections);
-        let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside.div_ceil(2)))).into();
+        let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside))).into();
         Server { router, limits, protocol, connections, waiting, many_waiting, too_many }
     }
 
@@ -470,7 +470,8 @@ fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .initial_connection_window_size(RECEIVE_BUFFER_BYTES)
         .keep_alive_interval(limits.keep_alive)
-        .keep_alive_timeout(limits.keep_alive);
+        // The answer to a ping comes after what the client has still to take.
+        .keep_alive_timeout(limits.keep_alive.max(limits.write_stall));
     builder
 }
 

@@ -515,7 +515,7 @@ async fn the_plan_is_the_one_that_the_read_ran() {
         let explained = owner.json(query).await;
         let lines = log.take();
         let plans: Vec<&str> = lines.iter().filter_map(|line| line["fields"]["plan"].as_str()).collect();
-        let plan = format!("\"{}\"", operators(&explained).join(" <- "));
+        let plan = operators(&explained).join(" <- ");
         assert_eq!(plans, [plan.as_str(), plan.as_str()], "{query}: {lines:?}");
     }
 }

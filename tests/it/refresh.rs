@@ -14,7 +14,9 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Fields, Int64Type};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
-use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
+use parquet::file::metadata::{
+    FileMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData,
+};
 use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use strata::model::path::Path;
@@ -441,16 +443,39 @@ fn parquet_that_is_damaged_is_a_bad_document() {
 fn parquet_whose_footer_names_other_rows_than_it_holds_is_a_bad_document() {
     let bytes = parquet_bytes(&mixed_batch(), 2);
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(bytes.clone())).expect("a footer");
-    for (group, rows) in [(0, 3), (0, 1), (1, 7), (1, 0)] {
+    let first = metadata.row_group(0).clone();
+    let with_rows = |group: usize, rows: i64, total: i64| {
         let mut groups = metadata.row_groups().to_vec();
         groups[group] = groups[group].clone().into_builder().set_num_rows(rows).build().expect("a row group");
-        let changed = metadata.clone().into_builder().set_row_groups(groups).build();
+        (groups, total)
+    };
+    let changes = [
+        // The total is told alike, so that what was decoded tells.
+        with_rows(0, 3, 4),
+        with_rows(0, 1, 2),
+        with_rows(1, 7, 9),
+        with_rows(1, 0, 2),
+        // Only the total tells.
+        (metadata.row_groups().to_vec(), 0),
+        (metadata.row_groups().to_vec(), 4),
+        (metadata.row_groups().to_vec(), -1),
+        (Vec::new(), 3),
+        (vec![first.clone()], 3),
+        (vec![first.clone(), first], 3),
+    ];
+    for (groups, total) in changes {
+        let file = metadata.file_metadata();
+        let (created_by, pairs) = (file.created_by().map(str::to_owned), file.key_value_metadata().cloned());
+        let orders = file.column_orders().cloned();
+        let file = FileMetaData::new(file.version(), total, created_by, pairs, file.schema_descr_ptr(), orders);
+        let rows: Vec<i64> = groups.iter().map(RowGroupMetaData::num_rows).collect();
+        let changed = ParquetMetaDataBuilder::new(file).set_row_groups(groups).build();
         let mut bytes = bytes.clone();
         // What is before the new footer stays in its place; the old one is skipped.
         ParquetMetaDataWriter::new(&mut bytes, &changed).finish().expect("memory takes all");
         let input = SourceInput::stream(io::Cursor::new(bytes)).with_name("a.parquet");
         let text = decode(input, &DecodeOptions::default());
-        assert!(text.lines().any(|line| line.starts_with("! ")), "{group} {rows}: {text}");
+        assert!(text.lines().any(|line| line.starts_with("! ")), "{rows:?} of {total}: {text}");
     }
 }
 

@@ -100,6 +100,11 @@ impl ParquetDecoder {
             rows = rows.saturating_add(u64::try_from(row_group.num_rows()).unwrap_or(0));
             bytes = bytes.saturating_add(u64::try_from(row_group.total_byte_size()).unwrap_or(0));
         }
+        let total = opened.metadata.file_metadata().num_rows();
+        if u64::try_from(total).ok() != Some(rows) {
+            let reason = format!("its row groups have {rows} rows, and the footer says {total}");
+            return Err(SourceError::document(reason));
+        }
         if options.source_limit_bytes != 0 && bytes > options.source_limit_bytes {
             return Err(over_limit(options.source_limit_bytes));
         }
