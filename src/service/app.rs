@@ -9,33 +9,33 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::admission::{Admission, Load};
-use super::background::kept_up;
-use super::backup::INCOMPLETE;
-use super::binding::{BindingError, bind};
-use super::bodies;
-use super::catalog_gates::CatalogGates;
-use super::damage;
-use super::deliveries::Deliveries;
-use super::diffs::Diffs;
-use super::exports::Exports;
-use super::fair::{FairSemaphore, Holder};
-use super::ingest::Ingest;
-use super::logins::Logins;
-use super::lookups::Lookups;
-use super::outgoing::outgoing;
-use super::private_files::{OpenToOthers, open_to_others};
-use super::rate::{RateLimiter, RateLimits, SystemClock};
-use super::rate_memory::{MemoryRateLimiter, RateCapacity};
-use super::readiness::Readiness;
-use super::refresh::Refreshes;
-use super::responses::Responses;
-use super::scratch::{EXPORTS_FOLDER, Scratch, TEMPORARY_FOLDER};
 use crate::catalog::{Catalog, CatalogError, CatalogOptions};
 use crate::config::Config;
 use crate::metrics::metrics;
 use crate::net::Outgoing;
 use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
+use crate::service::account::logins::Logins;
+use crate::service::admission::bodies;
+use crate::service::admission::catalog::CatalogGates;
+use crate::service::admission::semaphore::{FairSemaphore, Holder};
+use crate::service::admission::{Admission, Load};
+use crate::service::dataset::diffs::Diffs;
+use crate::service::export_cache::Exports;
+use crate::service::maintenance::background::kept_up;
+use crate::service::maintenance::backup::INCOMPLETE;
+use crate::service::maintenance::binding::{BindingError, bind};
+use crate::service::maintenance::damage;
+use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
+use crate::service::maintenance::readiness::Readiness;
+use crate::service::maintenance::scratch::{EXPORTS_FOLDER, Scratch, TEMPORARY_FOLDER};
+use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
+use crate::service::rate_limit::{RateLimiter, RateLimits, SystemClock};
+use crate::service::read::catalog_cache::Lookups;
+use crate::service::read::responses::Responses;
+use crate::service::refresh::Refreshes;
+use crate::service::refresh::ingest::Ingest;
+use crate::service::refresh::outgoing::outgoing;
+use crate::service::webhook::deliveries::Deliveries;
 use crate::storage::cache::PartCache;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
@@ -275,7 +275,7 @@ impl App {
     }
 
     /// The same service, which takes permits and memory from the share of this holder.
-    pub(super) fn acting_for(&self, holder: Holder) -> App {
+    pub(in crate::service) fn acting_for(&self, holder: Holder) -> App {
         let acting =
             Acting { engine: self.parts.engine.of(holder.tenant()), admission: self.parts.admission.of(holder) };
         App { parts: self.parts.clone(), acting: Some(Arc::new(acting)) }
@@ -297,7 +297,7 @@ impl App {
         self.parts.lookups.changed();
     }
 
-    pub(super) fn lookups(&self) -> &Lookups {
+    pub(in crate::service) fn lookups(&self) -> &Lookups {
         &self.parts.lookups
     }
 
@@ -311,11 +311,11 @@ impl App {
         self.parts.exhausted.store(exhausted, Ordering::Relaxed);
     }
 
-    pub(super) fn is_exhausted(&self) -> bool {
+    pub(in crate::service) fn is_exhausted(&self) -> bool {
         self.parts.exhausted.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_draining(&self) -> bool {
+    pub(in crate::service) fn is_draining(&self) -> bool {
         self.parts.draining.load(Ordering::Relaxed)
     }
 
@@ -351,78 +351,78 @@ impl App {
         self.bodies().update_metrics();
     }
 
-    pub(super) fn admission(&self) -> &Admission {
+    pub(in crate::service) fn admission(&self) -> &Admission {
         self.acting.as_ref().map_or(&self.parts.admission, |acting| &acting.admission)
     }
 
-    pub(super) fn refreshes(&self) -> &Refreshes {
+    pub(in crate::service) fn refreshes(&self) -> &Refreshes {
         &self.parts.refreshes
     }
 
-    pub(super) fn ingest(&self) -> &Ingest {
+    pub(in crate::service) fn ingest(&self) -> &Ingest {
         &self.parts.ingest
     }
 
-    pub(super) fn catalog_gates(&self) -> &CatalogGates {
+    pub(in crate::service) fn catalog_gates(&self) -> &CatalogGates {
         &self.parts.catalog_gates
     }
 
-    pub(super) fn deliveries(&self) -> &Deliveries {
+    pub(in crate::service) fn deliveries(&self) -> &Deliveries {
         &self.parts.deliveries
     }
 
     /// The way out, on behalf of nobody in particular.
-    pub(super) fn outgoing(&self) -> &Outgoing {
+    pub(in crate::service) fn outgoing(&self) -> &Outgoing {
         &self.parts.outgoing
     }
 
-    pub(super) fn catalog(&self) -> &Catalog {
+    pub(in crate::service) fn catalog(&self) -> &Catalog {
         &self.parts.catalog
     }
 
-    pub(super) fn readiness(&self) -> &Readiness {
+    pub(in crate::service) fn readiness(&self) -> &Readiness {
         &self.parts.readiness
     }
 
-    pub(super) fn bodies(&self) -> &FairSemaphore {
+    pub(in crate::service) fn bodies(&self) -> &FairSemaphore {
         &self.parts.bodies
     }
 
-    pub(super) fn logins(&self) -> &Logins {
+    pub(in crate::service) fn logins(&self) -> &Logins {
         &self.parts.logins
     }
 
-    pub(super) fn store(&self) -> &Store {
+    pub(in crate::service) fn store(&self) -> &Store {
         &self.parts.store
     }
 
-    pub(super) fn cache(&self) -> &PartCache {
+    pub(in crate::service) fn cache(&self) -> &PartCache {
         &self.parts.cache
     }
 
-    pub(super) fn responses(&self) -> &Responses {
+    pub(in crate::service) fn responses(&self) -> &Responses {
         &self.parts.responses
     }
 
-    pub(super) fn diffs(&self) -> &Diffs {
+    pub(in crate::service) fn diffs(&self) -> &Diffs {
         &self.parts.diffs
     }
 
-    pub(super) fn exports(&self) -> &Exports {
+    pub(in crate::service) fn exports(&self) -> &Exports {
         &self.parts.exports
     }
 
-    pub(super) fn engine(&self) -> &Engine {
+    pub(in crate::service) fn engine(&self) -> &Engine {
         self.acting.as_ref().map_or(&self.parts.engine, |acting| &acting.engine)
     }
 
     /// Whether no other process uses the data directory, as far as its temporary files tell.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(in crate::service) fn is_alone(&self) -> bool {
         self.parts.scratch.is_alone()
     }
 
     /// Where temporary files of this process go. Made anew if somebody has removed it.
-    pub(super) fn temporary_directory(&self) -> &Path {
+    pub(in crate::service) fn temporary_directory(&self) -> &Path {
         self.parts.scratch.restore_or_warn();
         self.parts.scratch.path()
     }

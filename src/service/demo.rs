@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{AccountError, App, ImportError, ImportProgress, ImportRequest, ManageError};
 use crate::catalog::CatalogError;
 use crate::model::dataset::{DatasetName, InvalidDatasetName};
 use crate::model::ids::DatasetId;
@@ -14,6 +13,7 @@ use crate::model::secret::Secret;
 use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
+use crate::service::{AccountError, App, ImportError, ImportProgress, ImportRequest, ManageError};
 
 /// Who owns the demo's datasets. The password is random; [`App::demo_credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";

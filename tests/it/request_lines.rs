@@ -91,7 +91,7 @@ async fn bodies_and_what_follows_them_stay_as_they_are() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
     let limits = ServerLimits::from(&strata::config::Server::default());
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>()));
+    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
 
     let inner = "GET /echo?<inner> HTTP/1.1\r\nHost: a\r\n\r\n";
     let post = |path: &str, more: &str, body: &str| {

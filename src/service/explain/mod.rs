@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 
-use super::admission::Weight;
-use super::exports::ExportState;
-use super::fair::Holder;
-use super::manage::ManageError;
-use super::read::Taker;
-use super::{Admitted, AnswerBody, App, Identity, ReadError};
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::query::explain::Explained;
+use crate::service::admission::Weight;
+use crate::service::admission::semaphore::Holder;
+use crate::service::dataset::manage::ManageError;
+use crate::service::export_cache::ExportState;
+use crate::service::read::Taker;
+use crate::service::{Admitted, AnswerBody, App, Identity, ReadError};
 use crate::storage::counts::{CacheUse, ReaderCounts};
 use crate::storage::reader::VersionReader;
 
@@ -47,7 +47,7 @@ pub enum ExplainError {
 }
 
 /// Sees an answer being made.
-pub(super) struct Observer {
+pub(in crate::service) struct Observer {
     /// What opening the file and settling the selection ask for.
     pub settling: Arc<ReaderCounts>,
     /// What the body asks for.
@@ -85,31 +85,31 @@ impl Observer {
     }
 
     /// The file is open.
-    pub(super) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
+    pub(in crate::service) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
         self.over(StageName::Open);
         self.opened = Some((reader.clone(), work_bytes));
     }
 
     /// The query has its turn, if it needs one.
-    pub(super) fn admitted(&mut self) {
+    pub(in crate::service) fn admitted(&mut self) {
         self.over(StageName::Wait);
     }
 
     /// The selection is settled.
-    pub(super) fn settled(&mut self, explained: Explained) {
+    pub(in crate::service) fn settled(&mut self, explained: Explained) {
         self.took(StageName::Plan, explained.planning);
         self.took(StageName::Select, explained.selecting);
         self.explained = Some(explained);
     }
 
     /// Documents have been put in order by way of the disk, so many bytes of them.
-    pub(super) fn ordered(&mut self, spilled_bytes: u64) {
+    pub(in crate::service) fn ordered(&mut self, spilled_bytes: u64) {
         self.over(StageName::Order);
         self.spilled_bytes = Some(spilled_bytes);
     }
 
     /// The columns of a table are known.
-    pub(super) fn columns_found(&mut self, columns: usize) {
+    pub(in crate::service) fn columns_found(&mut self, columns: usize) {
         self.over(StageName::Columns);
         self.columns = Some(columns);
     }

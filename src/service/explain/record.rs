@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::super::admission::Weight;
 use crate::query::explain::{PlanOperator, ScanUse};
+use crate::service::admission::Weight;
 
 /// What a read did, and what it took.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -4,11 +4,11 @@ use std::fmt::{self, Formatter};
 
 use indicatif::{HumanBytes, HumanCount};
 
-use super::super::admission::Weight;
 use super::Explanation;
 use super::record::{KeptAnswer, LookupUse, StageName};
 use crate::model::text::is_invisible;
 use crate::query::explain::{AccessName, KeyUse, PlanOperator, PredicateUse, ScanUse};
+use crate::service::admission::Weight;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,161 @@
+//! Log-ins: passwords are checked off the threads that answer requests, a few at a time, and no more often than
+//! `login_limits` lets them be guessed.
+//!
+//! An address that no user has costs the same work as a wrong password and gets the same answer, so that nobody learns
+//! who has an account.
+
+use std::time::Duration;
+
+use argon2::{Argon2, PasswordVerifier};
+use tokio::sync::OnceCell;
+
+use crate::config::{Fair, Limits};
+use crate::model::limits;
+use crate::model::secret::Secret;
+use crate::model::user::{User, email_key};
+use crate::service::account::hash_password;
+use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits, Refused};
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
+use crate::service::dataset::manage::ManageError;
+use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
+use crate::service::rate_limit::{Bucket, Client, Clock, RateLimiter, RateLimits, SystemClock, Verdict};
+use crate::service::{AccountError, App};
+
+/// How long a log-in waits for its turn.
+const TURN: Duration = Duration::from_secs(10);
+
+/// Log-ins that may wait for theirs.
+const QUEUE: u64 = 1_024;
+
+/// Passwords longer than any user's are wrong without being hashed.
+const PASSWORD_BYTES_MAX: usize = limits::PASSWORD_BYTES;
+
+/// Somebody has logged in.
+#[derive(Clone, Debug)]
+pub struct LoggedIn {
+    /// Who.
+    pub user: User,
+    /// The id of the session that began.
+    pub session_id: Secret,
+}
+
+/// What log-ins share.
+pub(in crate::service) struct Logins {
+    limits: LoginLimits,
+    /// How many each client tries in all.
+    clients: MemoryRateLimiter<SystemClock>,
+    clock: SystemClock,
+    /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
+    turns: FairSemaphore,
+    /// A hash that no password has, for addresses that no user has.
+    nobody: OnceCell<String>,
+}
+
+impl Logins {
+    pub(in crate::service) fn new(limits: &Limits, fair: &Fair, threads: usize) -> Logins {
+        let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
+        let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
+        let clock = SystemClock::start();
+        // Nobody is a user yet.
+        let bounds = Bounds {
+            units: threads.max(1) as u64,
+            share_percent: fair.share_percent,
+            user_percent: 0,
+            queue: QUEUE,
+            wait: TURN,
+        };
+        Logins {
+            limits: LoginLimits::new(limits.logins_per_minute, limits.account_logins_per_hour),
+            clients: MemoryRateLimiter::new(all, capacity, clock),
+            clock,
+            turns: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, &bounds),
+            nobody: OnceCell::new(),
+        }
+    }
+
+    async fn begin(&self, client: Client, email_key: &str) -> Result<Attempt, ManageError> {
+        match self.clients.count(client, Bucket::Public).await.map(|standing| standing.verdict) {
+            Some(Verdict::Exceeded { retry_after_s }) => return Err(ManageError::TooManyLogins { retry_after_s }),
+            Some(Verdict::Within) | None => {}
+        }
+        let begun = self.limits.begin(client, email_key, self.clock.now().elapsed);
+        begun.map_err(|Refused { retry_after_s }| ManageError::TooManyLogins { retry_after_s })
+    }
+
+    async fn verify(&self, client: Client, hash: Option<String>, password: String) -> Result<bool, ManageError> {
+        let turn = self.turns.acquire(Holder::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
+        // Made at the first log-in of either kind, so that it does not tell them apart.
+        let nobody =
+            self.nobody.get_or_try_init(|| hash_password(Secret::api_token(rand::random()).expose().to_owned()));
+        let nobody = nobody.await.map_err(|error: AccountError| ManageError::Failed(error.to_string()))?;
+        let known = hash.is_some();
+        let hash = hash.unwrap_or_else(|| nobody.clone());
+        let verify = move || {
+            // A check goes on when its client has left.
+            let _turn = turn;
+            Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok()
+        };
+        let matches = tokio::task::spawn_blocking(verify).await;
+        Ok(matches.map_err(|error| ManageError::Failed(error.to_string()))? && known)
+    }
+}
+
+impl App {
+    /// Begins a session for the user with this address and password; the session `before`, if any, ends.
+    ///
+    /// # Errors
+    /// [`ManageError::TooManyLogins`], [`ManageError::LoginsBusy`], [`ManageError::WrongCredentials`].
+    pub async fn log_in(
+        &self,
+        client: Client,
+        email: &str,
+        password: &str,
+        before: Option<&str>,
+    ) -> Result<LoggedIn, ManageError> {
+        let logins = self.logins();
+        let attempt = logins.begin(client, &email_key(email)).await?;
+        let verified = async {
+            let user = self.catalog().user_by_email(email).await.map_err(ManageError::Catalog)?;
+            if password.len() > PASSWORD_BYTES_MAX {
+                return Err(ManageError::WrongCredentials);
+            }
+            let hash = user.as_ref().map(|user| user.password_hash.clone());
+            let matches = logins.verify(client, hash, password.to_owned()).await?;
+            user.filter(|_| matches).ok_or(ManageError::WrongCredentials)
+        };
+        let user = match verified.await {
+            Ok(user) => user,
+            Err(ManageError::WrongCredentials) => return Err(ManageError::WrongCredentials),
+            Err(error) => {
+                logins.limits.not_tried(attempt);
+                return Err(error);
+            }
+        };
+        logins.limits.succeeded(attempt);
+        let session_id = self.begin_session(user.id, before).await?;
+        Ok(LoggedIn { user, session_id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_check_keeps_its_turn_when_its_client_leaves() {
+        let logins = Logins::new(&Limits::default(), &Fair::default(), 1);
+        let client = Client::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
+        let hash = hash_password("right".to_owned()).await.expect("a hash");
+        assert!(logins.verify(client, Some(hash.clone()), "right".to_owned()).await.expect("checked"));
+        assert_eq!(logins.turns.held(), 0);
+        let mut leaving = Box::pin(logins.verify(client, Some(hash), "wrong".to_owned()));
+        assert!(futures::poll!(&mut leaving).is_pending());
+        drop(leaving);
+        assert_eq!(logins.turns.held(), 1, "its password is still hashed");
+        while logins.turns.held() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}

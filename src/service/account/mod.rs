@@ -1,0 +1,163 @@
+//! Users and their API tokens.
+
+pub(in crate::service) mod login_limits;
+pub(in crate::service) mod logins;
+pub(in crate::service) mod sessions;
+
+use argon2::{Argon2, PasswordHasher};
+
+use crate::catalog::{ApiToken, CatalogError};
+use crate::model::limits;
+use crate::model::secret::Secret;
+use crate::model::user::{Plan, User};
+use crate::service::App;
+use crate::service::dataset::manage::ManageError;
+
+/// A user that was added.
+#[derive(Debug)]
+pub struct AddedUser {
+    /// The token that was asked for. It is kept hashed and cannot be shown again.
+    pub token: Option<Secret>,
+}
+
+/// A user cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// Not an e-mail address.
+    #[error("`{0}` is not an e-mail address, such as ada@example.org")]
+    Email(String),
+    /// The password is empty or too long.
+    #[error("the password must have {} to {} bytes", PASSWORD_BYTES.start(), PASSWORD_BYTES.end())]
+    Password,
+    /// The token's name is empty or too long.
+    #[error("a token's name must have 1 to {TOKEN_NAME_BYTES} bytes")]
+    TokenName,
+    /// There is no user of that address.
+    #[error("there is no user {0}; add one with `strata user add`")]
+    NoUser(String),
+    /// There is a user of that address.
+    #[error("there is already a user {0}")]
+    EmailTaken(String),
+    /// The password cannot be hashed.
+    #[error("the password cannot be hashed: {0}")]
+    Hash(String),
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[source] CatalogError),
+}
+
+/// Lengths of passwords. The upper bound keeps hashing cheap to refuse.
+const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYTES;
+const TOKEN_NAME_BYTES: usize = limits::TOKEN_NAME_BYTES;
+const EMAIL_BYTES: usize = limits::EMAIL_BYTES;
+
+impl App {
+    /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
+    ///
+    /// # Errors
+    /// [`AccountError`]; nothing is added then.
+    pub async fn add_user(
+        &self,
+        email: &str,
+        password: &str,
+        plan: Plan,
+        token_name: Option<&str>,
+    ) -> Result<AddedUser, AccountError> {
+        let email = email.trim();
+        if !is_email(email) {
+            return Err(AccountError::Email(email.to_owned()));
+        }
+        if !PASSWORD_BYTES.contains(&password.len()) {
+            return Err(AccountError::Password);
+        }
+        if token_name.is_some_and(|name| name.is_empty() || name.len() > TOKEN_NAME_BYTES) {
+            return Err(AccountError::TokenName);
+        }
+        let hash = hash_password(password.to_owned()).await?;
+        let user = self.catalog().add_user(email, &hash, plan).await.map_err(|error| match error {
+            CatalogError::EmailTaken => AccountError::EmailTaken(email.to_owned()),
+            other => AccountError::Catalog(other),
+        })?;
+        let Some(name) = token_name else { return Ok(AddedUser { token: None }) };
+        let token = Secret::api_token(rand::random());
+        self.catalog().add_token(user, name, &token.hash(), limits::TOKENS).await.map_err(AccountError::Catalog)?;
+        Ok(AddedUser { token: Some(token) })
+    }
+
+    /// Replaces a user's password and ends all of the user's sessions; API tokens stay.
+    ///
+    /// # Errors
+    /// [`AccountError`]; nothing has changed then.
+    pub async fn set_password(&self, email: &str, password: &str) -> Result<(), AccountError> {
+        if !PASSWORD_BYTES.contains(&password.len()) {
+            return Err(AccountError::Password);
+        }
+        let user = self.user_by_email(email).await?;
+        let hash = hash_password(password.to_owned()).await?;
+        self.catalog().set_password(user.id, &hash).await.map_err(AccountError::Catalog)
+    }
+
+    /// Changes a user's plan. What the user has beyond the new plan's limits stays.
+    ///
+    /// # Errors
+    /// [`AccountError`]; nothing has changed then.
+    pub async fn set_plan(&self, email: &str, plan: Plan) -> Result<(), AccountError> {
+        let user = self.user_by_email(email).await?;
+        self.catalog().set_plan(user.id, plan).await.map_err(AccountError::Catalog)
+    }
+
+    async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
+        let user = self.catalog().user_by_email(email).await.map_err(AccountError::Catalog)?;
+        user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
+    }
+
+    /// Makes an API token of a user. It is kept hashed and cannot be shown again.
+    ///
+    /// # Errors
+    /// [`ManageError::Invalid`], [`ManageError::TooManyTokens`], [`ManageError::TokenNameTaken`].
+    pub async fn create_token(&self, user: &User, name: &str) -> Result<Secret, ManageError> {
+        if name.is_empty() || name.len() > TOKEN_NAME_BYTES {
+            let problem = format!("it must have 1 to {TOKEN_NAME_BYTES} bytes");
+            return Err(ManageError::Invalid { field: "name", problem });
+        }
+        let token = Secret::api_token(rand::random());
+        self.write(user.id, self.catalog().add_token(user.id, name, &token.hash(), limits::TOKENS)).await?;
+        Ok(token)
+    }
+
+    /// Deletes an API token, which opens nothing from then on.
+    ///
+    /// # Errors
+    /// [`ManageError::TokenNotFound`].
+    pub async fn delete_token(&self, user: &User, name: &str) -> Result<(), ManageError> {
+        self.write(user.id, self.catalog().delete_token(user.id, name)).await.map_err(|error| match error {
+            ManageError::DatasetNotFound => ManageError::TokenNotFound,
+            other => other,
+        })
+    }
+
+    /// A user's API tokens, by name.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn tokens(&self, user: &User) -> Result<Vec<ApiToken>, ManageError> {
+        Ok(self.catalog().tokens(user.id).await?)
+    }
+}
+
+/// Something before one `@` and a name after it, without blanks: enough to catch slips of the hand.
+fn is_email(text: &str) -> bool {
+    let shape = |(local, host): (&str, &str)| !local.is_empty() && !host.is_empty() && !host.contains('@');
+    text.len() <= EMAIL_BYTES
+        && !text.chars().any(|character| character.is_whitespace() || character.is_control())
+        && text.split_once('@').is_some_and(shape)
+}
+
+pub(in crate::service) async fn hash_password(password: String) -> Result<String, AccountError> {
+    let hash = move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string());
+    match tokio::task::spawn_blocking(hash).await {
+        Ok(Ok(hash)) => Ok(hash),
+        Ok(Err(error)) => Err(AccountError::Hash(error.to_string())),
+        Err(error) => Err(AccountError::Hash(error.to_string())),
+    }
+}

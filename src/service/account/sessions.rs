@@ -1,0 +1,137 @@
+//! Who a request is from: sessions, which a log-in begins, and API tokens.
+//!
+//! A session is a random id that the client keeps in a cookie; the catalog knows its hash, whose it is, when it began and
+//! when it ends. Each use moves its end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length: a request should not
+//! pay for a commit each time. Where the catalog cannot be written the end stays, and the request is answered. No use moves
+//! the end beyond `sessions.absolute_s` after the log-in.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tower_sessions::session::Id;
+
+use crate::catalog::{CatalogError, SessionRecord};
+use crate::config::Sessions;
+use crate::model::ids::UserId;
+use crate::model::secret::Secret;
+use crate::model::user::User;
+use crate::service::App;
+use crate::service::dataset::manage::ManageError;
+use crate::service::rate_limit::Client;
+
+/// How exactly the end of a session is known.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// What the catalog knows a session by: who reads the database can use none of them.
+fn hash(id: Id) -> String {
+    Secret::from_stored(id.to_string()).hash()
+}
+
+/// When a session ends that began at `begun` and is used at `now`.
+fn end(sessions: &Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
+    let after = |time: DateTime<Utc>, seconds: u64| {
+        let span = i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds);
+        span.and_then(|span| time.checked_add_signed(span)).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    };
+    after(now, sessions.idle_s).min(after(begun, sessions.absolute_s))
+}
+
+impl App {
+    /// Whose API token this is, for who sends it. One look-up.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`], [`ManageError::Refused`].
+    pub async fn user_of_token(&self, client: Client, token: &str) -> Result<Option<User>, ManageError> {
+        if !token.starts_with(Secret::API_TOKEN_PREFIX) {
+            return Ok(None);
+        }
+        let hash = Secret::from_stored(token.to_owned()).hash();
+        let _turn = self.catalog_gates().look_up(client).await?;
+        self.catalog().user_by_token(&hash).await.map_err(ManageError::Catalog)
+    }
+
+    /// Whose session has this id, for who sends it; `None` when it is none or has ended. Two look-ups; moves the session's end if that can be
+    /// recorded.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`], [`ManageError::Refused`].
+    pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
+        let Ok(id) = id.parse::<Id>() else { return Ok(None) };
+        let _turn = self.catalog_gates().look_up(client).await?;
+        let (catalog, options) = (self.catalog(), &self.config().sessions);
+        let Some(session) = catalog.session(&hash(id)).await.map_err(ManageError::Catalog)? else { return Ok(None) };
+        let end = end(options, session.created_at, catalog.now());
+        // The limit may be a lower one than when the session was used last.
+        if end <= catalog.now() {
+            return Ok(None);
+        }
+        let Some(user) = session.user else { return Ok(None) };
+        let user = catalog.user(user).await.map_err(ManageError::Catalog)?;
+        let interval = RENEWAL_INTERVAL.min(Duration::from_secs(options.idle_s) / 10);
+        if user.is_some() && session.expires_at + interval <= end {
+            catalog.try_extend_session(&session.id_hash, end).await;
+        }
+        Ok(user)
+    }
+
+    /// Begins a session for a user and gives its id, which was never used before; the one of before ends, if any, so
+    /// that nobody can know the id beforehand. Also removes sessions that have expired.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub(in crate::service) async fn begin_session(
+        &self,
+        user: UserId,
+        before: Option<&str>,
+    ) -> Result<Secret, ManageError> {
+        if let Some(before) = before {
+            self.end_session(before).await?;
+        }
+        let catalog = self.catalog();
+        catalog.delete_expired_sessions().await.map_err(ManageError::Catalog)?;
+        loop {
+            let (id, now) = (Id::default(), catalog.now());
+            let session = SessionRecord {
+                id_hash: hash(id),
+                user: Some(user),
+                data: "{}".to_owned(),
+                created_at: now,
+                expires_at: end(&self.config().sessions, now, now),
+            };
+            match catalog.create_session(&session).await {
+                Ok(true) => return Ok(Secret::from_stored(id.to_string())),
+                // Taken, of 2^128.
+                Ok(false) => {}
+                // The user was removed meanwhile.
+                Err(CatalogError::NotFound) => return Err(ManageError::WrongCredentials),
+                Err(error) => return Err(ManageError::Catalog(error)),
+            }
+        }
+    }
+
+    /// Ends a session. One that has ended already, and what is no session's id, is no error.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn end_session(&self, id: &str) -> Result<(), ManageError> {
+        match id.parse::<Id>() {
+            Ok(id) => self.catalog().delete_session(&hash(id)).await.map_err(ManageError::Catalog),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_moves_the_end_and_never_beyond_the_absolute_one() {
+        let options = Sessions { idle_s: 100, absolute_s: 250 };
+        let begun = DateTime::UNIX_EPOCH;
+        let at = |seconds| begun + TimeDelta::seconds(seconds);
+        for (used, ends) in [(0, 100), (50, 150), (149, 249), (151, 250), (250, 250), (1_000, 250)] {
+            assert_eq!(end(&options, begun, at(used)), at(ends), "used at {used}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Who may ask the catalog for what costs it something, when many ask at once.
+//!
+//! SQLite writes one change after the other, and reads with a few connections. So the changes that owners make, and the
+//! look-ups that find out who calls, have gates of their own, which users and networks of clients share: one that sends a
+//! thousand calls at once waits for itself. What keeps the service going passes neither: leases, publishing, probes.
+
+use crate::config::Config;
+use crate::model::ids::UserId;
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
+use crate::service::rate_limit::Client;
+use crate::service::read::ReadTarget;
+use crate::service::{App, Lookup, ReadError};
+
+/// See the module.
+pub(in crate::service) struct CatalogGates {
+    writes: FairSemaphore,
+    look_ups: FairSemaphore,
+}
+
+impl CatalogGates {
+    pub(in crate::service) fn new(config: &Config) -> CatalogGates {
+        let catalog = &config.catalog;
+        let bounds = |units| Bounds::new(units, &config.fair, catalog.queue, catalog.wait_s);
+        let writes = Gate { name: "catalog_write", what: "changes (catalog.writes, catalog.queue)" };
+        let look_ups = Gate { name: "catalog_look_up", what: "look-ups of callers (catalog.look_ups, catalog.queue)" };
+        // Nobody is known yet who is looked up, so that nothing is to be kept for users.
+        let unreserved = Bounds { user_percent: 0, ..bounds(catalog.look_ups) };
+        CatalogGates {
+            writes: FairSemaphore::new(writes, &bounds(catalog.writes)),
+            look_ups: FairSemaphore::new(look_ups, &unreserved),
+        }
+    }
+
+    /// Waits until a user may change something.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(in crate::service) async fn write(&self, owner: UserId) -> Result<Permit, Refused> {
+        self.writes.acquire(Holder::User(owner), 1).await
+    }
+
+    /// Waits until it may be looked up who a client is.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(in crate::service) async fn look_up(&self, client: Client) -> Result<Permit, Refused> {
+        self.look_ups.acquire(Holder::Anonymous(client), 1).await
+    }
+
+    /// Brings the metrics that show the state of the gates up to date.
+    pub(in crate::service) fn update_metrics(&self) {
+        self.writes.update_metrics();
+        self.look_ups.update_metrics();
+    }
+}
+
+impl App {
+    /// As [`App::look_up`], in the turn of a client whose request has not been counted yet.
+    ///
+    /// # Errors
+    /// As there, and [`ReadError::Busy`].
+    pub async fn look_up_in_turn(&self, client: Client, target: &ReadTarget) -> Result<Lookup, ReadError> {
+        let _turn = self.catalog_gates().look_up(client).await?;
+        self.look_up(target).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_with_a_thousand_calls_waits_for_itself() {
+        let mut config = Config::default();
+        config.catalog.wait_s = 60;
+        let gates = CatalogGates::new(&config);
+        let (hostile, honest) = (UserId::new(1), UserId::new(2));
+        let mut calls: Vec<_> = (0..500).map(|_| Box::pin(gates.write(hostile))).collect();
+        let mut entered = Vec::new();
+        for call in &mut calls {
+            if let std::task::Poll::Ready(permit) = poll!(call) {
+                entered.push(permit.expect("not refused"));
+            }
+        }
+        assert_eq!(entered.len() as u64, config.catalog.writes / 2);
+        let mut honest = Box::pin(gates.write(honest));
+        assert!(poll!(&mut honest).is_ready(), "it waits for nobody else's");
+
+        let [hostile, honest] = [Client::V4([192, 0, 2, 1]), Client::V4([192, 0, 2, 2])];
+        let mut calls: Vec<_> = (0..500).map(|_| Box::pin(gates.look_up(hostile))).collect();
+        let mut entered = Vec::new();
+        for call in &mut calls {
+            if let std::task::Poll::Ready(permit) = poll!(call) {
+                entered.push(permit.expect("not refused"));
+            }
+        }
+        assert_eq!(entered.len() as u64, config.catalog.look_ups / 2);
+        let mut honest = Box::pin(gates.look_up(honest));
+        assert!(poll!(&mut honest).is_ready());
+    }
+}

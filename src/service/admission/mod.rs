@@ -1,0 +1,478 @@
+//! Who may work when there is more to do than the machine can: queries, streamed answers, and their memory.
+//!
+//! Every gate is a [`FairSemaphore`]: users and networks of clients share it, take turns, and leave each other room
+//! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so that
+//! slow readers hold nothing that others need:
+//!
+//! 1. **Settling.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) holds one of
+//!    `query.heavy_queries` permits until its selection is settled and, for a table, its columns are known. That ends by
+//!    itself (`query.timeout_s`), however slow the client is. One whose work is above `query.medium_bytes` holds one of
+//!    `query.medium_queries` meanwhile, which are few, too: two dozen of a few milliseconds each would keep a page waiting for
+//!    a tenth of a second. Any other holds one of `query.light_queries`, of which there are many. Comparing two versions holds one of `query.diffs`, until it is known what differs
+//!    (`query.diff_timeout_s`).
+//! 2. **Streaming.** An answer of more than one unit is one of at most `query.streams`, until its body ends, which
+//!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded with permits of their own
+//!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it. So are whole
+//!    bodies that are not small. Each runs on a thread of its own ([`Engine::spawn_apart`]), since one entity may keep it for
+//!    long: one network, which never has all permits, never has all threads, and pages, which need no permit, wait for none.
+//! 3. **Bytes.** What is encoded ahead of readers, all together, is `query.stream_bytes`, taken by [`Admission::ahead`]
+//!    and given back as the connection has sent it. It is only ever tried, never waited for: an answer that gets
+//!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped hold
+//!    a small unit each and the budget together. What became larger than was foreseen, and whole bodies that find no room
+//!    there, are accounted to the memory of queries.
+//! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries, of
+//!    which all Parquet bodies together take at most half. What is made waits for its reader on disk ([`crate::service::read::parquet`]).
+//!
+//! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, those before
+//! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused, which is 503.
+
+pub(in crate::service) mod bodies;
+pub(in crate::service) mod catalog;
+pub(in crate::service) mod queue;
+pub(in crate::service) mod semaphore;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::config;
+use crate::query::Engine;
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit};
+use crate::service::read::ReadError;
+
+/// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away does not
+/// leave processors idle, and so few that they are no burden as threads.
+const UNITS_PER_THREAD: u64 = 4;
+
+/// Light queries for each thread: so many that hardly anything ever waits, and so few that whoever sends thousands of
+/// requests at once waits behind everybody else.
+const LIGHT_PER_THREAD: u64 = 32;
+
+/// Medium queries for each thread, and at least: so many that one network keeps all threads at work when it is alone, and so
+/// few that the next one gets a third of them at once.
+const MEDIUM_PER_THREAD: u64 = 3;
+const LEAST_MEDIUM: u64 = 6;
+
+/// Heavy queries at the same time, at least, unless it is configured: so that users, and each of several networks, have one.
+const LEAST_HEAVY: u64 = 4;
+
+/// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
+pub(in crate::service) const WHOLE_BYTES: u64 = 64 << 10;
+
+/// Bytes of a part beyond what there was room for that are worth accounting.
+const LARGE_BYTES: u64 = 1 << 20;
+
+/// What units and their bytes may wait: they need nobody to go on, so that this is never reached.
+const PATIENCE_S: u64 = 86_400;
+
+/// The admission of one service, for one who asks. Clones share everything.
+#[derive(Clone)]
+pub(in crate::service) struct Admission {
+    shared: Arc<Shared>,
+    holder: Holder,
+}
+
+struct Shared {
+    light: FairSemaphore,
+    medium: FairSemaphore,
+    heavy: FairSemaphore,
+    diffs: FairSemaphore,
+    streams: FairSemaphore,
+    parquet: FairSemaphore,
+    units: FairSemaphore,
+    ahead: FairSemaphore,
+    buffered_bytes: Arc<AtomicU64>,
+}
+
+impl Shared {
+    fn gates(&self) -> [&FairSemaphore; 8] {
+        [&self.light, &self.medium, &self.heavy, &self.diffs, &self.streams, &self.parquet, &self.units, &self.ahead]
+    }
+}
+
+/// How loaded a service is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Heavy queries that have a permit.
+    pub heavy_running: usize,
+    /// Heavy queries that wait for one.
+    pub heavy_waiting: usize,
+    /// Medium queries that have one of theirs.
+    pub medium_running: usize,
+    /// Other queries that are settled, and tables whose columns are looked for.
+    pub light_running: usize,
+    /// Comparisons of versions.
+    pub diffs_running: usize,
+    /// Streamed bodies that have not ended.
+    pub streams: usize,
+    /// Units of streamed bodies that are being encoded.
+    pub units: usize,
+    /// Bytes of bodies that are encoded and not yet sent.
+    pub buffered_bytes: u64,
+    /// Bytes of `query.stream_bytes` that are taken.
+    pub ahead_bytes: u64,
+}
+
+/// How much work a query is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// At most `query.medium_bytes`, such as a page without a filter.
+    Light,
+    /// More than that.
+    Medium,
+    /// More than `query.heavy_bytes`.
+    Heavy,
+}
+
+impl Weight {
+    /// The weight of so much work, in bytes.
+    pub fn of(work_bytes: u64, query: &config::Query) -> Weight {
+        match work_bytes {
+            heavy if heavy > query.heavy_bytes => Weight::Heavy,
+            medium if medium > query.medium_bytes => Weight::Medium,
+            _ => Weight::Light,
+        }
+    }
+}
+
+/// A permit. Dropping it gives it back.
+pub(in crate::service) type Turn = Permit;
+
+impl Admission {
+    /// The admission that a configuration asks for, with so many threads for queries, for what the operator does.
+    pub(in crate::service) fn new(query: &config::Query, fair: &config::Fair, threads: usize) -> Admission {
+        let threads = threads.max(1) as u64;
+        let or = |configured: u64, default: u64| if configured == 0 { default } else { configured };
+        let heavy = or(query.heavy_queries, threads.max(LEAST_HEAVY));
+        let gate = |name, what, units, queue, wait_s| {
+            FairSemaphore::new(Gate { name, what }, &Bounds::new(units, fair, queue, wait_s))
+        };
+        let bounded = |name, what, units| gate(name, what, units, query.heavy_queue, query.heavy_wait_s);
+        let light = or(query.light_queries, threads * LIGHT_PER_THREAD);
+        let medium = or(query.medium_queries, (threads * MEDIUM_PER_THREAD).max(LEAST_MEDIUM));
+        let shared = Shared {
+            light: gate("light", "queries", light, query.light_queue, query.heavy_wait_s),
+            medium: gate("medium", "queries of some work", medium, query.light_queue, query.heavy_wait_s),
+            heavy: bounded("heavy", "heavy queries", heavy),
+            diffs: bounded("diff", "comparisons of versions", or(query.diffs, heavy.div_ceil(2))),
+            streams: bounded("stream", "streamed answers", query.streams),
+            parquet: bounded("parquet", "Parquet files in the making", query.memory_bytes / 2),
+            units: gate("unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
+            ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
+            buffered_bytes: Arc::default(),
+        };
+        Admission { shared: Arc::new(shared), holder: Holder::Operator }
+    }
+
+    /// The same for another one who asks.
+    pub(in crate::service) fn of(&self, holder: Holder) -> Admission {
+        Admission { shared: self.shared.clone(), holder }
+    }
+
+    /// For whom permits are taken.
+    pub(in crate::service) fn holder(&self) -> Holder {
+        self.holder
+    }
+
+    /// A permit to settle a heavy query.
+    ///
+    /// # Errors
+    /// [`ReadError::Busy`], at once or after waiting.
+    pub(in crate::service) async fn heavy(&self) -> Result<Turn, ReadError> {
+        Ok(self.shared.heavy.acquire(self.holder, 1).await?)
+    }
+
+    /// A permit to settle a query of this weight.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Turn, ReadError> {
+        match weight {
+            Weight::Light => self.light().await,
+            Weight::Medium => Ok(self.shared.medium.acquire(self.holder, 1).await?),
+            Weight::Heavy => self.heavy().await,
+        }
+    }
+
+    /// A permit to settle any other query.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub(in crate::service) async fn light(&self) -> Result<Turn, ReadError> {
+        Ok(self.shared.light.acquire(self.holder, 1).await?)
+    }
+
+    /// A permit to compare two versions.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub(in crate::service) async fn diff(&self) -> Result<Turn, ReadError> {
+        Ok(self.shared.diffs.acquire(self.holder, 1).await?)
+    }
+
+    /// A place among the streamed bodies.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub(in crate::service) async fn stream(&self) -> Result<Turn, ReadError> {
+        Ok(self.shared.streams.acquire(self.holder, 1).await?)
+    }
+
+    /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
+    ///
+    /// # Errors
+    /// As [`Admission::heavy`].
+    pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Turn, ReadError> {
+        Ok(self.shared.parquet.acquire(self.holder, size_bytes).await?)
+    }
+
+    /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers, but for
+    /// the row groups that others make.
+    pub(in crate::service) async fn parquet_again(&self, size_bytes: u64) -> Turn {
+        self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
+    }
+
+    /// A permit to encode a unit of a streamed body, or a large whole one, on a thread of its own. Waits for other units, which
+    /// need nobody to go on.
+    pub(in crate::service) async fn unit(&self) -> Turn {
+        self.shared.units.acquire_patiently(self.holder, 1).await
+    }
+
+    /// Room for bytes ahead of their reader, if there is any.
+    pub(in crate::service) fn ahead(&self, size_bytes: u64) -> Option<Turn> {
+        // As much as is asked for, or nothing.
+        self.shared.ahead.try_acquire(self.holder, size_bytes)
+    }
+
+    /// Whether others wait for what the making of an export takes.
+    pub(in crate::service) fn is_contended(&self) -> bool {
+        let shared = &self.shared;
+        [&shared.light, &shared.medium, &shared.heavy, &shared.streams, &shared.parquet]
+            .into_iter()
+            .any(|gate| gate.waiting() > 0)
+    }
+
+    /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says that
+    /// there is none, and that the body should be streamed instead.
+    pub(in crate::service) fn whole(&self, size_bytes: u64) -> Option<Option<Turn>> {
+        if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
+    }
+
+    /// A whole body, which is accounted to what it has become unless that is small: small ones are shared and kept.
+    /// `foreseen` is the room that it had while it was made.
+    ///
+    /// # Errors
+    /// [`ReadError::OutOfMemory`].
+    pub(in crate::service) fn whole_body(
+        &self,
+        engine: &Engine,
+        bytes: impl Into<Bytes>,
+        foreseen: Option<Turn>,
+    ) -> Result<Bytes, ReadError> {
+        let bytes = bytes.into();
+        drop(foreseen);
+        match bytes.len() as u64 {
+            small if small <= WHOLE_BYTES => Ok(bytes),
+            large => Ok(accounted(bytes, self.account(engine, large)?)),
+        }
+    }
+
+    /// A part of a streamed body that no room was taken for: it takes what there is. Small ones go on without.
+    ///
+    /// # Errors
+    /// [`ReadError::OutOfMemory`].
+    pub(in crate::service) fn part(&self, engine: &Engine, bytes: Bytes) -> Result<Bytes, ReadError> {
+        let room = self.ahead(bytes.len() as u64);
+        let memory = if room.is_none() { beyond(engine, bytes.len() as u64)? } else { None };
+        Ok(self.held(bytes, room, memory))
+    }
+
+    /// Accounts for a whole body of so many bytes: as bytes ahead of their reader, or else as memory of queries.
+    ///
+    /// # Errors
+    /// [`ReadError::OutOfMemory`].
+    pub(in crate::service) fn account(&self, engine: &Engine, size_bytes: u64) -> Result<Arc<Account>, ReadError> {
+        let room = self.ahead(size_bytes);
+        let memory = match room {
+            Some(_) => None,
+            None => Some(engine.reserve("answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?),
+        };
+        Ok(Arc::new(self.account_of(size_bytes, room, memory)))
+    }
+
+    /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has let
+    /// go of them. Whoever keeps them for longer than the answer lasts should copy them.
+    pub(in crate::service) fn held(
+        &self,
+        bytes: impl Into<Bytes>,
+        room: Option<Turn>,
+        memory: Option<MemoryReservation>,
+    ) -> Bytes {
+        let bytes = bytes.into();
+        let account = self.account_of(bytes.len() as u64, room, memory);
+        accounted(bytes, Arc::new(account))
+    }
+
+    fn account_of(&self, size_bytes: u64, room: Option<Turn>, memory: Option<MemoryReservation>) -> Account {
+        let total = self.shared.buffered_bytes.clone();
+        total.fetch_add(size_bytes, Ordering::Relaxed);
+        Account { size_bytes, total, _room: room, _memory: memory }
+    }
+
+    /// How loaded the service is. The parts are read one after the other.
+    pub(in crate::service) fn load(&self) -> Load {
+        let shared = &self.shared;
+        let held = |gate: &FairSemaphore| usize::try_from(gate.held()).unwrap_or(usize::MAX);
+        Load {
+            heavy_running: held(&shared.heavy),
+            heavy_waiting: shared.heavy.waiting(),
+            medium_running: held(&shared.medium),
+            light_running: held(&shared.light),
+            diffs_running: held(&shared.diffs),
+            streams: held(&shared.streams),
+            units: held(&shared.units),
+            buffered_bytes: shared.buffered_bytes.load(Ordering::Relaxed),
+            ahead_bytes: shared.ahead.held(),
+        }
+    }
+
+    /// Brings the metrics that show the state of the gates up to date.
+    pub(in crate::service) fn update_metrics(&self) {
+        self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
+    }
+}
+
+/// Memory for what is beyond the room of a part, if that is worth accounting.
+///
+/// # Errors
+/// [`ReadError::OutOfMemory`].
+pub(in crate::service) fn beyond(engine: &Engine, size_bytes: u64) -> Result<Option<MemoryReservation>, ReadError> {
+    if size_bytes <= LARGE_BYTES {
+        return Ok(None);
+    }
+    Ok(Some(engine.reserve("part of an answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?))
+}
+
+/// What bytes are accounted to, until dropped.
+pub(in crate::service) struct Account {
+    size_bytes: u64,
+    total: Arc<AtomicU64>,
+    _room: Option<Turn>,
+    _memory: Option<MemoryReservation>,
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.size_bytes, Ordering::Relaxed);
+    }
+}
+
+/// The bytes, whose last piece keeps the account.
+pub(in crate::service) fn accounted(bytes: Bytes, account: Arc<Account>) -> Bytes {
+    Bytes::from_owner(Held { bytes, _account: account })
+}
+
+/// Bytes of a body until they are sent.
+struct Held {
+    bytes: Bytes,
+    _account: Arc<Account>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(change: impl FnOnce(&mut config::Query)) -> Admission {
+        let mut query = config::Config::default().query;
+        change(&mut query);
+        Admission::new(&query, &config::Fair::default(), 2)
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_waited_for_and_past_the_queue_refused() {
+        let admission = admission(|query| {
+            query.heavy_queries = 1;
+            query.heavy_queue = 1;
+        });
+        let turn = admission.heavy().await.expect("the first");
+        let waits = tokio::spawn({
+            let admission = admission.clone();
+            async move { admission.heavy().await.is_ok() }
+        });
+        while admission.load().heavy_waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))), "the queue is full");
+        drop(turn);
+        assert!(waits.await.expect("no panic"), "the one that waited has its turn");
+        assert_eq!(admission.load(), Load::default());
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_too_long_is_refused() {
+        let admission = admission(|query| {
+            query.heavy_queries = 1;
+            query.heavy_queue = 1;
+            query.heavy_wait_s = 0;
+        });
+        let _turn = admission.heavy().await.expect("a turn");
+        assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))));
+        assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
+    }
+
+    #[tokio::test]
+    async fn one_that_leaves_the_queue_makes_room_in_it() {
+        let admission = admission(|query| {
+            query.heavy_queries = 1;
+            query.heavy_queue = 1;
+        });
+        let _turn = admission.heavy().await.expect("the first");
+        let waits = tokio::spawn({
+            let admission = admission.clone();
+            async move { admission.heavy().await.is_ok() }
+        });
+        while admission.load().heavy_waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        waits.abort();
+        assert!(waits.await.is_err());
+        assert_eq!(admission.load().heavy_waiting, 0);
+    }
+
+    #[test]
+    fn bytes_keep_their_room_until_the_last_piece_is_gone() {
+        let admission = admission(|query| query.stream_bytes = 1 << 20);
+        let room = admission.ahead(1 << 20).expect("all of it");
+        assert!(admission.ahead(1).is_none());
+        let mut bytes = admission.held(vec![7; 1_000], Some(room), None);
+        let first = bytes.split_to(10);
+        drop(bytes);
+        assert_eq!((admission.load().buffered_bytes, admission.load().ahead_bytes), (1_000, 1 << 20));
+        drop(first);
+        assert_eq!(admission.load(), Load::default());
+        assert!(admission.ahead(1).is_some());
+    }
+
+    #[tokio::test]
+    async fn more_memory_than_there_is_takes_all_of_it() {
+        let admission = admission(|query| {
+            query.memory_bytes = 16 << 20;
+            query.heavy_queue = 0;
+        });
+        let all = admission.parquet(1 << 40).await.expect("all");
+        assert!(admission.parquet(1).await.is_err());
+        drop(all);
+        assert!(admission.parquet(1).await.is_ok());
+    }
+}

@@ -1,0 +1,530 @@
+//! A semaphore whose units are shared fairly between those who ask: users, and networks of anonymous clients.
+//!
+//! [`crate::service::admission::queue`] has the rules: a bounded share for each holder, a reserve for users, turns, a bounded queue. This
+//! module adds time and tasks:
+//!
+//! - [`FairSemaphore::acquire`] waits at most so long; then, or when too many wait, it is [`Refused`].
+//! - Dropping the future takes the waiter out of the queue, and gives back what it was granted a moment ago.
+//! - Every outcome is counted as `strata_gate_total`, and every wait in `strata_gate_wait_seconds`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ::metrics::{Counter, Histogram};
+use tokio::sync::oneshot;
+
+use crate::config;
+use crate::metrics::metrics;
+pub use crate::service::admission::queue::Holder;
+use crate::service::admission::queue::{FairQueue, Grant, Shares, Ticket};
+
+/// See the module. Clones share everything.
+#[derive(Clone)]
+pub(in crate::service) struct FairSemaphore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    gate: Gate,
+    metrics: GateMetrics,
+    units: u64,
+    wait: Duration,
+    queue: Mutex<FairQueue<Tell>>,
+}
+
+/// Tells a waiter that it has its units; dropped, that it has not.
+type Tell = oneshot::Sender<Permit>;
+
+/// What a semaphore stands before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Its name, as the label `gate` of metrics has it.
+    pub name: &'static str,
+    /// What there are too many of, in the plural: `heavy queries`.
+    pub what: &'static str,
+}
+
+/// Before one that cannot be refused tries again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What bounds a semaphore.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::service) struct Bounds {
+    /// Units, all together; 0 is as 1.
+    pub units: u64,
+    /// What one holder may have of the units that no other has, in percent.
+    pub share_percent: u64,
+    /// Units that are kept for users, in percent.
+    pub user_percent: u64,
+    /// Those who may wait, all together.
+    pub queue: u64,
+    /// How long one waits.
+    pub wait: Duration,
+}
+
+impl Bounds {
+    /// As the configuration shares, with a queue of its own.
+    pub(in crate::service) fn new(units: u64, fair: &config::Fair, queue: u64, wait_s: u64) -> Bounds {
+        let config::Fair { share_percent, user_percent, .. } = *fair;
+        Bounds { units, share_percent, user_percent, queue, wait: Duration::from_secs(wait_s) }
+    }
+}
+
+/// Nothing was acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are as many {} as the service takes", gate.what)]
+pub struct Refused {
+    /// The gate.
+    pub gate: Gate,
+    /// How long it was waited for; `None` when too many waited already.
+    pub waited: Option<Duration>,
+}
+
+impl Refused {
+    /// Seconds after which it is worth another try.
+    pub const RETRY_AFTER_S: u64 = 5;
+
+    /// Whether one who waited since then for what another one asked for, and was refused with it, should ask itself:
+    /// unless it has waited for longer than at one gate.
+    pub(in crate::service) fn is_anothers(&self, since: Instant) -> bool {
+        since.elapsed() <= self.waited.unwrap_or_default() + Duration::from_secs(1)
+    }
+}
+
+/// Units that are held until this is dropped.
+#[must_use = "dropping it gives the units back"]
+pub(in crate::service) struct Permit {
+    shared: Arc<Shared>,
+    holder: Holder,
+    units: u64,
+}
+
+impl FairSemaphore {
+    /// A semaphore before this gate. There should be one for each gate of a process, since metrics tell gates by their names.
+    pub(in crate::service) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
+        let units = bounds.units.max(1);
+        let queue = FairQueue::new(Shares {
+            units,
+            share_percent: bounds.share_percent,
+            user_percent: bounds.user_percent,
+            queue: usize::try_from(bounds.queue).unwrap_or(usize::MAX),
+        });
+        FairSemaphore {
+            shared: Arc::new(Shared {
+                gate,
+                metrics: GateMetrics::of(gate.name),
+                units,
+                wait: bounds.wait,
+                queue: Mutex::new(queue),
+            }),
+        }
+    }
+
+    /// Waits for so many units: for as many as the holder can ever have, when that is less. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Refused`], at once when too many wait, or after waiting.
+    pub(in crate::service) async fn acquire(&self, holder: Holder, units: u64) -> Result<Permit, Refused> {
+        let mut measured = Measured::start(&self.shared);
+        let entered = match self.try_enter(holder, units) {
+            Some(permit) => Ok(permit),
+            None => self.wait(holder, units, Some(self.shared.wait)).await,
+        };
+        measured.outcome = match &entered {
+            Ok(_) => Outcome::Entered,
+            Err(Refused { waited: None, .. }) => Outcome::Full,
+            Err(Refused { waited: Some(_), .. }) => Outcome::Late,
+        };
+        entered
+    }
+
+    /// As [`FairSemaphore::acquire`], for what has begun and cannot be refused any more: waits for as long as it takes.
+    pub(in crate::service) async fn acquire_patiently(&self, holder: Holder, units: u64) -> Permit {
+        let mut measured = Measured::start(&self.shared);
+        let permit = loop {
+            let entered = match self.try_enter(holder, units) {
+                Some(permit) => Ok(permit),
+                // Once in the queue it stays there: whoever came later is not served first.
+                None => self.wait(holder, units, None).await,
+            };
+            match entered {
+                Ok(permit) => break permit,
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        };
+        measured.outcome = Outcome::Entered;
+        permit
+    }
+
+    /// Takes so many units, all of them, if they can be had at once: those who wait are passed where they would be by one
+    /// that waits too. Not counted in metrics: nobody is refused.
+    pub(in crate::service) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
+        let mut queue = self.shared.queue();
+        if queue.try_enter(holder, units) {
+            return Some(Permit { shared: self.shared.clone(), holder, units });
+        }
+        if queue.waiting() == 0 {
+            return None;
+        }
+        let (tell, mut told) = oneshot::channel();
+        let grants = queue.try_join(holder, units, tell);
+        drop(queue);
+        self.shared.tell(grants);
+        told.try_recv().ok()
+    }
+
+    /// Units that are held now.
+    pub(in crate::service) fn held(&self) -> u64 {
+        self.shared.queue().held()
+    }
+
+    /// Those who wait now.
+    pub(in crate::service) fn waiting(&self) -> usize {
+        self.shared.queue().waiting()
+    }
+
+    /// Brings the metrics that show the state of the gate up to date.
+    pub(in crate::service) fn update_metrics(&self) {
+        let (metrics, name) = (metrics(), self.shared.gate.name);
+        let (held, waiting) = {
+            let queue = self.shared.queue();
+            (queue.held(), queue.waiting())
+        };
+        metrics.gate_units.of([name.into()]).set(self.shared.units as f64);
+        metrics.gate_held.of([name.into()]).set(held as f64);
+        metrics.gate_waiting.of([name.into()]).set(waiting as f64);
+    }
+
+    fn try_enter(&self, holder: Holder, units: u64) -> Option<Permit> {
+        let mut queue = self.shared.queue();
+        let units = queue.at_most(holder, units);
+        let entered = queue.try_enter(holder, units);
+        drop(queue);
+        entered.then(|| Permit { shared: self.shared.clone(), holder, units })
+    }
+
+    /// Waits in the queue, at most so long.
+    async fn wait(&self, holder: Holder, units: u64, limit: Option<Duration>) -> Result<Permit, Refused> {
+        let shared = &self.shared;
+        let (tell, told) = oneshot::channel();
+        let ticket = {
+            let mut queue = shared.queue();
+            let units = queue.at_most(holder, units);
+            let ticket = queue.join(holder, units, tell);
+            shared.settle(queue, Some(holder));
+            ticket
+        };
+        let mut waiting = Waiting { shared, holder, ticket, told };
+        let refused = |waited| Refused { gate: shared.gate, waited };
+        let told = match limit {
+            None => Ok((&mut waiting.told).await),
+            Some(limit) => tokio::time::timeout(limit, &mut waiting.told).await,
+        };
+        match told {
+            Ok(told) => told.map_err(|_| refused(None)),
+            Err(_) => Err(refused(limit)),
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, FairQueue<Tell>> {
+        // Nothing panics between two changes that belong together.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives units to all who may have them after a change, and tells them, once the lock is gone.
+    fn settle(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<Tell>>, newcomer: Option<Holder>) {
+        let mut grants: Vec<Grant<Tell>> = std::iter::from_fn(|| queue.grant()).collect();
+        let cut = newcomer.and_then(|newcomer| queue.cut(newcomer));
+        if cut.is_some() {
+            // It may have been in the way of others.
+            grants.extend(std::iter::from_fn(|| queue.grant()));
+        }
+        drop(queue);
+        self.tell(grants);
+    }
+
+    fn tell(self: &Arc<Self>, grants: Vec<Grant<Tell>>) {
+        for Grant { holder, units, tell } in grants {
+            // One that has left a moment ago gives them back by that.
+            let _ = tell.send(Permit { shared: self.clone(), holder, units });
+        }
+    }
+}
+
+impl Permit {
+    /// Units that it holds.
+    #[cfg(test)]
+    pub(in crate::service) fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Gives all but so many units back.
+    pub(in crate::service) fn shrink(&mut self, units: u64) {
+        let surplus = self.units.saturating_sub(units);
+        if surplus > 0 {
+            self.units -= surplus;
+            let mut queue = self.shared.queue();
+            queue.give_back(self.holder, surplus);
+            self.shared.settle(queue, None);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
+/// One that waits, until dropped.
+struct Waiting<'a> {
+    shared: &'a Arc<Shared>,
+    holder: Holder,
+    ticket: Ticket,
+    told: oneshot::Receiver<Permit>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        if queue.leave(self.holder, self.ticket).is_some() {
+            self.shared.settle(queue, None);
+        }
+        // A permit that came meanwhile is in `told`, and goes with it.
+    }
+}
+
+/// What became of one that asked.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Entered,
+    Full,
+    Late,
+    Left,
+}
+
+impl Outcome {
+    const ALL: [&'static str; 4] = ["entered", "full", "late", "left"];
+}
+
+/// The metrics of one gate, looked up once.
+struct GateMetrics {
+    outcomes: [Counter; 4],
+    wait_seconds: Histogram,
+}
+
+impl GateMetrics {
+    fn of(name: &'static str) -> GateMetrics {
+        let outcomes = Outcome::ALL.map(|outcome: &'static str| metrics().gates.of([name.into(), outcome.into()]));
+        GateMetrics { outcomes, wait_seconds: metrics().gate_wait_seconds.of([name.into()]) }
+    }
+}
+
+/// Counts what became of one that asked; who leaves while it waits has `left`.
+struct Measured<'a> {
+    metrics: &'a GateMetrics,
+    outcome: Outcome,
+    began: Instant,
+}
+
+impl Measured<'_> {
+    fn start(shared: &Shared) -> Measured<'_> {
+        Measured { metrics: &shared.metrics, outcome: Outcome::Left, began: Instant::now() }
+    }
+}
+
+impl Drop for Measured<'_> {
+    fn drop(&mut self) {
+        self.metrics.outcomes[self.outcome as usize].increment(1);
+        self.metrics.wait_seconds.record(self.began.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::poll;
+
+    use super::*;
+    use crate::model::ids::UserId;
+    use crate::service::rate_limit::Client;
+
+    const GATE: Gate = Gate { name: "test", what: "tests" };
+
+    fn semaphore(units: u64, queue: u64, wait: Duration) -> FairSemaphore {
+        FairSemaphore::new(GATE, &Bounds { units, share_percent: 50, user_percent: 25, queue, wait })
+    }
+
+    fn user(number: u64) -> Holder {
+        Holder::User(UserId::new(number))
+    }
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    #[tokio::test]
+    async fn a_permit_is_waited_for_and_goes_to_the_next() {
+        let semaphore = semaphore(2, 10, HOUR);
+        let first = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let second = semaphore.acquire(user(2), 1).await.expect("a unit");
+        let mut again = Box::pin(semaphore.acquire(user(1), 1));
+        let mut third = Box::pin(semaphore.acquire(user(3), 1));
+        assert!(poll!(&mut again).is_pending() && poll!(&mut third).is_pending());
+        assert_eq!((semaphore.held(), semaphore.waiting()), (2, 2));
+        drop(second);
+        // Another one's, since the first has its share.
+        assert!(poll!(&mut again).is_pending());
+        let third = third.await.expect("a unit");
+        drop((first, third));
+        drop(again.await.expect("a unit"));
+        assert_eq!((semaphore.held(), semaphore.waiting()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn too_many_are_refused_at_once_and_too_slow_ones_later() {
+        let semaphore = semaphore(1, 1, Duration::ZERO);
+        let held = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let late = semaphore.acquire(user(2), 1).await.err();
+        assert_eq!(late, Some(Refused { gate: GATE, waited: Some(Duration::ZERO) }));
+        assert_eq!((semaphore.held(), semaphore.waiting()), (1, 0));
+
+        let patient = self::semaphore(1, 1, HOUR);
+        let also = patient.acquire(user(1), 1).await.expect("a unit");
+        let mut waits = Box::pin(patient.acquire(user(2), 1));
+        assert!(poll!(&mut waits).is_pending());
+        let full = patient.acquire(user(2), 1).await.err();
+        assert_eq!(full, Some(Refused { gate: GATE, waited: None }));
+        drop((held, also));
+        assert!(waits.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_whose_place_is_taken_is_told_at_once() {
+        let semaphore = semaphore(1, 2, HOUR);
+        let held = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let mut hostile: Vec<_> = (0..2).map(|_| Box::pin(semaphore.acquire(user(2), 1))).collect();
+        for waits in &mut hostile {
+            assert!(poll!(waits).is_pending());
+        }
+        let network = Holder::Anonymous(Client::V4([192, 0, 2, 1]));
+        let mut other = Box::pin(semaphore.acquire(network, 1));
+        assert!(poll!(&mut other).is_pending());
+        let cut = hostile.pop().expect("the second").await.err();
+        assert_eq!(cut, Some(Refused { gate: GATE, waited: None }));
+        drop((held, hostile));
+        assert!(other.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_that_leaves_gives_its_place_and_its_units_back() {
+        let semaphore = semaphore(1, 10, HOUR);
+        let held = semaphore.acquire(user(1), 1).await.expect("a unit");
+        let mut leaves = Box::pin(semaphore.acquire(user(2), 1));
+        let mut granted = Box::pin(semaphore.acquire(user(3), 1));
+        let mut stays = Box::pin(semaphore.acquire(user(4), 1));
+        assert!(poll!(&mut leaves).is_pending() && poll!(&mut granted).is_pending() && poll!(&mut stays).is_pending());
+        drop(leaves);
+        assert_eq!(semaphore.waiting(), 2);
+        drop(held);
+        // It has been given its unit, and leaves before it looks.
+        assert_eq!((semaphore.held(), semaphore.waiting()), (1, 1));
+        drop(granted);
+        assert!(stays.await.is_ok());
+        assert_eq!((semaphore.held(), semaphore.waiting()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_for_its_own_share_stops_nobody_that_only_tries() {
+        let semaphore = semaphore(4, 10, HOUR);
+        let held = [semaphore.acquire(user(1), 1).await, semaphore.acquire(user(1), 1).await];
+        let mut own = Box::pin(semaphore.acquire(user(1), 1));
+        assert!(poll!(&mut own).is_pending());
+        let tried = semaphore.try_acquire(user(2), 1);
+        assert!(tried.is_some(), "two are free, and the first has its share");
+        // It keeps to its own share, and leaves no trace.
+        assert!(semaphore.try_acquire(user(1), 1).is_none() && semaphore.try_acquire(user(2), 1).is_none());
+        assert_eq!((semaphore.held(), semaphore.waiting()), (3, 1));
+        // One that is waited for is not passed.
+        let mut large = Box::pin(semaphore.acquire(user(3), 4));
+        assert!(poll!(&mut large).is_pending());
+        assert!(semaphore.try_acquire(user(4), 1).is_none());
+        drop((held, tried));
+        assert!(own.await.is_ok() && large.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_refused_keeps_its_place() {
+        let semaphore = semaphore(1, 10, Duration::from_millis(100));
+        let held = semaphore.acquire(user(1), 1).await;
+        let patient = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire_patiently(user(2), 1).await }
+        });
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        // Those of the same user come later.
+        let mut later = Box::pin(semaphore.acquire(user(2), 1));
+        assert!(poll!(&mut later).is_pending());
+        tokio::time::sleep(Duration::from_millis(80)).await;
+        drop(held);
+        let first = patient.await.expect("no panic");
+        assert!(poll!(&mut later).is_pending(), "it has passed the one that was first");
+        drop(first);
+        assert!(later.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn more_than_there_is_takes_all_and_can_be_given_back_in_parts() {
+        let semaphore = semaphore(100, 10, HOUR);
+        let mut all = semaphore.acquire(user(1), 1_000).await.expect("all");
+        assert_eq!((all.units(), semaphore.held()), (100, 100));
+        let mut next = Box::pin(semaphore.acquire(user(2), 10));
+        assert!(poll!(&mut next).is_pending());
+        all.shrink(91);
+        assert!(poll!(&mut next).is_pending());
+        all.shrink(90);
+        drop(next.await.expect("ten"));
+        assert!(semaphore.try_acquire(user(3), 11).is_none());
+        assert!(semaphore.try_acquire(user(3), 10).is_some());
+        drop(all);
+        assert_eq!(semaphore.held(), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn under_load_there_are_never_too_many_and_all_have_their_turn() {
+        const UNITS: u64 = 7;
+        let semaphore = semaphore(UNITS, 10_000, HOUR);
+        let at_once = Arc::new(AtomicU64::new(0));
+        let tasks: Vec<_> = (0..400_u64)
+            .map(|number| {
+                let (semaphore, at_once) = (semaphore.clone(), at_once.clone());
+                tokio::spawn(async move {
+                    let holder = match number % 9 {
+                        number @ 0..4 => user(number),
+                        number => Holder::Anonymous(Client::V4([192, 0, 2, number as u8])),
+                    };
+                    let units = number % 5 + 1;
+                    for round in 0..20_u64 {
+                        if (number + round) % 3 == 0 {
+                            // Leaves at some moment, perhaps as it is given its units.
+                            let mut leaves = Box::pin(semaphore.acquire(holder, units));
+                            let _ = poll!(&mut leaves);
+                            tokio::task::yield_now().await;
+                            continue;
+                        }
+                        let permit = semaphore.acquire(holder, units).await.expect("its turn");
+                        let now = at_once.fetch_add(permit.units(), Ordering::SeqCst) + permit.units();
+                        assert!(now <= UNITS, "{now} at once");
+                        tokio::task::yield_now().await;
+                        at_once.fetch_sub(permit.units(), Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        let all = futures::future::join_all(tasks);
+        let all = tokio::time::timeout(Duration::from_secs(300), all).await.expect("a wake-up was lost");
+        assert!(all.into_iter().all(|task| task.is_ok()));
+        assert_eq!((semaphore.held(), semaphore.waiting()), (0, 0));
+    }
+}

@@ -1,0 +1,62 @@
+//! Entities of a version for somebody who edits them. What comes back is saved as the version's alternate
+//! ([`App::save_alternate`]), if nobody has saved or deleted one since.
+
+use std::sync::Arc;
+
+use crate::catalog::Resolved;
+use crate::encode::ContentCoding;
+use crate::model::ids::DatasetId;
+use crate::model::request::ReadRequest;
+use crate::model::user::User;
+use crate::model::version::{VersionNumber, VersionSelector};
+use crate::service::admission::semaphore::Holder;
+use crate::service::dataset::manage::ManageError;
+use crate::service::read::{Admitted, AnswerBody, ReadError};
+use crate::service::{App, alternate_etag};
+
+/// Entities that were pulled, and the etag that belongs to them.
+pub struct Pulled {
+    /// The version.
+    pub version: VersionNumber,
+    /// The version's [`alternate_etag`] when the entities were looked up.
+    pub etag: String,
+    /// The entities as a compact JSON array, each exactly as it is stored.
+    pub entities: AnswerBody,
+}
+
+/// Nothing was pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// The dataset is not the caller's.
+    #[error(transparent)]
+    Manage(#[from] ManageError),
+    /// There is no such version or alternate, or it cannot be read now.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl App {
+    /// The entities of a version of the owner's dataset, of the active one unless a number is given, or those of its
+    /// alternate; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
+    /// body, stops the work.
+    ///
+    /// # Errors
+    /// [`PullError`]: a missing dataset, version or alternate, and those of a read.
+    pub async fn pull_for_edit(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        version: Option<VersionNumber>,
+        alt: bool,
+    ) -> Result<Pulled, PullError> {
+        let selector = version.map_or(VersionSelector::Active, VersionSelector::Number);
+        let resolved = self.catalog().resolve_read(dataset, selector).await.map_err(ManageError::from)?;
+        let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
+        let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
+        let version = version.ok_or(ReadError::VersionNotFound(selector))?;
+        let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
+        let request = ReadRequest { pretty: false, ..ReadRequest::default() };
+        let answer = self.answer(&admitted, Arc::new(request), ContentCoding::Identity).await?;
+        Ok(Pulled { version: version.number, etag: alternate_etag(&version), entities: answer.body })
+    }
+}

@@ -1,0 +1,137 @@
+//! Alternates: a second entity list that a version may have, saved and deleted as a whole.
+//!
+//! An alternate is a file of its own. A save writes it where nobody looks, then one transaction of the catalog makes
+//! it the version's: every read sees the one before or the one after. The file of an alternate that was replaced or
+//! deleted stays for the reads that began before, and goes with a sweep.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::catalog::{AlternateBase, VersionRecord};
+use crate::model::ids::{DatasetId, UserId};
+use crate::model::index::IndexSettings;
+use crate::model::user::User;
+use crate::model::version::{Version, VersionNumber};
+use crate::refresh::SourceError;
+use crate::service::admission::semaphore::Refused;
+use crate::service::dataset::manage::ManageError;
+use crate::service::refresh::files::PushedEntities;
+use crate::service::{App, RefreshError};
+use crate::storage::budget::SpoolFull;
+
+/// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
+#[derive(Debug, thiserror::Error)]
+pub enum AlternateError {
+    /// The owner's request is refused, or cannot be done.
+    #[error(transparent)]
+    Manage(#[from] ManageError),
+    /// The body cannot be used.
+    #[error(transparent)]
+    Body(#[from] SourceError),
+    /// There is no room for it now.
+    #[error(transparent)]
+    Full(#[from] SpoolFull),
+    /// Too many others are at it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The process is about to stop.
+    #[error("the service stopped before the alternate was saved")]
+    Stopping,
+}
+
+impl From<RefreshError> for AlternateError {
+    fn from(error: RefreshError) -> AlternateError {
+        match error {
+            RefreshError::Source(error) => AlternateError::Body(error),
+            RefreshError::NotFound => AlternateError::Manage(ManageError::DatasetNotFound),
+            RefreshError::Full(full) => AlternateError::Full(full),
+            RefreshError::Refused(refused) => AlternateError::Refused(refused),
+            RefreshError::Stopping => AlternateError::Stopping,
+            RefreshError::Catalog(error) => AlternateError::Manage(error.into()),
+            RefreshError::Storage(error) => AlternateError::Manage(ManageError::Storage(error)),
+            other => AlternateError::Manage(ManageError::Failed(format!("saving an alternate: {other:?}"))),
+        }
+    }
+}
+
+/// The etag over a version and its alternate, in quotes: another one once the alternate is saved, also with the same
+/// entities, or deleted.
+pub fn alternate_etag(version: &Version) -> String {
+    let base = AlternateBase::of(version);
+    let alt = base.alt.map_or("none".to_owned(), |alt| alt.to_string());
+    let hash = Sha256::digest(format!("{}/{}/{}/{alt}", version.dataset, version.number, base.file));
+    format!("\"{}\"", hex::encode(&hash[..16]))
+}
+
+/// Whether this is the version's [`alternate_etag`]; the quotes may have been lost on the way.
+fn names(etag: &str, version: &Version) -> bool {
+    etag.trim_matches('"') == alternate_etag(version).trim_matches('"')
+}
+
+impl App {
+    /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
+    /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
+    ///
+    /// # Errors
+    /// [`AlternateError`]: a missing dataset or version, and a stale etag, before anything is written;
+    /// [`ManageError::Stale`] also when another save or delete came first.
+    pub async fn save_alternate(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        version: VersionNumber,
+        entities: PushedEntities,
+        expected: Option<&str>,
+    ) -> Result<VersionRecord, AlternateError> {
+        let index = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?.index;
+        let current = self.catalog().version(dataset, version).await.map_err(ManageError::from)?.version;
+        let base = match expected {
+            Some(etag) if names(etag, &current) => Some(AlternateBase::of(&current)),
+            Some(_) => return Err(ManageError::Stale.into()),
+            None => None,
+        };
+        let (app, owner) = (self.clone(), owner.id);
+        self.refreshes()
+            .run(async move { Ok(app.save_now(owner, (dataset, version), entities, index, base).await) })
+            .await?
+    }
+
+    async fn save_now(
+        &self,
+        owner: UserId,
+        (dataset, version): (DatasetId, VersionNumber),
+        entities: PushedEntities,
+        index: IndexSettings,
+        base: Option<AlternateBase>,
+    ) -> Result<VersionRecord, AlternateError> {
+        let PushedEntities { spooled, turn } = entities;
+        let progress = Arc::default();
+        let file = tokio::select! {
+            file = self.write_reserved(spooled, index, &turn, &progress) => file?,
+            () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
+        };
+        let new = file.new.clone();
+        // From here on a record may name it, whatever becomes of this future.
+        file.keep();
+        let saved = self.write(owner, self.catalog().save_alternate(dataset, version, &new, base)).await;
+        if saved.is_err() {
+            self.abandon_file(&new.path).await;
+        }
+        Ok(saved?)
+    }
+
+    /// Takes the alternate of a version of the owner's dataset away.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::VersionNotFound`], [`ManageError::AltNotFound`].
+    pub async fn delete_alternate(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        version: VersionNumber,
+    ) -> Result<VersionRecord, ManageError> {
+        self.catalog().owned_dataset(owner.id, dataset).await?;
+        self.write(owner.id, self.catalog().delete_alternate(dataset, version)).await
+    }
+}

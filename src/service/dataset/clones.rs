@@ -1,0 +1,68 @@
+//! Clones: a new dataset that begins with another's latest version and its alternate.
+//!
+//! The clone shares the files, which never change: they are read once, so that no damage spreads, and not copied. A file
+//! goes only when neither names it any more.
+
+use crate::catalog::AlternateBase;
+use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
+use crate::model::ids::DatasetId;
+use crate::model::secret::Secret;
+use crate::model::user::User;
+use crate::model::version::Version;
+use crate::service::App;
+use crate::service::dataset::OwnedDataset;
+use crate::service::dataset::manage::ManageError;
+
+impl App {
+    /// Makes a dataset of the user's whose version 1 is the latest version of a public dataset, or one of the user's
+    /// own, with its alternate. The clone of a private dataset is private, with a key of its own.
+    ///
+    /// # Errors
+    /// [`ManageError::CloneNotFound`], also for another's private dataset; [`ManageError::Frozen`],
+    /// [`ManageError::NothingToClone`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`], all of them before a file
+    /// is read; [`ManageError::SourceChanged`], [`ManageError::Refused`].
+    pub async fn clone_dataset(
+        &self,
+        user: &User,
+        source: DatasetId,
+        name: DatasetName,
+    ) -> Result<OwnedDataset, ManageError> {
+        let clone = NewClone {
+            source,
+            owner: user.id,
+            name,
+            private_key: Secret::private_key(rand::random()),
+            // It counts from when the owner gives the clone a source.
+            schedule: Some(DEFAULT_SCHEDULE.to_owned()),
+            ping_token: Secret::ping_token(rand::random()),
+        };
+        let limit = self.active_limit(user.plan);
+        let found = self.catalog().check_clone(&clone, limit).await.map_err(refused)?;
+        self.check_sound(user, &found).await?;
+        let base = AlternateBase::of(&found);
+        let cloned = self.write(user.id, self.catalog().clone_dataset(&clone, limit, Some(base))).await;
+        let (dataset, _) = cloned.map_err(refused)?;
+        self.with_attempts(dataset).await
+    }
+
+    /// Reads the files that a clone would share, in a turn of the user's: damage is not to spread.
+    async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
+        let _turn = self.ingest().turn(user.id).await?;
+        for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {
+            if !self.is_sound(file).await.map_err(ManageError::Storage)? {
+                return Err(ManageError::Failed(format!("the version file {} is damaged", file.path)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an error of the catalog means to whoever clones.
+fn refused(error: impl Into<ManageError>) -> ManageError {
+    match error.into() {
+        ManageError::DatasetNotFound => ManageError::CloneNotFound,
+        ManageError::VersionNotFound => ManageError::NothingToClone,
+        ManageError::Stale => ManageError::SourceChanged,
+        other => other,
+    }
+}

@@ -1,0 +1,488 @@
+//! What two versions of a dataset differ in.
+//!
+//! Steps: look both versions up; compare their files, which is heavy work and is done once for all who ask for the same
+//! pair of files at the same time; write the records of a page from the documents, at the pace of the reader.
+//!
+//! What files differ in never changes, so it is kept: a list of positions, of 16 bytes for each change. While it is found
+//! out it is accounted to the memory of queries. What is kept is not, so that it takes nothing from them: it has
+//! `cache.diff_bytes`, and as much again for what had to go from the cache while answers are still sent of it. Where
+//! there is no room in that, it stays accounted to queries until its last answer is sent, and is not kept.
+
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Deref};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use futures::{FutureExt, TryFutureExt};
+use moka::future::Cache;
+use moka::policy::EvictionPolicy;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::catalog::CatalogError;
+use crate::encode::ContentCoding;
+use crate::metrics::metrics;
+use crate::model::dataset::Dataset;
+use crate::model::ids::{DatasetId, FileId};
+use crate::model::request::Format;
+use crate::model::user::User;
+use crate::model::version::{VersionFile, VersionNumber};
+use crate::query::QueryError;
+use crate::query::diff::{Change, ChangeType, Diff, DiffBounds, DiffPage, records};
+use crate::query::documents::{UNIT_BYTES, Unit};
+use crate::service::admission::semaphore::Holder;
+use crate::service::dataset::manage::ManageError;
+use crate::service::read::body::WHOLE_BODY_BYTES;
+use crate::service::read::responses::coded;
+use crate::service::read::single_flight::UnderWay;
+use crate::service::read::stream::Paced;
+use crate::service::{Answer, AnswerBody, App, ReadError};
+use crate::storage::reader::VersionReader;
+
+/// What a diff takes in the cache besides its changes.
+const OVERHEAD_BYTES: usize = 1 << 10;
+
+/// About what a record has besides entities.
+const RECORD_BYTES: u64 = 100;
+
+/// The unit in which room is counted, so that any capacity fits a semaphore.
+const PERMIT_BYTES: u64 = 1 << 10;
+
+/// Why two versions are not compared.
+#[derive(Debug, thiserror::Error)]
+pub enum DiffError {
+    /// The caller has no such dataset, or the catalog failed.
+    #[error(transparent)]
+    Manage(#[from] ManageError),
+    /// The dataset has no such version.
+    #[error("there is no version {number}; {there_are}")]
+    VersionNotFound {
+        /// The one that was asked for.
+        number: VersionNumber,
+        /// Which there are: `its versions are 1 to 4`.
+        there_are: String,
+    },
+    /// The versions cannot be read, or comparing them would take too long or too much memory.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// Which versions there are: numbers are consecutive, from 1.
+fn versions(latest: Option<VersionNumber>) -> String {
+    match latest.map(VersionNumber::get) {
+        None => "it has no version yet".to_owned(),
+        Some(1) => "its only version is 1".to_owned(),
+        Some(latest) => format!("its versions are 1 to {latest}"),
+    }
+}
+
+/// How many entities two versions have, and how many of them differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiffSummary {
+    /// Entities in v2 and not in v1.
+    pub added: u64,
+    /// Entities in v1 and not in v2.
+    pub subtracted: u64,
+    /// Entities in both with other fields.
+    pub modified: u64,
+    /// Entities of v1.
+    pub total_v1: u64,
+    /// Entities of v2.
+    pub total_v2: u64,
+}
+
+/// What is written of a diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiffForm {
+    /// The result of docs/semantics.md, Diffs: the summary and the records of a page, as compact JSON.
+    Result,
+    /// The records with commas between them: the inside of a JSON array.
+    Records,
+    /// A record on every line.
+    Lines,
+}
+
+impl DiffForm {
+    fn content_type(self) -> &'static str {
+        match self {
+            DiffForm::Result | DiffForm::Records => Format::Json.content_type(),
+            DiffForm::Lines => Format::Jsonl.content_type(),
+        }
+    }
+
+    fn write_record(self, record: &[u8], first: bool, out: &mut Vec<u8>) {
+        if !first && self != DiffForm::Lines {
+            out.push(b',');
+        }
+        out.extend_from_slice(record);
+        if self == DiffForm::Lines {
+            out.push(b'\n');
+        }
+    }
+}
+
+/// What two versions of a dataset differ in. Clones share it.
+#[derive(Clone)]
+pub struct VersionDiff {
+    app: App,
+    dataset: Dataset,
+    versions: [VersionNumber; 2],
+    readers: [VersionReader; 2],
+    diff: Held,
+}
+
+impl VersionDiff {
+    /// The dataset.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// v1 and v2.
+    pub fn versions(&self) -> [VersionNumber; 2] {
+        self.versions
+    }
+
+    /// How much differs, whatever the page.
+    pub fn summary(&self) -> DiffSummary {
+        DiffSummary {
+            added: self.diff.added(),
+            subtracted: self.diff.subtracted(),
+            modified: self.diff.modified(),
+            total_v1: self.diff.total_v1(),
+            total_v2: self.diff.total_v2(),
+        }
+    }
+
+    /// How many records there are of a type, or of all.
+    pub fn count(&self, change_type: Option<ChangeType>) -> u64 {
+        self.diff.count(change_type)
+    }
+
+    /// How many records a page has.
+    pub fn page_count(&self, page: &DiffPage) -> u64 {
+        self.diff.page_count(page)
+    }
+
+    /// A page in this form, written on the engine's threads at the pace of the reader; dropping the stream stops that.
+    pub fn stream(&self, page: &DiffPage, form: DiffForm) -> BoxStream<'static, Result<Bytes, ReadError>> {
+        let (diff, page) = (self.clone(), *page);
+        let body = async move {
+            Ok(match diff.body(&page, form).await? {
+                AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
+                AnswerBody::Stream(parts) => parts,
+                AnswerBody::Export(export) => export.whole(),
+            })
+        };
+        body.try_flatten_stream().boxed()
+    }
+
+    /// A page as an answer, compressed as `coding` says if that is worth it.
+    ///
+    /// # Errors
+    /// [`ReadError::Busy`] when too many answers are being sent, others when a version cannot be read.
+    pub async fn answer(&self, page: &DiffPage, form: DiffForm, coding: ContentCoding) -> Result<Answer, ReadError> {
+        let (total, content_type) = (self.page_count(page), form.content_type());
+        let body = self.body(page, form).await?;
+        let plain = Answer { total, content_type, coding: ContentCoding::Identity, body };
+        coded(&self.app, plain, coding).await
+    }
+
+    /// The bytes of a page: whole when they are few.
+    async fn body(&self, page: &DiffPage, form: DiffForm) -> Result<AnswerBody, ReadError> {
+        let (engine, admission) = (self.app.engine(), self.app.admission());
+        let selected = self.page_count(page);
+        let mean_bytes = RECORD_BYTES + self.readers.iter().map(mean_bytes).sum::<u64>();
+        let (begin, end) = self.frame(form);
+        let foreseen = mean_bytes.saturating_mul(selected);
+        if let (true, Some(room)) = (foreseen <= UNIT_BYTES, admission.whole(foreseen)) {
+            let changes: Vec<Change> = self.diff.changes(page).collect();
+            let (readers, mut body) = (self.readers.clone(), begin.clone());
+            let work = async move {
+                if write(&readers, &changes, form, true, WHOLE_BODY_BYTES, &mut body).await? < changes.len() {
+                    return Ok(None);
+                }
+                body.extend_from_slice(end);
+                Ok::<_, ReadError>(Some(body))
+            };
+            let body = engine.spawn(work).await.map_err(QueryError::from)??;
+            // Where the entities are much larger than the mean, the records are streamed after all.
+            if let Some(body) = body {
+                metrics().sent_rows.increment(selected);
+                return Ok(AnswerBody::Whole(admission.whole_body(engine, body, room)?));
+            }
+        }
+        let place = admission.stream().await?;
+        let (readers, diff) = (self.readers.clone(), self.diff.clone());
+        let mut cursor = diff.cursor(page);
+        // With the first records, so that a version that cannot be read at all is still an error.
+        let mut begin = Some(begin);
+        // What units that ended early have left, by its first place.
+        let left: Arc<Mutex<HashMap<u64, Vec<Change>>>> = Arc::default();
+        let encode = move |unit: Unit, most_bytes: u64| {
+            let most = usize::try_from(unit.places.end - unit.places.start).unwrap_or(usize::MAX);
+            let again = left.lock().unwrap_or_else(PoisonError::into_inner).remove(&unit.places.start);
+            let changes: Vec<Change> =
+                again.unwrap_or_else(|| std::iter::from_fn(|| diff.next(&mut cursor)).take(most).collect());
+            let (readers, left, begin) = (readers.clone(), left.clone(), begin.take());
+            async move {
+                let first = begin.is_some();
+                let mut bytes = begin.unwrap_or_default();
+                let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+                let written = write(&readers, &changes, form, first, most_bytes, &mut bytes).await?;
+                let next = unit.places.start + written as u64;
+                if written < changes.len() {
+                    let rest = changes[written..].to_vec();
+                    left.lock().unwrap_or_else(PoisonError::into_inner).insert(next, rest);
+                }
+                Ok((bytes, next))
+            }
+        };
+        let (engine, admission) = (engine.clone(), admission.clone());
+        let parts = Paced { engine, admission, place, selected, mean_bytes, encode }.into_stream();
+        let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from_static(end))));
+        Ok(AnswerBody::Stream(parts.chain(end).boxed()))
+    }
+
+    /// What stands before the records and after them.
+    fn frame(&self, form: DiffForm) -> (Vec<u8>, &'static [u8]) {
+        if form != DiffForm::Result {
+            return (Vec::new(), b"");
+        }
+        let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = self.summary();
+        let begin = format!(
+            r#"{{"added":{added},"subtracted":{subtracted},"modified":{modified},"total_v1":{total_v1},"total_v2":{total_v2},"records":["#
+        );
+        (begin.into_bytes(), b"]}")
+    }
+}
+
+/// Bytes of a document on average.
+fn mean_bytes(reader: &VersionReader) -> u64 {
+    let layout = reader.layout();
+    layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
+}
+
+/// Appends the records of some changes, until they are all, or more than so many bytes; `first` says that no record stands
+/// before them. Returns how many there are.
+async fn write(
+    readers: &[VersionReader; 2],
+    changes: &[Change],
+    form: DiffForm,
+    mut first: bool,
+    most_bytes: usize,
+    out: &mut Vec<u8>,
+) -> Result<usize, ReadError> {
+    let start = out.len();
+    let each = |record: &[u8]| {
+        form.write_record(record, std::mem::replace(&mut first, false), out);
+        if out.len() - start < most_bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    Ok(records::for_each(readers, changes, each).await?)
+}
+
+impl App {
+    /// Compares two versions of the owner's dataset, frozen or not; never their alternates. Costs nothing but look-ups
+    /// where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others wait for
+    /// the same.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `Busy`, `Timeout` by
+    /// `query.diff_timeout_s`, `OutOfMemory` and `Unreadable`.
+    pub async fn diff(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        v1: VersionNumber,
+        v2: VersionNumber,
+    ) -> Result<VersionDiff, DiffError> {
+        let dataset = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        self.acting_for(Holder::User(owner.id)).compare(dataset, [v1, v2]).await
+    }
+
+    /// As [`App::diff`], for the operator, who may compare anybody's versions.
+    ///
+    /// # Errors
+    /// As of [`App::diff`].
+    pub async fn diff_for_operator(
+        &self,
+        dataset: DatasetId,
+        v1: VersionNumber,
+        v2: VersionNumber,
+    ) -> Result<VersionDiff, DiffError> {
+        let dataset = self.catalog().dataset(dataset).await.map_err(ManageError::from)?;
+        self.compare(dataset.ok_or(ManageError::DatasetNotFound)?, [v1, v2]).await
+    }
+
+    async fn compare(&self, dataset: Dataset, versions: [VersionNumber; 2]) -> Result<VersionDiff, DiffError> {
+        let files = [self.file_of(&dataset, versions[0]).await?, self.file_of(&dataset, versions[1]).await?];
+        let readers = [self.reader_of(&files[0]).await?, self.reader_of(&files[1]).await?];
+        let diff = match files[0].content_hash == files[1].content_hash {
+            true => Held::new(Diff::none(readers[0].entity_count()), None),
+            false => self.compare_files(&files, &readers).await?,
+        };
+        Ok(VersionDiff { app: self.clone(), dataset, versions, readers, diff })
+    }
+
+    async fn file_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<VersionFile, DiffError> {
+        match self.catalog().version(dataset.id, number).await {
+            Ok(record) => Ok(record.version.file),
+            Err(CatalogError::NoVersion) => {
+                Err(DiffError::VersionNotFound { number, there_are: versions(dataset.latest_version) })
+            }
+            Err(error) => Err(ManageError::from(error).into()),
+        }
+    }
+
+    async fn reader_of(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
+        Ok(VersionReader::open_recorded(self.store(), file, self.cache()).await?)
+    }
+
+    /// What two files differ in, from the cache or from who compares them now.
+    async fn compare_files(&self, files: &[VersionFile; 2], readers: &[VersionReader; 2]) -> Result<Held, ReadError> {
+        let key = [files[0].id, files[1].id];
+        let kept = self.diffs().kept.get(&key).await;
+        count_look_up(kept.is_some());
+        if let Some(kept) = kept {
+            return Ok(kept);
+        }
+        let begin = || {
+            let (app, [v1, v2]) = (self.clone(), readers.clone());
+            async move {
+                // It may have come since the look-up.
+                if let Some(kept) = app.diffs().kept.get(&key).await {
+                    return Ok(kept);
+                }
+                let _turn = app.admission().diff().await?;
+                let diff = app.engine().diff(v1, v2, DiffBounds::default()).await?;
+                Ok(app.diffs().keep(key, diff).await)
+            }
+        };
+        let (work, begun) = self.diffs().under_way.join(key, || begin().boxed());
+        let since = Instant::now();
+        let outcome = work.await;
+        if begun {
+            self.diffs().under_way.ended(&key);
+        }
+        match outcome {
+            // One who has begun it, and may have asked for much, was refused: that says nothing of others.
+            Err(error) if !begun && error.is_anothers(since) => begin().await,
+            outcome => outcome,
+        }
+    }
+}
+
+/// Counts a look-up in the cache.
+fn count_look_up(hit: bool) {
+    static LOOK_UPS: LazyLock<[::metrics::Counter; 2]> = LazyLock::new(|| {
+        ["miss", "hit"].map(|outcome: &'static str| metrics().cache_lookups.of(["diffs".into(), outcome.into()]))
+    });
+    LOOK_UPS[usize::from(hit)].increment(1);
+}
+
+/// Which files: v1's and v2's.
+type Key = [FileId; 2];
+
+/// What files differ in, as far as it is kept or being found out.
+pub(in crate::service) struct Diffs {
+    kept: Cache<Key, Held, foldhash::fast::RandomState>,
+    under_way: UnderWay<Key, Result<Held, ReadError>>,
+    capacity_bytes: u64,
+    /// For all that is not accounted to queries.
+    room: Arc<Semaphore>,
+}
+
+impl Diffs {
+    /// A cache of at most `capacity_bytes`; none keeps nothing.
+    pub(in crate::service) fn new(capacity_bytes: u64) -> Diffs {
+        let kept = Cache::builder()
+            .max_capacity(capacity_bytes)
+            // Whoever has asked for a new one is about to ask for its next page.
+            .eviction_policy(EvictionPolicy::lru())
+            .weigher(|_, held: &Held| u32::try_from(weight_bytes(held)).unwrap_or(u32::MAX))
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        // For what is in the cache, and what was.
+        let permits = usize::try_from(capacity_bytes / PERMIT_BYTES).unwrap_or(usize::MAX).saturating_mul(2);
+        let room = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+        Diffs { kept, under_way: UnderWay::default(), capacity_bytes, room }
+    }
+
+    /// Keeps a diff if there is room.
+    async fn keep(&self, key: Key, diff: Diff) -> Held {
+        let size_bytes = weight_bytes(&diff) as u64;
+        let permits = u32::try_from(size_bytes.div_ceil(PERMIT_BYTES)).ok();
+        let permits = permits.filter(|_| size_bytes <= self.capacity_bytes);
+        let room = permits.and_then(|permits| self.room.clone().try_acquire_many_owned(permits).ok());
+        if room.is_none() {
+            return Held::new(diff, None);
+        }
+        let held = Held::new(diff.unaccounted(), room);
+        self.kept.insert(key, held.clone()).await;
+        // What has to go for it goes at once, and gives its room back.
+        self.kept.run_pending_tasks().await;
+        held
+    }
+}
+
+fn weight_bytes(diff: &Diff) -> usize {
+    diff.memory_bytes() + OVERHEAD_BYTES
+}
+
+/// A diff, and the room that it has unless it is accounted to queries. Clones share it.
+#[derive(Clone)]
+struct Held(Arc<(Diff, Option<OwnedSemaphorePermit>)>);
+
+impl Held {
+    fn new(diff: Diff, room: Option<OwnedSemaphorePermit>) -> Held {
+        Held(Arc::new((diff, room)))
+    }
+}
+
+impl Deref for Held {
+    type Target = Diff;
+
+    fn deref(&self) -> &Diff {
+        &self.0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> Key {
+        [FileId::new(number), FileId::new(number + 1)]
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_and_what_is_still_used_is_bounded() {
+        let diffs = Diffs::new(10 * OVERHEAD_BYTES as u64);
+        let mut used = Vec::new();
+        for number in 0..30 {
+            used.push(diffs.keep(key(number), Diff::none(number)).await);
+        }
+        // As much as the cache takes, and as much again of what had to go; the others stay accounted to queries.
+        let with_room: Vec<bool> = used.iter().map(|held| held.0.1.is_some()).collect();
+        assert_eq!(with_room, (0..30).map(|number| number < 20).collect::<Vec<_>>());
+        for number in 0..30 {
+            let kept = diffs.kept.get(&key(number)).await;
+            assert_eq!(kept.is_some_and(|held| held.total_v1() == number), (10..20).contains(&number), "{number}");
+        }
+        drop(used);
+        for _ in 0..10_000 {
+            // The cache lets go of what it had a while later, when it is used.
+            diffs.kept.run_pending_tasks().await;
+            diffs.kept.get(&key(100)).await;
+        }
+        diffs.keep(key(100), Diff::none(100)).await;
+        assert!(diffs.kept.get(&key(100)).await.is_some_and(|held| held.total_v1() == 100 && held.0.1.is_some()));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_where_nothing_may_be() {
+        let diffs = Diffs::new(0);
+        let held = diffs.keep(key(1), Diff::none(7)).await;
+        assert_eq!((held.total_v1(), held.0.1.is_some()), (7, false));
+        assert!(diffs.kept.get(&key(1)).await.is_none());
+    }
+}

@@ -1,0 +1,165 @@
+//! What all management has in common: why an owner's request is refused, and what follows every write.
+
+use crate::catalog::CatalogError;
+use crate::model::ids::UserId;
+use crate::service::App;
+use crate::service::admission::semaphore::Refused;
+use crate::storage::StorageError;
+
+/// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    /// A value cannot be used.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// The field of the request.
+        field: &'static str,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// E-mail address and password are not those of a user.
+    #[error("wrong e-mail address or password")]
+    WrongCredentials,
+    /// Too many log-ins were tried.
+    #[error("too many log-ins; the next one is tried in {retry_after_s} s")]
+    TooManyLogins {
+        /// How long to wait.
+        retry_after_s: u64,
+    },
+    /// As many passwords are being checked as can be.
+    #[error("too many log-ins at once")]
+    LoginsBusy,
+    /// The caller has no such dataset.
+    #[error("no such dataset")]
+    DatasetNotFound,
+    /// There is no such dataset that the caller may clone.
+    #[error("no such dataset to clone")]
+    CloneNotFound,
+    /// The dataset that is to be cloned has no version yet.
+    #[error("nothing to clone")]
+    NothingToClone,
+    /// The dataset has no such version.
+    #[error("no such version")]
+    VersionNotFound,
+    /// The version has no alternate.
+    #[error("no alternate")]
+    AltNotFound,
+    /// The dataset has no webhook.
+    #[error("no webhook")]
+    WebhookNotFound,
+    /// The caller has no API token of that name.
+    #[error("no such token")]
+    TokenNotFound,
+    /// The caller has as many active datasets as the plan allows.
+    #[error("the plan allows at most {limit} active datasets")]
+    PlanLimit {
+        /// How many it allows.
+        limit: u64,
+    },
+    /// The caller's plan has no webhooks.
+    #[error("the plan has no webhooks")]
+    PlanWebhooks,
+    /// The caller has as many API tokens as there may be.
+    #[error("at most {limit} tokens")]
+    TooManyTokens {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The caller has another dataset of that name.
+    #[error("the name is taken")]
+    NameTaken,
+    /// The caller has another API token of that name.
+    #[error("the token's name is taken")]
+    TokenNameTaken,
+    /// The dataset is frozen.
+    #[error("the dataset is frozen")]
+    Frozen,
+    /// The dataset is not frozen.
+    #[error("the dataset is not frozen")]
+    NotFrozen,
+    /// The dataset has versions, so that it stays.
+    #[error("the dataset has versions")]
+    HasVersions,
+    /// The dataset is public, so it has no key.
+    #[error("the dataset is public")]
+    Public,
+    /// Another refresh of the dataset is under way.
+    #[error("another refresh of the dataset is under way")]
+    Busy,
+    /// What the change was based on is no longer so.
+    #[error("the record has changed meanwhile")]
+    Stale,
+    /// The version that was to be cloned is no longer as it was when its files were read.
+    #[error("the dataset to clone has changed meanwhile")]
+    SourceChanged,
+    /// Too many others are at it, or too many calls of this one.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The catalog failed. After a failed commit the change may have been made.
+    #[error("the catalog")]
+    Catalog(#[source] CatalogError),
+    /// A file cannot be written.
+    #[error("storage")]
+    Storage(#[source] StorageError),
+    /// Something else inside the service failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<CatalogError> for ManageError {
+    /// The meaning of an error for an owner who named one dataset.
+    fn from(error: CatalogError) -> ManageError {
+        match error {
+            CatalogError::NotFound => ManageError::DatasetNotFound,
+            CatalogError::NoVersion => ManageError::VersionNotFound,
+            CatalogError::NoAlternate => ManageError::AltNotFound,
+            CatalogError::NoWebhook => ManageError::WebhookNotFound,
+            CatalogError::PlanLimit { limit } => ManageError::PlanLimit { limit },
+            CatalogError::TooManyTokens { limit } => ManageError::TooManyTokens { limit },
+            CatalogError::NameTaken => ManageError::NameTaken,
+            CatalogError::TokenNameTaken => ManageError::TokenNameTaken,
+            CatalogError::Frozen => ManageError::Frozen,
+            CatalogError::NotFrozen => ManageError::NotFrozen,
+            CatalogError::HasVersions => ManageError::HasVersions,
+            CatalogError::Busy => ManageError::Busy,
+            CatalogError::Conflict => ManageError::Stale,
+            CatalogError::Nul { field } => {
+                ManageError::Invalid { field, problem: "it must not hold the character U+0000".to_owned() }
+            }
+            CatalogError::OutOfRange { field, .. } => {
+                ManageError::Invalid { field, problem: "the number is too large".to_owned() }
+            }
+            other => ManageError::Catalog(other),
+        }
+    }
+}
+
+/// Makes a change seen when it is dropped: also after a failure, which may have come after the commit, and when the
+/// request was given up half way.
+struct Seen<'a>(&'a App);
+
+impl Drop for Seen<'_> {
+    fn drop(&mut self) {
+        self.0.catalog_changed();
+    }
+}
+
+impl App {
+    /// Runs a write of an owner in the catalog, in the owner's turn, and makes it seen at once by the reads of this process:
+    /// every write of an owner goes through here.
+    ///
+    /// # Errors
+    /// Those of the write, as [`ManageError`]; [`ManageError::Refused`].
+    pub(in crate::service) async fn write<T, E>(
+        &self,
+        owner: UserId,
+        write: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ManageError>
+    where
+        ManageError: From<E>,
+    {
+        let _turn = self.catalog_gates().write(owner).await?;
+        let _seen = Seen(self);
+        Ok(write.await?)
+    }
+}

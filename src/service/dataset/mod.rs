@@ -1,0 +1,250 @@
+//! An owner's datasets: making and changing them, and the states of their versions.
+
+pub(in crate::service) mod agent_edits;
+pub(in crate::service) mod alternates;
+pub(in crate::service) mod clones;
+pub(in crate::service) mod diffs;
+pub(in crate::service) mod manage;
+pub(in crate::service) mod profile;
+
+use crate::catalog::{Attempt, DatasetView};
+use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use crate::model::ids::DatasetId;
+use crate::model::index::IndexSettings;
+use crate::model::limits;
+use crate::model::path::Path as FieldPath;
+use crate::model::schedule::Schedule;
+use crate::model::secret::Secret;
+use crate::model::source::SourceFormat;
+use crate::model::user::User;
+use crate::model::version::VersionNumber;
+use crate::service::App;
+use crate::service::dataset::manage::ManageError;
+
+/// Attempts that a dataset is shown with.
+const SHOWN_ATTEMPTS: u32 = 10;
+
+/// The longest source and the longest path to the records, in bytes.
+const SOURCE_BYTES: usize = limits::URL_BYTES;
+const RECORDS_PATH_BYTES: usize = limits::RECORDS_PATH_BYTES;
+
+/// A dataset as its owner sees it.
+#[derive(Clone, Debug)]
+pub struct OwnedDataset {
+    /// The dataset.
+    pub dataset: Dataset,
+    /// The newest attempts to refresh it, newest first.
+    pub last_attempts: Vec<Attempt>,
+}
+
+/// What an owner says of a dataset; `None` is not said, `Some(None)` says that there is none.
+#[derive(Clone, Debug, Default)]
+pub struct DatasetSettings {
+    /// Its name.
+    pub name: Option<DatasetName>,
+    /// Whether reading it needs a key.
+    pub private: Option<bool>,
+    /// `push` or a URL.
+    pub source: Option<DatasetSource>,
+    /// The source's format.
+    pub format: Option<Option<SourceFormat>>,
+    /// Where the array of entities lies in a JSON source.
+    pub records_path: Option<Option<String>>,
+    /// Whether the `_source` of its entities keeps the query of the source's URL.
+    pub publish_query: Option<bool>,
+    /// When it is refreshed.
+    pub schedule: Option<Option<Schedule>>,
+    /// Which paths of its next versions get a leaf, and which get none.
+    pub index: Option<IndexSettings>,
+}
+
+impl App {
+    /// Creates a dataset: unless said otherwise public, pushed by its owner, and on the nightly schedule.
+    ///
+    /// # Errors
+    /// [`ManageError::Invalid`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`].
+    pub async fn create_dataset(
+        &self,
+        owner: &User,
+        name: DatasetName,
+        settings: DatasetSettings,
+        default_schedule: &str,
+    ) -> Result<OwnedDataset, ManageError> {
+        self.check_settings(owner, &settings).await?;
+        let new = NewDataset {
+            owner: owner.id,
+            name,
+            private_key: (settings.private == Some(true)).then(|| Secret::private_key(rand::random())),
+            source: settings.source.unwrap_or(DatasetSource::Push),
+            format: settings.format.flatten(),
+            records_path: settings.records_path.flatten(),
+            publish_query: settings.publish_query.unwrap_or(false),
+            schedule: match settings.schedule {
+                None => Some(default_schedule.to_owned()),
+                Some(schedule) => schedule.map(|schedule| schedule.to_string()),
+            },
+            index: settings.index.unwrap_or_default(),
+            ping_token: Secret::ping_token(rand::random()),
+        };
+        let dataset = self.write(owner.id, self.catalog().create_dataset(&new, self.active_limit(owner.plan))).await?;
+        Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
+    }
+
+    /// Changes what is said and nothing else.
+    ///
+    /// # Errors
+    /// [`ManageError::Invalid`], [`ManageError::DatasetNotFound`], [`ManageError::NameTaken`].
+    pub async fn update_dataset(
+        &self,
+        owner: &User,
+        id: DatasetId,
+        settings: DatasetSettings,
+    ) -> Result<OwnedDataset, ManageError> {
+        self.check_settings(owner, &settings).await?;
+        self.catalog().owned_dataset(owner.id, id).await?;
+        let change = DatasetChange {
+            name: settings.name,
+            visibility: settings.private.map(|private| match private {
+                true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
+                false => Visibility::Public,
+            }),
+            source: settings.source,
+            format: settings.format,
+            records_path: settings.records_path,
+            publish_query: settings.publish_query,
+            schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
+            index: settings.index,
+        };
+        let dataset = self.write(owner.id, self.catalog().update_dataset(id, &change)).await?;
+        self.with_attempts(dataset).await
+    }
+
+    /// Deletes a dataset that has no versions.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::HasVersions`], [`ManageError::Busy`].
+    pub async fn delete_dataset(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
+        self.catalog().owned_dataset(owner.id, id).await?;
+        self.write(owner.id, self.catalog().delete_dataset(id)).await
+    }
+
+    /// The owner's datasets with ids greater than `after`, by id, at most `limit`. A look-up for each of them.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn datasets(
+        &self,
+        owner: &User,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<OwnedDataset>, ManageError> {
+        let mut datasets = Vec::new();
+        for dataset in self.bare_datasets(owner, after, limit).await? {
+            datasets.push(self.with_attempts(dataset).await?);
+        }
+        Ok(datasets)
+    }
+
+    /// The same without their attempts. One look-up.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn bare_datasets(
+        &self,
+        owner: &User,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<Dataset>, ManageError> {
+        Ok(self.catalog().datasets_of(owner.id, after, limit).await?)
+    }
+
+    /// A dataset with its versions and its last attempts, as of one moment.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`].
+    pub async fn dataset_view(&self, owner: &User, id: DatasetId) -> Result<DatasetView, ManageError> {
+        let view = self.catalog().dataset_view(id).await?;
+        view.filter(|view| view.dataset.owner == owner.id).ok_or(ManageError::DatasetNotFound)
+    }
+
+    /// Replaces the key of a private dataset. The old one opens nothing from then on.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::Public`].
+    pub async fn rotate_key(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
+        self.catalog().owned_dataset(owner.id, id).await?;
+        let new_key = Secret::private_key(rand::random());
+        let rotated = self.write(owner.id, self.catalog().rotate_key(id, &new_key)).await;
+        let dataset = rotated.map_err(|error| match error {
+            ManageError::Stale => ManageError::Public,
+            other => other,
+        })?;
+        self.with_attempts(dataset).await
+    }
+
+    /// Makes a version the active one for good, and with `freeze` freezes the dataset there.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::VersionNotFound`].
+    pub async fn rollback(
+        &self,
+        owner: &User,
+        id: DatasetId,
+        version: VersionNumber,
+        freeze: bool,
+    ) -> Result<OwnedDataset, ManageError> {
+        self.catalog().owned_dataset(owner.id, id).await?;
+        let dataset = self.write(owner.id, self.catalog().rollback(id, version, freeze)).await?;
+        self.with_attempts(dataset).await
+    }
+
+    /// Lets active follow the newest version again.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`].
+    pub async fn unpin(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
+        self.catalog().owned_dataset(owner.id, id).await?;
+        let dataset = self.write(owner.id, self.catalog().unpin(id)).await?;
+        self.with_attempts(dataset).await
+    }
+
+    /// Lets the dataset be refreshed and read again. A pin stays.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::NotFrozen`], [`ManageError::PlanLimit`].
+    pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
+        self.catalog().owned_dataset(owner.id, id).await?;
+        let dataset = self.write(owner.id, self.catalog().unfreeze(id, self.active_limit(owner.plan))).await?;
+        self.with_attempts(dataset).await
+    }
+
+    /// A dataset as its owner sees it. One look-up.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub(in crate::service) async fn with_attempts(&self, dataset: Dataset) -> Result<OwnedDataset, ManageError> {
+        let last_attempts = self.catalog().last_attempts(dataset.id, SHOWN_ATTEMPTS).await?;
+        Ok(OwnedDataset { dataset, last_attempts })
+    }
+
+    /// What can be wrong with settings whatever the dataset; looks the name in the source's address up.
+    async fn check_settings(&self, owner: &User, settings: &DatasetSettings) -> Result<(), ManageError> {
+        let invalid = |field, problem: String| Err(ManageError::Invalid { field, problem });
+        if let Some(Some(path)) = &settings.records_path {
+            if path.len() > RECORDS_PATH_BYTES {
+                return invalid("records_path", format!("it is longer than {RECORDS_PATH_BYTES} bytes"));
+            }
+            if let Err(error) = FieldPath::parse(path) {
+                return invalid("records_path", error.to_string());
+            }
+        }
+        let Some(DatasetSource::Url(url)) = &settings.source else { return Ok(()) };
+        if url.len() > SOURCE_BYTES {
+            return invalid("source", format!("it is longer than {SOURCE_BYTES} bytes"));
+        }
+        match self.source_client(owner.id).check(url).await {
+            Ok(()) => Ok(()),
+            Err(error) => invalid("source", format!("{error}; or push, to send the entities")),
+        }
+    }
+}

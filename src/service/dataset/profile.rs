@@ -1,0 +1,99 @@
+//! The profile of a version: what its paths hold, and which of them have a leaf. It was computed when the version was
+//! written and lies in a range of the file of its own, so that no entity is read for it; versions from before profiles
+//! were kept have none.
+//!
+//! Who may see it: the owner, of any of theirs; everybody else, of a public dataset that is not frozen, as for a read.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::catalog::Resolved;
+use crate::model::ids::DatasetId;
+use crate::model::user::User;
+use crate::model::version::VersionSelector;
+use crate::service::App;
+use crate::service::admission::semaphore::Holder;
+use crate::service::rate_limit::Client;
+use crate::service::read::ReadError;
+use crate::storage::profile::StoredProfile;
+use crate::storage::reader::VersionReader;
+
+/// What a version contains.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct VersionProfile {
+    /// Its dataset.
+    pub dataset_id: u64,
+    /// Its number.
+    pub version: u64,
+    /// Whether this is of its alternate.
+    pub alt: bool,
+    /// Bytes of the file.
+    pub file_size_bytes: u64,
+    /// What was computed when it was written.
+    #[serde(flatten)]
+    pub contents: StoredProfile,
+}
+
+/// Why there is no profile to be seen.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Nobody has authenticated, and there is no public dataset of this id. Nothing tells whether there is a private one.
+    #[error("no public dataset, and nobody who may own one")]
+    Unauthenticated,
+    /// There is no dataset of this id that is public or the caller's.
+    #[error("no such dataset")]
+    DatasetNotFound,
+    /// The version was written before profiles were kept.
+    #[error("the file of version {version} has no profile")]
+    NotKept {
+        /// Which.
+        version: u64,
+    },
+    /// As of a read: the dataset is frozen and another's; no such version or alternate; the file cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl App {
+    /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
+    /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
+    ///
+    /// # Errors
+    /// [`ProfileError`].
+    pub async fn profile(
+        &self,
+        caller: Option<&User>,
+        client: Client,
+        dataset: DatasetId,
+        version: VersionSelector,
+        alt: bool,
+    ) -> Result<VersionProfile, ProfileError> {
+        let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
+        let resolved = self.lookups().resolve(self.catalog(), dataset, version).await?.ok_or_else(hidden)?;
+        let Resolved { dataset, version: found } = &*resolved;
+        let owned = caller.is_some_and(|user| user.id == dataset.owner);
+        if !owned && dataset.is_private() {
+            return Err(hidden());
+        }
+        if !owned && dataset.frozen {
+            return Err(ReadError::Frozen.into());
+        }
+        let found = found.as_ref().ok_or(ReadError::VersionNotFound(version))?;
+        let file = match (&found.alt, alt) {
+            (_, false) => &found.file,
+            (Some(file), true) => file,
+            (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
+        };
+        let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
+        let _turn = self.admission().of(holder).light().await?;
+        let reader = VersionReader::open_recorded(self.store(), file, self.cache()).await.map_err(ReadError::from)?;
+        let contents = reader.profile().await.map_err(ReadError::from)?;
+        Ok(VersionProfile {
+            dataset_id: dataset.id.get(),
+            version: found.number.get(),
+            alt,
+            file_size_bytes: file.size_bytes,
+            contents: contents.ok_or(ProfileError::NotKept { version: found.number.get() })?,
+        })
+    }
+}

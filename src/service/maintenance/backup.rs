@@ -1,0 +1,271 @@
+//! The backup: a directory that `strata serve --data` opens and answers the same from.
+//!
+//! 1. The directory, new or empty, gets a mark that it is not complete ([`INCOMPLETE`]); a service refuses to open it.
+//! 2. All files are held. The catalog is copied as of one moment, under a name that nothing opens.
+//! 3. Every file that the copy names is linked or copied, and then read whole and compared with its record. The copy of the
+//!    catalog is checked itself.
+//! 4. The catalog gets its name, and the mark goes. Each step is on the disk before the next.
+//!
+//! Files never change, so a link is as good as a copy on the same file system; `copy` makes copies all the same.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+use tokio::io::AsyncWriteExt;
+
+use crate::catalog::{Catalog, CatalogError, ListedFile};
+use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
+use crate::model::ids::FileId;
+use crate::model::version::VersionFile;
+use crate::service::App;
+use crate::service::maintenance::check::{CheckDepth, Damage, inspect};
+use crate::storage::store::{self, S3Options, Store};
+use crate::storage::{StorageError, durable};
+
+/// The file that marks a data directory which is a backup that was not finished.
+pub(in crate::service) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
+
+const INCOMPLETE_TEXT: &str = "This backup is being made, or was interrupted. It is not complete and cannot be used.\n";
+
+/// The catalog's name until all files are there.
+const PARTIAL_CATALOG: &str = "catalog.partial";
+
+/// Files that are listed at a time.
+const PAGE: u32 = 500;
+
+/// How files come into a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupFiles {
+    /// As hard links where the store is a directory on the same file system, else as copies.
+    LinkedWherePossible,
+    /// As copies.
+    Copied,
+}
+
+/// A backup that was made and verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackedUp {
+    /// Files in it.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them are links.
+    pub linked: u64,
+}
+
+/// No backup was made. What there is of it is marked as not complete, and can be deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// There is something at the place.
+    #[error("{} is not empty: a backup needs a new or empty directory", .0.display())]
+    NotEmpty(PathBuf),
+    /// The directory cannot be written.
+    #[error("{}", path.display())]
+    Directory {
+        /// What cannot be written.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The catalog failed, or the hold on the files was lost.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The directory does not work as a store.
+    #[error("the backup's store")]
+    Store(#[source] StorageError),
+    /// The copy of the catalog is damaged, as the catalog then is.
+    #[error("the catalog is damaged: {reason}; `strata check` tells all of it")]
+    Damaged {
+        /// The first thing that is wrong.
+        reason: String,
+    },
+    /// The record of a file cannot be read.
+    #[error("the record {file} of the catalog's files cannot be backed up")]
+    Record {
+        /// The file.
+        file: FileId,
+        /// Why.
+        source: CatalogError,
+    },
+    /// A file cannot be fetched, or is damaged.
+    #[error("the file {path} cannot be backed up ({versions})")]
+    File {
+        /// The file.
+        path: String,
+        /// The versions that name it, for people.
+        versions: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl App {
+    /// Copies the catalog, as of one moment, and all files that it names into a new or empty directory, while others
+    /// read and write. `tell` learns the files done so far.
+    ///
+    /// # Errors
+    /// [`BackupError`]; the directory stays marked as not complete then.
+    pub async fn backup(
+        &self,
+        directory: &Path,
+        files: BackupFiles,
+        tell: &mut (dyn FnMut(&BackedUp) + Send),
+    ) -> Result<BackedUp, BackupError> {
+        let mark = directory.join(INCOMPLETE);
+        begin(directory, &mark).await?;
+        let backed_up = self.holding_files(async |_| self.back_up_held(directory, files, tell).await).await?;
+        let (partial, catalog) = (directory.join(PARTIAL_CATALOG), directory.join(CATALOG_FILE));
+        let finish = async {
+            tokio::fs::rename(&partial, &catalog).await?;
+            sync(directory).await?;
+            tokio::fs::remove_file(&mark).await?;
+            sync(directory).await
+        };
+        finish.await.map_err(|source| BackupError::Directory { path: catalog.clone(), source })?;
+        Ok(backed_up)
+    }
+
+    async fn back_up_held(
+        &self,
+        directory: &Path,
+        files: BackupFiles,
+        tell: &mut (dyn FnMut(&BackedUp) + Send),
+    ) -> Result<BackedUp, BackupError> {
+        let catalog = directory.join(PARTIAL_CATALOG);
+        self.catalog().copy_to_sqlite(&catalog).await?;
+        let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
+        let backed_up = match self.back_up_files(&copy, directory, files, tell).await {
+            Ok(backed_up) => check_copy(&copy).await.map(|()| backed_up),
+            failed => failed,
+        };
+        // Whole, without a log beside it, before it is renamed.
+        copy.close().await;
+        backed_up
+    }
+
+    async fn back_up_files(
+        &self,
+        copy: &Catalog,
+        directory: &Path,
+        files: BackupFiles,
+        tell: &mut (dyn FnMut(&BackedUp) + Send),
+    ) -> Result<BackedUp, BackupError> {
+        let root = directory.join(STORE_FOLDER);
+        let versions = root.join(VERSIONS_FOLDER);
+        let failed = |source| BackupError::Directory { path: versions.clone(), source };
+        tokio::fs::create_dir_all(&versions).await.map_err(failed)?;
+        let target = store::open(&root.to_string_lossy(), &S3Options::default()).map_err(BackupError::Store)?;
+        let mut backed_up = BackedUp::default();
+        let mut last: Option<FileId> = None;
+        loop {
+            let page = copy.files_apart(last, PAGE).await?;
+            let Some(end) = page.last() else { break };
+            last = Some(end.id);
+            for ListedFile { id, file } in page {
+                let recorded = file.map_err(|source| BackupError::Record { file: id, source })?;
+                match self.back_up_file(&recorded.file, &target, files).await {
+                    Ok(linked) => backed_up.linked += u64::from(linked),
+                    Err(source) => return Err(unusable(copy, &recorded.file, source).await?),
+                }
+                backed_up.files += 1;
+                backed_up.bytes += recorded.file.size_bytes;
+                tell(&backed_up);
+            }
+        }
+        // The backup is of this catalog.
+        target.give_identity(&copy.installation().await?.identity).await.map_err(BackupError::Store)?;
+        for directory in [versions.as_path(), root.as_path(), directory] {
+            sync(directory).await.map_err(failed)?;
+        }
+        Ok(backed_up)
+    }
+
+    /// Brings one file into the backup and verifies it there; tells whether it is a link.
+    async fn back_up_file(&self, file: &VersionFile, target: &Store, files: BackupFiles) -> Result<bool, FileFailure> {
+        let path = ObjectPath::from(file.path.as_str());
+        let to = target.file_of(&path).ok_or_else(|| io::Error::other("the backup's store is no directory"))?;
+        if let Some(parent) = to.parent() {
+            tokio::fs::create_dir_all(parent).await?;
+        }
+        let linked = match (files, self.store().file_of(&path)) {
+            (BackupFiles::LinkedWherePossible, Some(from)) => tokio::fs::hard_link(from, &to).await.is_ok(),
+            _ => false,
+        };
+        if !linked {
+            self.copy_file(&path, &to).await?;
+        }
+        inspect(target, file, CheckDepth::Everything).await?;
+        Ok(linked)
+    }
+
+    async fn copy_file(&self, path: &ObjectPath, to: &Path) -> Result<(), FileFailure> {
+        let mut parts = self.store().objects().get(path).await.map_err(StorageError::from)?.into_stream();
+        let mut file = tokio::fs::File::create_new(to).await?;
+        while let Some(part) = parts.try_next().await.map_err(StorageError::from)? {
+            file.write_all(&part).await?;
+        }
+        file.flush().await?;
+        file.sync_all().await?;
+        Ok(())
+    }
+}
+
+/// Why one file is not in the backup.
+#[derive(Debug, thiserror::Error)]
+enum FileFailure {
+    #[error(transparent)]
+    Disk(#[from] io::Error),
+    #[error(transparent)]
+    Store(#[from] StorageError),
+    #[error(transparent)]
+    Damage(#[from] Damage),
+}
+
+/// The error about a file, with the versions that need it.
+async fn unusable(copy: &Catalog, file: &VersionFile, source: FileFailure) -> Result<BackupError, CatalogError> {
+    const NAMED: u32 = 5;
+    let references = copy.references_to(file.id, NAMED).await?;
+    let versions = match references.is_empty() {
+        true => "no version names it; a sweep would remove it".to_owned(),
+        false => references.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    Ok(BackupError::File { path: file.path.clone(), versions, source: Box::new(source) })
+}
+
+/// Checks that the copy of the catalog is whole: damage goes along with a copy, and a backup is for the day of damage.
+async fn check_copy(copy: &Catalog) -> Result<(), BackupError> {
+    let mut first = None;
+    copy.check_integrity(true, &mut |reason| first = first.take().or(Some(reason))).await?;
+    match first {
+        None => Ok(()),
+        Some(reason) => Err(BackupError::Damaged { reason }),
+    }
+}
+
+/// Makes the directory, or takes an empty one, and marks it.
+async fn begin(directory: &Path, mark: &Path) -> Result<(), BackupError> {
+    let failed = |source| BackupError::Directory { path: directory.to_owned(), source };
+    // Its own entry, too: a backup that was made must be found.
+    let new = directory.to_owned();
+    let made = tokio::task::spawn_blocking(move || durable::create_directory(&new)).await;
+    made.map_err(io::Error::other).flatten().map_err(failed)?;
+    let mut entries = tokio::fs::read_dir(directory).await.map_err(failed)?;
+    if entries.next_entry().await.map_err(failed)?.is_some() {
+        return Err(BackupError::NotEmpty(directory.to_owned()));
+    }
+    let write = async {
+        let mut file = tokio::fs::File::create_new(mark).await?;
+        file.write_all(INCOMPLETE_TEXT.as_bytes()).await?;
+        file.sync_all().await?;
+        sync(directory).await
+    };
+    write.await.map_err(failed)
+}
+
+/// Waits until what was made, renamed or removed in a directory is on the disk.
+async fn sync(directory: &Path) -> io::Result<()> {
+    tokio::fs::File::open(directory).await?.sync_all().await
+}

@@ -1,0 +1,189 @@
+//! That catalog and store belong together: a store with another catalog, or with none of what the catalog names, is neither
+//! swept nor written.
+//!
+//! The catalog has an identity from its first opening, and the store holds it as the object [`IDENTITY`]:
+//!
+//! 1. The catalog's identity is settled.
+//! 2. A store that holds it is the catalog's. One that holds another one is not.
+//! 3. One that holds none is given it, if it has no version files, or those that the catalog names: an older build wrote them. It
+//!    is not, if it has version files that the catalog does not know, or if it was given before and is gone.
+//! 4. The catalog records that a store was given it.
+//!
+//! Each step may be the last before a crash, and several processes may take them at once.
+
+use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+
+use crate::catalog::{Catalog, CatalogError, Installation};
+use crate::config::{Config, VERSIONS_FOLDER};
+use crate::service::App;
+use crate::storage::StorageError;
+use crate::storage::store::{IDENTITY, Store};
+
+/// Files that are compared to tell whether a store without an identity is the catalog's.
+const COMPARED: u32 = 100;
+
+/// What an S3 server answers where there is no such bucket. The client's error holds it as text alone.
+const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
+
+/// Catalog and store do not belong together, or it cannot be told whether they do.
+#[derive(Debug, thiserror::Error)]
+pub enum BindingError {
+    /// The store holds the identity of another catalog.
+    #[error(
+        "the store {store} belongs to another catalog than {catalog}: its {IDENTITY} holds {found}, the catalog is {expected}; \
+         correct store.url or catalog.url, restore the catalog from a backup, or give an empty store"
+    )]
+    Other {
+        /// Where the store is.
+        store: String,
+        /// Where the catalog is.
+        catalog: String,
+        /// What the store holds.
+        found: String,
+        /// What the catalog is.
+        expected: String,
+    },
+    /// The store holds version files and no identity, and the catalog knows none of them.
+    #[error(
+        "the store {store} has version files that the catalog {catalog} does not name: it belongs to another catalog; correct \
+         store.url or catalog.url, restore the catalog from a backup, or give an empty store"
+    )]
+    Unnamed {
+        /// Where the store is.
+        store: String,
+        /// Where the catalog is.
+        catalog: String,
+    },
+    /// The catalog names files of a store that was given its identity, and this one was not.
+    #[error(
+        "the store {store} is not the one of the catalog {catalog}: it has no {IDENTITY}; mount it or correct store.url, or, if \
+         it is the restored store, write {expected} to its {IDENTITY}"
+    )]
+    Missing {
+        /// Where the store is.
+        store: String,
+        /// Where the catalog is.
+        catalog: String,
+        /// What the catalog is.
+        expected: String,
+    },
+    /// There is no such bucket.
+    #[error("the bucket of the store {store} does not exist; make it, or correct store.url")]
+    NoBucket {
+        /// Where the store is.
+        store: String,
+    },
+    /// The catalog cannot be asked.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The store cannot be asked.
+    #[error("the store")]
+    Store(#[from] StorageError),
+}
+
+impl BindingError {
+    /// The same, or [`BindingError::NoBucket`] where that is what the store says.
+    pub(in crate::service) fn named(self, config: &Config) -> BindingError {
+        match self {
+            BindingError::Store(error) if format!("{error:?}").contains(NO_BUCKET) => {
+                BindingError::NoBucket { store: config.store_url() }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Makes sure that the store is the catalog's.
+pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), BindingError> {
+    let Installation { identity, store_marked } = catalog.installation().await?;
+    let names = || {
+        let catalog = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
+        (config.store_url(), catalog)
+    };
+    let found = match store.identity().await? {
+        Some(found) => found,
+        None => {
+            let (store_name, catalog_name) = names();
+            match standing(catalog, store, store_marked).await? {
+                Standing::Free => store.give_identity(&identity).await?,
+                Standing::Foreign => {
+                    return Err(BindingError::Unnamed { store: store_name, catalog: catalog_name });
+                }
+                Standing::Gone => {
+                    let (store, catalog) = (store_name, catalog_name);
+                    return Err(BindingError::Missing { store, catalog, expected: identity });
+                }
+            }
+        }
+    };
+    if found != identity {
+        let (store, catalog) = names();
+        return Err(BindingError::Other { store, catalog, found, expected: identity });
+    }
+    if !store_marked {
+        catalog.note_store_marked().await?;
+    }
+    store.expect_identity(identity);
+    Ok(())
+}
+
+/// What a store without an identity is to a catalog.
+enum Standing {
+    /// New, or its own from before there were identities.
+    Free,
+    /// It has files of another one.
+    Foreign,
+    /// Another place than that of its files.
+    Gone,
+}
+
+async fn standing(catalog: &Catalog, store: &Store, store_marked: bool) -> Result<Standing, BindingError> {
+    let recorded = catalog.files(None, COMPARED).await;
+    // Damage of a record is told of by those who need it.
+    let recorded = match recorded {
+        Err(error) if error.is_damage() => Vec::new(),
+        recorded => recorded?,
+    };
+    if store_marked && !recorded.is_empty() && !store.is_volatile() {
+        return Ok(Standing::Gone);
+    }
+    let listing = store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+    let listed = listing.map_err(StorageError::from).try_chunks(COMPARED as usize).try_next().await;
+    let Some(listed) = listed.map_err(|error| error.1)? else { return Ok(Standing::Free) };
+    for file in recorded {
+        match store.objects().head(&ObjectPath::from(file.file.path.as_str())).await {
+            Ok(_) => return Ok(Standing::Free),
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(StorageError::from(error).into()),
+        }
+    }
+    let paths: Vec<&str> = listed.iter().map(|object| object.location.as_ref()).collect();
+    match catalog.files_named(&paths).await?.is_empty() {
+        true => Ok(Standing::Foreign),
+        false => Ok(Standing::Free),
+    }
+}
+
+impl App {
+    /// Makes sure that the store is there, and the catalog's own: before a version is recorded, and before files are removed.
+    /// One small request.
+    ///
+    /// # Errors
+    /// [`StorageError::Gone`], and what the store answers.
+    pub(in crate::service) async fn verify_store(&self) -> Result<(), StorageError> {
+        if self.store().expects_identity() {
+            return self.store().verify().await;
+        }
+        // It did not answer when the service was opened.
+        match bind(self.config(), self.catalog(), self.store()).await {
+            Ok(()) => Ok(()),
+            Err(BindingError::Store(error)) => Err(error),
+            Err(error) => {
+                tracing::error!(cause = &error as &dyn std::error::Error, "the store cannot be used");
+                Err(StorageError::gone("whether it is the catalog's own is not known"))
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The check: whether the catalog's database is whole, and every file that it names is there and holds what was written.
+//!
+//! Files are held meanwhile, so that no sweep removes one between its listing and its reading. Several files are read
+//! at once; each is told of by itself, with the versions that name it.
+
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+
+use crate::catalog::{CatalogError, FileReference, ListedFile};
+use crate::config::VERSIONS_FOLDER;
+use crate::model::ids::{FileId, HoldId};
+use crate::model::version::VersionFile;
+use crate::service::App;
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::reader::{Unbounded, VersionReader};
+use crate::storage::shortage::Shortage;
+use crate::storage::store::Store;
+use crate::storage::verify;
+
+/// How long files stay held without a sign of life from who holds them.
+const HELD: Duration = Duration::from_secs(180);
+
+/// How often that is given.
+const RENEWED: Duration = Duration::from_secs(45);
+
+/// Files that are listed at a time.
+const PAGE: u32 = 500;
+
+/// Most versions that are told of one damaged file; clones and unchanged sources may share it among more.
+const REFERENCES: u32 = 100;
+
+/// How closely files are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckDepth {
+    /// Size and footer.
+    Footers,
+    /// Every byte that a read may use.
+    Everything,
+}
+
+/// Something that a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A recorded file is missing or not what it was.
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+        /// Versions that name it; none when it only waits for the sweep. `None` when the catalog cannot tell.
+        versions: Option<Vec<FileReference>>,
+    },
+    /// The catalog's database is damaged, or its records do not agree.
+    Catalog {
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// A version names a file of which there is no record.
+    Dangling(FileReference),
+    /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the next
+    /// sweep takes it when it is old enough.
+    Unnamed {
+        /// The file.
+        path: String,
+        /// Its size.
+        size_bytes: u64,
+    },
+}
+
+/// What a check found in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Recorded files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files, versions and places of the catalog that are damaged.
+    pub damaged: u64,
+    /// Files that the catalog does not know.
+    pub unnamed: u64,
+}
+
+/// A check could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The store cannot be listed.
+    #[error("the store cannot be listed")]
+    Store(#[from] StorageError),
+    /// The store, or this process, cannot read files at the moment.
+    #[error("files cannot be read at the moment")]
+    Unavailable(#[source] StorageError),
+}
+
+/// Why a file is not what its record says.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::service) enum Damage {
+    #[error("it is missing")]
+    Missing,
+    #[error("it has {found} bytes, and should have {recorded}")]
+    Size { found: u64, recorded: u64 },
+    #[error("its documents are not those that were written")]
+    Content,
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] StorageError),
+}
+
+impl Damage {
+    /// This, if it says something of the file.
+    ///
+    /// # Errors
+    /// When the store, or this process, cannot read at the moment.
+    pub(in crate::service) fn lasting(self) -> Result<Damage, StorageError> {
+        use Shortage::{Descriptors, Gone, Memory, Threads, Unreachable};
+        match self {
+            Damage::Unreadable(error)
+                if matches!(Shortage::of(&error), Some(Unreachable | Descriptors | Memory | Threads | Gone)) =>
+            {
+                Err(error)
+            }
+            damage => Ok(damage),
+        }
+    }
+}
+
+impl App {
+    /// Checks every recorded file and tells of each finding as it comes.
+    ///
+    /// # Errors
+    /// [`CheckError`]. A damaged file is no error, it is a finding.
+    pub async fn check(
+        &self,
+        depth: CheckDepth,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<Checked, CheckError> {
+        let damaged = self.check_catalog(depth, tell).await?;
+        let hold = async |_| self.check_held(depth, tell).await;
+        let checked = match self.holding_files(hold).await {
+            // A catalog that takes no writes takes no sweep's either.
+            Err(CheckError::Catalog(error)) if error.unavailability().is_some() => {
+                tracing::warn!(cause = ?error, "the catalog cannot be written: the files are checked without being held");
+                self.check_held(depth, tell).await
+            }
+            checked => checked,
+        };
+        checked.map(|checked| Checked { damaged: checked.damaged + damaged, ..checked })
+    }
+
+    /// Checks the database and tells how many findings there were.
+    async fn check_catalog(
+        &self,
+        depth: CheckDepth,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<u64, CheckError> {
+        let mut found = 0;
+        let mut tell = |reason| {
+            found += 1;
+            tell(&Finding::Catalog { reason });
+        };
+        self.catalog().check_integrity(depth == CheckDepth::Footers, &mut tell).await?;
+        Ok(found)
+    }
+
+    async fn check_held(
+        &self,
+        depth: CheckDepth,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<Checked, CheckError> {
+        let mut checked = Checked::default();
+        let dangling = unless_damaged(self.catalog().references_to_nothing(REFERENCES).await)?;
+        for reference in dangling.unwrap_or_default() {
+            checked.damaged += 1;
+            tell(&Finding::Dangling(reference));
+        }
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+        let mut last: Option<FileId> = None;
+        loop {
+            let page = self.catalog().files_apart(last, PAGE).await?;
+            let Some(end) = page.last() else { break };
+            last = Some(end.id);
+            let mut reading = FuturesUnordered::new();
+            for ListedFile { id, file } in page {
+                checked.files += 1;
+                let file = match file {
+                    Ok(recorded) => recorded.file,
+                    Err(error) => {
+                        checked.damaged += 1;
+                        let versions = self.known_references(id).await?;
+                        tell(&Finding::Damaged { path: record_name(id), reason: error.to_string(), versions });
+                        continue;
+                    }
+                };
+                checked.bytes += file.size_bytes;
+                if reading.len() >= at_once
+                    && let Some((file, found)) = reading.next().await
+                {
+                    self.tell_damage(&file, found, &mut checked, tell).await?;
+                }
+                reading.push(inspected(self.store().clone(), file, depth));
+            }
+            while let Some((file, found)) = reading.next().await {
+                self.tell_damage(&file, found, &mut checked, tell).await?;
+            }
+        }
+        let listing = self.store().objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| error.1)?;
+            let paths: Vec<&str> = page.iter().map(|object| object.location.as_ref()).collect();
+            let named = self.catalog().files_named(&paths).await?;
+            for object in page.iter().filter(|object| !named.contains(object.location.as_ref())) {
+                checked.unnamed += 1;
+                tell(&Finding::Unnamed { path: object.location.to_string(), size_bytes: object.size });
+            }
+        }
+        for file in self.store().unfinished(VERSIONS_FOLDER).await? {
+            checked.unnamed += 1;
+            tell(&Finding::Unnamed { path: file.path, size_bytes: file.size_bytes });
+        }
+        Ok(checked)
+    }
+
+    async fn tell_damage(
+        &self,
+        file: &VersionFile,
+        found: Result<(), Damage>,
+        checked: &mut Checked,
+        tell: &mut (dyn FnMut(&Finding) + Send),
+    ) -> Result<(), CheckError> {
+        let Err(damage) = found else { return Ok(()) };
+        let damage = damage.lasting().map_err(CheckError::Unavailable)?;
+        checked.damaged += 1;
+        let versions = self.known_references(file.id).await?;
+        tell(&Finding::Damaged { path: file.path.clone(), reason: damage.to_string(), versions });
+        Ok(())
+    }
+
+    /// The versions that name a file; `None` when the catalog's damage keeps them from being read.
+    pub(in crate::service) async fn known_references(
+        &self,
+        file: FileId,
+    ) -> Result<Option<Vec<FileReference>>, CatalogError> {
+        unless_damaged(self.catalog().references_to(file, REFERENCES).await)
+    }
+
+    /// Does `work` while all files are held. When the hold is lost, as after the process was stopped for minutes,
+    /// that is the error, and the work is dropped. A hold that nobody ends expires by itself.
+    pub(in crate::service) async fn holding_files<T, E: From<CatalogError>>(
+        &self,
+        work: impl AsyncFnOnce(HoldId) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let hold = self.catalog().hold_files(HELD).await?;
+        let done = tokio::select! {
+            done = work(hold) => done,
+            lost = self.keep_held(hold) => Err(lost.into()),
+        };
+        if let Err(error) = self.catalog().release_hold(hold).await {
+            tracing::warn!(%error, "the hold on files could not be ended, and ends by itself");
+        }
+        done
+    }
+
+    /// Renews a hold for ever; the error is that it is lost.
+    async fn keep_held(&self, hold: HoldId) -> CatalogError {
+        loop {
+            tokio::time::sleep(RENEWED).await;
+            match self.catalog().renew_hold(hold, HELD).await {
+                Ok(()) => {}
+                Err(CatalogError::LeaseLost) => return CatalogError::LeaseLost,
+                // There is time for another try.
+                Err(error) => tracing::warn!(%error, "the hold on files could not be renewed"),
+            }
+        }
+    }
+}
+
+/// What the catalog answered; `None` when it is damaged there.
+pub(in crate::service) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_damage() => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a part of the catalog cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What a file is called whose record cannot be read.
+pub(in crate::service) fn record_name(file: FileId) -> String {
+    format!("(record {file} of the catalog's files)")
+}
+
+/// Versions in a line of the log.
+pub(in crate::service) fn for_people(versions: Option<&[FileReference]>) -> String {
+    match versions {
+        None => "not known".to_owned(),
+        Some(versions) => versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// [`inspect`] on a task of its own, so that several files are decoded at once.
+async fn inspected(store: Store, file: VersionFile, depth: CheckDepth) -> (VersionFile, Result<(), Damage>) {
+    let inspected = file.clone();
+    let task = tokio::spawn(async move { inspect(&store, &inspected, depth).await });
+    let found = task.await.unwrap_or(Err(Damage::Unreadable(StorageError::Worker)));
+    (file, found)
+}
+
+/// Whether a file of the store is what its record says.
+pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), Damage> {
+    inspect_size(store, file).await?;
+    // What another check has read is no evidence.
+    let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
+    if depth == CheckDepth::Everything && verify::verify(&reader, &mut Unbounded).await? != file.content_hash {
+        return Err(Damage::Content);
+    }
+    Ok(())
+}
+
+/// Whether a file is there, and as long as its record says.
+pub(in crate::service) async fn inspect_size(store: &Store, file: &VersionFile) -> Result<(), Damage> {
+    let size_bytes = match store.objects().head(&ObjectPath::from(file.path.as_str())).await {
+        Ok(object) => object.size,
+        Err(error) => {
+            return Err(match store.meaning(error.into()).await {
+                StorageError::Store(object_store::Error::NotFound { .. }) => Damage::Missing,
+                error => Damage::Unreadable(error),
+            });
+        }
+    };
+    match size_bytes == file.size_bytes {
+        true => Ok(()),
+        false => Err(Damage::Size { found: size_bytes, recorded: file.size_bytes }),
+    }
+}

@@ -1,0 +1,74 @@
+//! What the log says of version files that cannot be read: the file, what is wrong with it, and every version that needs
+//! it, so that whoever restores it knows what to restore.
+//!
+//! Readers report ([`crate::storage::cache::PartCache::reporting`]) and fail; they wait for nobody. A task of the process
+//! looks up who needs the file, and logs it: once a minute for each file, however many reads fail.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::catalog::{Catalog, CatalogError, FileReference};
+use crate::model::ids::FileId;
+use crate::storage::cache::DamageReport;
+
+/// Reports that wait. More are dropped; the reads fail all the same.
+pub(in crate::service) const WAITING: usize = 64;
+
+/// How long nothing more is said of a file.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Files that are remembered as said.
+const REMEMBERED: usize = 1_024;
+
+/// Most versions that are named in a line.
+const NAMED: u32 = 100;
+
+/// Logs what is reported, until nobody is left who could report.
+pub(in crate::service) async fn log_reports(catalog: &Catalog, reports: &mut mpsc::Receiver<DamageReport>) {
+    let mut said: HashMap<String, Instant> = HashMap::new();
+    while let Some(DamageReport { path, cause }) = reports.recv().await {
+        let now = Instant::now();
+        said.retain(|_, at| now.duration_since(*at) < QUIET);
+        if said.contains_key(&path) || said.len() >= REMEMBERED {
+            continue;
+        }
+        let versions = match named(catalog, &path).await {
+            Ok(versions) => versions,
+            Err(error) => format!("not known: {error}"),
+        };
+        tracing::error!(
+            path,
+            cause,
+            versions,
+            "a version file cannot be read; its versions answer 500 until it is restored"
+        );
+        said.insert(path, now);
+    }
+}
+
+async fn named(catalog: &Catalog, path: &str) -> Result<String, CatalogError> {
+    match catalog.file_at(path).await? {
+        None => Ok("none; the catalog does not record it any more".to_owned()),
+        Some(file) => versions_for_people(catalog, file.id, NAMED).await,
+    }
+}
+
+/// The versions, alternates and clones too, that name a file, at most `limit`.
+pub(in crate::service) async fn versions_for_people(
+    catalog: &Catalog,
+    file: FileId,
+    limit: u32,
+) -> Result<String, CatalogError> {
+    let mut references = catalog.references_to(file, limit.saturating_add(1)).await?;
+    let more = references.len() > limit as usize;
+    references.truncate(limit as usize);
+    let names: Vec<String> = references.iter().map(FileReference::to_string).collect();
+    Ok(match (names.is_empty(), more) {
+        (true, _) => "none; it waits for the sweep".to_owned(),
+        (false, false) => names.join(", "),
+        (false, true) => format!("{} and more", names.join(", ")),
+    })
+}

@@ -1,0 +1,12 @@
+//! What keeps a service sound: files are removed, verified and copied; catalog and store belong together and can be written.
+
+pub(in crate::service) mod background;
+pub(in crate::service) mod backup;
+pub(in crate::service) mod binding;
+pub(in crate::service) mod check;
+pub(in crate::service) mod damage;
+pub(in crate::service) mod private_files;
+pub(in crate::service) mod readiness;
+pub(in crate::service) mod scratch;
+pub(in crate::service) mod scrub;
+pub(in crate::service) mod sweep;

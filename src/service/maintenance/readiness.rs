@@ -1,0 +1,148 @@
+//! Whether the service can do its work: a small write to the catalog and to the store says so.
+//!
+//! What was found holds for `server.ready_probe_s`, and who asks meanwhile is told the same; who asks while it is being found waits for it.
+//! So probes cannot be used as load. That it changed is logged, once.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::catalog::CatalogError;
+use crate::model::causes::chain;
+use crate::service::App;
+use crate::storage::StorageError;
+
+/// How long a part may take before it counts as not ready. Below the usual patience of a prober.
+const WITHIN: Duration = Duration::from_secs(4);
+
+/// Why the service is not ready: for the operator's prober, which is anybody, in words that hold no secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    /// The catalog cannot be written.
+    #[error("the catalog cannot be written: {0}")]
+    Catalog(String),
+    /// The store cannot be written.
+    #[error("the store cannot be written: {0}")]
+    Store(String),
+    /// Neither can be written.
+    #[error("neither the catalog ({catalog}) nor the store ({store}) can be written")]
+    Both {
+        /// Why not the catalog.
+        catalog: String,
+        /// Why not the store.
+        store: String,
+    },
+    /// No connection can be accepted for want of file descriptors.
+    #[error("no file descriptors are left for connections")]
+    Exhausted,
+    /// The service is about to stop.
+    #[error("the service is about to stop")]
+    Draining,
+}
+
+/// What was found last.
+#[derive(Default)]
+pub(in crate::service) struct Readiness {
+    found: Mutex<Option<Found>>,
+}
+
+struct Found {
+    at: Instant,
+    outcome: Result<(), NotReady>,
+}
+
+impl App {
+    /// Whether catalog and store can be written.
+    ///
+    /// # Errors
+    /// [`NotReady`] names the part that cannot.
+    pub async fn ready(&self) -> Result<(), NotReady> {
+        if self.is_draining() {
+            return Err(NotReady::Draining);
+        }
+        if self.is_exhausted() {
+            return Err(NotReady::Exhausted);
+        }
+        let mut found = self.readiness().found.lock().await;
+        let holds = Duration::from_secs(self.config().server.ready_probe_s);
+        if let Some(Found { at, outcome }) = &*found
+            && at.elapsed() < holds
+        {
+            return outcome.clone();
+        }
+        let outcome = self.probe().await;
+        match (found.as_ref().map(|found| &found.outcome), &outcome) {
+            (Some(Err(before)), Err(now)) if before == now => {}
+            (_, Err(now)) => tracing::warn!(cause = %now, "not ready"),
+            (Some(Err(_)), Ok(())) => tracing::info!("ready again"),
+            (Some(Ok(())) | None, Ok(())) => {}
+        }
+        // From now on: a slow probe must not be followed by the next one at once.
+        *found = Some(Found { at: Instant::now(), outcome: outcome.clone() });
+        outcome
+    }
+
+    /// Writes to both, at the same time.
+    async fn probe(&self) -> Result<(), NotReady> {
+        let catalog = async {
+            match tokio::time::timeout(WITHIN, self.catalog().probe()).await {
+                Ok(written) => written.map_err(|error| {
+                    tracing::debug!(cause = ?error, "the catalog cannot be written");
+                    catalog_reason(&error)
+                }),
+                Err(_) => Err(late()),
+            }
+        };
+        let store = async {
+            let probe = async {
+                self.verify_store().await?;
+                self.store().probe().await
+            };
+            match tokio::time::timeout(WITHIN, probe).await {
+                Ok(written) => written.map_err(|error| {
+                    tracing::debug!(cause = ?error, "the store cannot be written");
+                    store_reason(&error)
+                }),
+                Err(_) => Err(late()),
+            }
+        };
+        match tokio::join!(catalog, store) {
+            (Ok(()), Ok(())) => Ok(()),
+            (Err(catalog), Ok(())) => Err(NotReady::Catalog(catalog)),
+            (Ok(()), Err(store)) => Err(NotReady::Store(store)),
+            (Err(catalog), Err(store)) => Err(NotReady::Both { catalog, store }),
+        }
+    }
+}
+
+fn late() -> String {
+    format!("it did not answer in {} s", WITHIN.as_secs())
+}
+
+fn catalog_reason(error: &CatalogError) -> String {
+    match error {
+        CatalogError::Unavailable { reason, .. } => reason.to_string(),
+        CatalogError::Damaged { .. } => "it is damaged".to_owned(),
+        _ => "it failed".to_owned(),
+    }
+}
+
+fn store_reason(error: &StorageError) -> String {
+    use std::io::ErrorKind;
+
+    if let StorageError::Gone(gone) = error {
+        return format!("it is not there: {}", gone.reason);
+    }
+    for error in chain(error) {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => return "its disk is full".to_owned(),
+                ErrorKind::PermissionDenied => return "it is not allowed".to_owned(),
+                ErrorKind::ReadOnlyFilesystem => return "its disk takes no writes".to_owned(),
+                _ => {}
+            }
+        }
+    }
+    "it failed".to_owned()
+}

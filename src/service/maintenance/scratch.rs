@@ -1,0 +1,219 @@
+//! The directory of a process's temporary files: spools, spilled sorts. Beside the data, not in a directory that may be
+//! in memory.
+//!
+//! Each process has one of its own and holds a lock on a file in it for as long as it lives, so that what a killed
+//! process left behind is told from what another one uses, and removed by the next that starts, or by a sweep.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// What the names of directories begin with.
+const PREFIX: &str = "process-";
+
+/// The name of the lock in a directory.
+const LOCK: &str = "lock";
+
+/// A process has locked its directory within this time, or was killed before it could.
+const LOCKED_WITHIN: Duration = Duration::from_secs(3_600);
+
+/// The folder of spools and spilled sorts in the data directory.
+pub(in crate::service) const TEMPORARY_FOLDER: &str = "tmp";
+
+/// The folder of Parquet exports in the data directory.
+pub(in crate::service) const EXPORTS_FOLDER: &str = "exports";
+
+/// A directory that is removed with all that is in it.
+pub(in crate::service) struct Scratch {
+    path: PathBuf,
+    /// The lock; `None` while the directory is not there.
+    locked: Mutex<Option<File>>,
+}
+
+impl Scratch {
+    /// A new directory in `parent`, which is made when missing. Removes those of processes that are no more.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(in crate::service) fn create(parent: &Path) -> io::Result<Scratch> {
+        let scratch = Scratch::named(parent);
+        scratch.restore()?;
+        Ok(scratch)
+    }
+
+    /// As [`Scratch::create`]; while the disk refuses, the directory is not there.
+    pub(in crate::service) fn create_or_later(parent: &Path) -> Scratch {
+        let scratch = Scratch::named(parent);
+        scratch.restore_or_warn();
+        scratch
+    }
+
+    /// One that is not there yet.
+    fn named(parent: &Path) -> Scratch {
+        for Abandoned { name, failure, .. } in remove_abandoned(parent) {
+            if let Some(error) = failure {
+                tracing::warn!(error, name, "temporary files of an ended process stay behind");
+            }
+        }
+        let path = parent.join(format!("{PREFIX}{}", hex::encode(rand::random::<[u8; 8]>())));
+        Scratch { path, locked: Mutex::new(None) }
+    }
+
+    /// Makes the directory if it is not there: somebody may have removed it. One system call when it is.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(in crate::service) fn restore(&self) -> io::Result<()> {
+        let mut locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = self.path.join(LOCK);
+        if locked.is_some() && lock.exists() {
+            return Ok(());
+        }
+        *locked = None;
+        fs::create_dir_all(&self.path)?;
+        // Locked before it has the name by which others look for it.
+        let unlocked = self.path.join("unlocked");
+        let file = File::create(&unlocked)?;
+        file.lock()?;
+        fs::rename(&unlocked, &lock)?;
+        *locked = Some(file);
+        Ok(())
+    }
+
+    /// As [`Scratch::restore`]; who uses the directory learns of the failure, too.
+    pub(in crate::service) fn restore_or_warn(&self) {
+        if let Err(error) = self.restore() {
+            tracing::warn!(%error, path = %self.path.display(), "the directory of temporary files cannot be made");
+        }
+    }
+
+    /// Whether no other process has a directory beside it, or is about to.
+    pub(in crate::service) fn is_alone(&self) -> bool {
+        let Some(Ok(beside)) = self.path().parent().map(fs::read_dir) else { return false };
+        let own = self.path().file_name();
+        beside.into_iter().all(|directory| {
+            directory.is_ok_and(|directory| {
+                let name = directory.file_name();
+                !name.to_string_lossy().starts_with(PREFIX) || Some(&*name) == own || is_abandoned(&directory.path())
+            })
+        })
+    }
+
+    /// Where it is.
+    pub(in crate::service) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays is removed by the next process.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// What an ended process left and is gone now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::service) struct Abandoned {
+    /// The directory's name.
+    pub name: String,
+    /// The bytes of its files.
+    pub size_bytes: u64,
+    /// Why it is still there; `None` when it was removed.
+    pub failure: Option<String>,
+}
+
+/// Removes directories whose lock nobody holds, and tells of them; `parent` need not exist. One that cannot be removed is
+/// left for the next time.
+pub(in crate::service) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    let mut found = Vec::new();
+    for directory in entries.flatten() {
+        let name = directory.file_name().to_string_lossy().into_owned();
+        let path = directory.path();
+        if !name.starts_with(PREFIX) || !is_abandoned(&path) {
+            continue;
+        }
+        let size_bytes = size_of(&path);
+        let failure = match fs::remove_dir_all(&path) {
+            Ok(()) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(error.to_string()),
+        };
+        found.push(Abandoned { name, size_bytes, failure });
+    }
+    found
+}
+
+/// Whether the process whose directory it is has ended.
+fn is_abandoned(directory: &Path) -> bool {
+    match File::open(directory.join(LOCK)) {
+        Ok(lock) => match lock.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(%error, path = %directory.display(), "temporary files of an ended process may stay behind");
+                false
+            }
+        },
+        // One without a lock is being made, or was when its process was killed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let modified = fs::metadata(directory).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LOCKED_WITHIN))
+        }
+        Err(_) => false,
+    }
+}
+
+/// The bytes of the files below a directory, as far as they can be seen.
+fn size_of(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size_of(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_processes_left_is_removed_and_nothing_else() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let live = Scratch::create(parent.path()).expect("made");
+        let abandoned = parent.path().join("process-abandoned");
+        fs::create_dir(&abandoned).expect("made");
+        fs::write(abandoned.join("spilled"), "x").expect("written");
+        fs::write(abandoned.join("lock"), "").expect("written");
+        // Killed before it could lock, long ago; and one that is being made.
+        let (old, young) = (parent.path().join("process-old"), parent.path().join("process-young"));
+        for directory in [&old, &young] {
+            fs::create_dir(directory).expect("made");
+            fs::write(directory.join("unlocked"), "").expect("written");
+        }
+        let long_ago = std::time::SystemTime::now() - 2 * LOCKED_WITHIN;
+        File::open(&old).expect("opened").set_modified(long_ago).expect("set");
+        let other = parent.path().join("something-else");
+        fs::create_dir(&other).expect("made");
+
+        assert!(!live.is_alone(), "of one that is being made it is not known");
+        fs::remove_dir_all(&young).expect("removed");
+        assert!(live.is_alone());
+        fs::create_dir(&young).expect("made");
+
+        let next = Scratch::create(parent.path()).expect("made");
+        assert!(!live.is_alone() && !next.is_alone());
+        assert!(live.path().exists() && next.path().exists() && other.exists());
+        assert!(!abandoned.exists() && !old.exists() && young.exists());
+
+        let gone = live.path().to_owned();
+        drop(live);
+        assert!(!gone.exists());
+        assert_eq!(fs::read_dir(parent.path()).expect("readable").count(), 3);
+    }
+}

@@ -1,0 +1,329 @@
+//! The scrub: reads every recorded file at a bounded pace, and tells which no longer verify, before somebody asks for
+//! what they hold.
+//!
+//! Files with checksums are read as bytes; older ones are decoded, and their columns computed anew, as a check does. No
+//! files are held meanwhile, since a scrub may take days: one that the sweep has taken is passed over.
+//!
+//! Servers scrub by themselves (`scrub.interval_s`). Of all processes on a catalog one scrubs at a time, file after file,
+//! and the catalog knows how far it is, so that a restart goes on where it was.
+//!
+//! A store that does not answer, or a process without memory or descriptors, says nothing of a file: the scrub ends there,
+//! and goes on with the same file later.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::catalog::{FileReference, ListedFile};
+use crate::metrics::metrics;
+use crate::model::ids::FileId;
+use crate::model::version::VersionFile;
+use crate::service::App;
+use crate::service::maintenance::check::{CheckError, Damage, for_people, inspect_size, record_name, unless_damaged};
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::reader::{Pace, VersionReader};
+use crate::storage::store::Store;
+use crate::storage::verify;
+
+/// Files that are listed at a time.
+const PAGE: u32 = 500;
+
+/// Other files of the same entities that are looked at when one is damaged.
+const ALIKE: u32 = 10;
+
+/// How long a process has the scrub without a sign of life.
+const TAKEN: Duration = Duration::from_secs(180);
+
+/// How often it gives one.
+const RENEWED: Duration = Duration::from_secs(45);
+
+/// How often a server asks whether a scrub is due, at most.
+const LOOKED: Duration = Duration::from_secs(600);
+
+/// A file that no longer verifies: what to restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedFile {
+    /// The file; where its record cannot be read, which record that is.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// Versions, alternates and clones that need it; none when it only waits for the sweep. `None` when the catalog cannot
+    /// tell.
+    pub versions: Option<Vec<FileReference>>,
+    /// Another file of the store that holds the same entities and verifies.
+    pub intact_copy: Option<String>,
+}
+
+/// What a scrub did in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Files that were read.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that are damaged.
+    pub damaged: u64,
+}
+
+/// What a file costs at least, in bytes of the rate: opening it takes requests, however small it is.
+const LEAST_BYTES: u64 = 64 << 10;
+
+/// How far a scrub may catch up after it was slower than its rate.
+const CATCHES_UP: Duration = Duration::from_secs(1);
+
+/// Lets so many bytes pass a second on average; 0 is no bound. What was not used while the store was slow is lost, so that
+/// a stall is not followed by a burst.
+#[derive(Clone, Copy, Debug)]
+struct BytesPerSecond {
+    rate: u64,
+    /// When what was spent so far has been paid.
+    due: Instant,
+}
+
+impl BytesPerSecond {
+    fn new(rate: u64) -> BytesPerSecond {
+        BytesPerSecond { rate, due: Instant::now() }
+    }
+}
+
+#[async_trait::async_trait]
+impl Pace for BytesPerSecond {
+    async fn spent(&mut self, bytes: u64) {
+        if self.rate > 0 {
+            let now = Instant::now();
+            let earliest = now.checked_sub(CATCHES_UP).unwrap_or(now);
+            self.due = self.due.max(earliest) + Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+            tokio::time::sleep_until(self.due).await;
+        }
+    }
+}
+
+/// Where a scrub begins.
+#[derive(Clone, Copy)]
+enum Begin {
+    /// At the first file; nobody goes on with it.
+    Anew,
+    /// After this file, or at the first; the catalog learns how far it is.
+    After(Option<FileId>),
+}
+
+impl App {
+    /// Reads every recorded file at `bytes_per_s` (0 is no bound), and tells of each that is damaged. Begins at the
+    /// first file, whatever other scrubs did, and leaves one that another process is at alone.
+    ///
+    /// # Errors
+    /// [`CheckError`]. A damaged file, or a damaged record of one, is no error.
+    pub async fn scrub(
+        &self,
+        bytes_per_s: u64,
+        tell: &mut (dyn FnMut(&DamagedFile) + Send),
+    ) -> Result<Scrubbed, CheckError> {
+        let scrubbed = self.scrub_from(Begin::Anew, bytes_per_s, tell).await?;
+        self.catalog().finish_idle_scrub().await?;
+        Ok(scrubbed)
+    }
+
+    async fn scrub_from(
+        &self,
+        begin: Begin,
+        bytes_per_s: u64,
+        tell: &mut (dyn FnMut(&DamagedFile) + Send),
+    ) -> Result<Scrubbed, CheckError> {
+        let mut last = match begin {
+            Begin::Anew => None,
+            Begin::After(last) => last,
+        };
+        let mut scrubbed = Scrubbed::default();
+        let mut pace = BytesPerSecond::new(bytes_per_s);
+        loop {
+            let page = self.catalog().files_apart(last, PAGE).await?;
+            let Some(end) = page.last() else { return Ok(scrubbed) };
+            last = Some(end.id);
+            for ListedFile { id, file } in page {
+                match file {
+                    Ok(recorded) => self.scrub_file(&recorded.file, &mut scrubbed, &mut pace, tell).await?,
+                    Err(error) => {
+                        scrubbed.damaged += 1;
+                        metrics().scrubbed_damaged.increment(1);
+                        let versions = self.known_references(id).await?;
+                        let (path, reason) = (record_name(id), error.to_string());
+                        tell(&DamagedFile { path, reason, versions, intact_copy: None });
+                    }
+                }
+                if let Begin::After(_) = begin {
+                    self.catalog().advance_scrub(id).await?;
+                }
+            }
+        }
+    }
+
+    async fn scrub_file(
+        &self,
+        file: &VersionFile,
+        scrubbed: &mut Scrubbed,
+        pace: &mut BytesPerSecond,
+        tell: &mut (dyn FnMut(&DamagedFile) + Send),
+    ) -> Result<(), CheckError> {
+        let verified = verify_apart(self.store(), file, pace).await.map_err(CheckError::Unavailable)?;
+        // One that a sweep has taken meanwhile is nobody's loss.
+        if verified.is_err() && matches!(unless_damaged(self.catalog().recorded_file(file.id).await)?, Some(None)) {
+            return Ok(());
+        }
+        scrubbed.files += 1;
+        scrubbed.bytes += file.size_bytes;
+        metrics().scrubbed_bytes.increment(file.size_bytes);
+        if let Err(damage) = verified {
+            scrubbed.damaged += 1;
+            metrics().scrubbed_damaged.increment(1);
+            tell(&self.damaged_file(file, &damage, pace).await?);
+        }
+        Ok(())
+    }
+
+    async fn damaged_file(
+        &self,
+        file: &VersionFile,
+        damage: &Damage,
+        pace: &mut BytesPerSecond,
+    ) -> Result<DamagedFile, CheckError> {
+        let versions = self.known_references(file.id).await?;
+        let mut intact_copy = None;
+        let alike = unless_damaged(self.catalog().files_alike(file, ALIKE).await)?;
+        for other in alike.unwrap_or_default() {
+            if verify_apart(self.store(), &other, pace).await.map_err(CheckError::Unavailable)?.is_ok() {
+                intact_copy = Some(other.path);
+                break;
+            }
+        }
+        Ok(DamagedFile { path: file.path.clone(), reason: damage.to_string(), versions, intact_copy })
+    }
+
+    /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
+    ///
+    /// # Errors
+    /// When the store, or this process, cannot read at the moment, which says nothing of the file.
+    pub(in crate::service) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
+        match verify_apart(self.store(), file, &mut BytesPerSecond::new(0)).await? {
+            Ok(()) => Ok(true),
+            Err(damage) => {
+                tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Scrubs when it is due, for ever, and logs what it finds.
+    pub async fn scrub_periodically(&self) {
+        let options = &self.config().scrub;
+        if options.interval_s == 0 {
+            return;
+        }
+        let interval = Duration::from_secs(options.interval_s);
+        loop {
+            tokio::time::sleep(interval.min(LOOKED)).await;
+            match self.catalog().take_scrub(interval, TAKEN).await {
+                Ok(None) => {}
+                Ok(Some(last)) => self.scrub_taken(last, options.bytes_per_s).await,
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the scrub cannot begin"),
+            }
+        }
+    }
+
+    async fn scrub_taken(&self, last: Option<FileId>, bytes_per_s: u64) {
+        let mut tell = |damaged: &DamagedFile| {
+            tracing::error!(
+                path = damaged.path,
+                cause = damaged.reason,
+                versions = for_people(damaged.versions.as_deref()),
+                intact_copy = damaged.intact_copy,
+                "the scrub found a damaged version file; its versions answer 500 until it is restored"
+            );
+        };
+        let scrubbed = tokio::select! {
+            scrubbed = self.scrub_from(Begin::After(last), bytes_per_s, &mut tell) => scrubbed,
+            never = self.keep_scrub() => match never {},
+        };
+        let ended = match scrubbed {
+            Ok(Scrubbed { files, bytes, damaged }) => {
+                tracing::info!(files, bytes, damaged, "scrubbed");
+                self.catalog().finish_scrub().await
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the scrub broke off");
+                self.catalog().release_scrub().await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::warn!(%error, "the end of a scrub could not be recorded");
+        }
+    }
+
+    async fn keep_scrub(&self) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(RENEWED).await;
+            if let Err(error) = self.catalog().keep_scrub(TAKEN).await {
+                tracing::warn!(%error, "the scrub could not be kept");
+            }
+        }
+    }
+}
+
+/// [`verify_file`] on a task of its own: what panics there says that the file is damaged, and ends nothing else.
+///
+/// # Errors
+/// When the file cannot be read at the moment, which says nothing of it.
+async fn verify_apart(
+    store: &Store,
+    file: &VersionFile,
+    pace: &mut BytesPerSecond,
+) -> Result<Result<(), Damage>, StorageError> {
+    let (store, file, mut own) = (store.clone(), file.clone(), *pace);
+    let task = tokio::spawn(async move {
+        let verified = verify_file(&store, &file, &mut own).await;
+        (verified, own)
+    });
+    let verified = match AbortOnDropHandle::new(task).await {
+        Ok((verified, spent)) => {
+            *pace = spent;
+            verified
+        }
+        Err(_) => Err(Damage::Unreadable(StorageError::Worker)),
+    };
+    match verified {
+        Ok(()) => Ok(Ok(())),
+        Err(damage) => damage.lasting().map(Err),
+    }
+}
+
+/// Whether a file of the store is what its record says, to the last byte that a read may use.
+async fn verify_file(store: &Store, file: &VersionFile, pace: &mut BytesPerSecond) -> Result<(), Damage> {
+    pace.spent(LEAST_BYTES.saturating_sub(file.size_bytes)).await;
+    inspect_size(store, file).await?;
+    let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
+    if reader.has_checksums() {
+        return Ok(reader.verify_checksums(pace).await?);
+    }
+    match verify::verify(&reader, pace).await? == file.content_hash {
+        true => Ok(()),
+        false => Err(Damage::Content),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stall_is_not_followed_by_a_burst() {
+        let begun = Instant::now();
+        let stalled = begun.checked_sub(Duration::from_secs(20)).expect("the machine has run for so long");
+        let mut pace = BytesPerSecond { rate: 1_000, due: stalled };
+        // A second is caught up with.
+        pace.spent(1_000).await;
+        assert!(begun.elapsed() < Duration::from_millis(200));
+        pace.spent(300).await;
+        assert!(begun.elapsed() >= Duration::from_millis(290), "{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,310 @@
+//! The sweep: removes files that nothing needs any more.
+//!
+//! 1. Records of files that no version and no alternate has named for long enough are removed, each under a check that
+//!    still none does; then the files. A crash in between leaves an unnamed file, of which the second part takes care.
+//! 2. Files of the store that are neither recorded nor reserved, which crashes and failures leave behind, are removed
+//!    when they are old enough by the store's clock.
+//!
+//!    That nobody names a file must be so by the catalog's indexes, which answer at once, and by its tables: an index that
+//!    is damaged may lack what its table holds. Candidates are gathered, so that a hundred cost one reading of a table.
+//!
+//! 3. So are files that a killed writer has begun, which no listing of the store has, where the store is a directory.
+//! 4. Temporary files and exports of processes on this data directory that have ended are removed.
+//!
+//! A store that does not hold the catalog's identity ([`crate::service::maintenance::binding`]) is not swept: its files may be another one's.
+//!
+//! What protects whom: a writer's reservation protects its file. A read has none, in whatever process; it is protected
+//! by the age, which is more than the longest read takes ([`crate::config::Config::longest_read`]): a read that still
+//! uses a file began when a version named it. A hold (a backup, a check) stops all removals.
+//!
+//! Sweeps of several processes at once do no harm: each removal is checked by itself, and files that are gone already
+//! are passed over.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as ObjectPath;
+use object_store::{ObjectMeta, ObjectStoreExt};
+
+use crate::catalog::CatalogError;
+use crate::config::VERSIONS_FOLDER;
+use crate::metrics::metrics;
+use crate::service::App;
+use crate::service::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
+use crate::storage::StorageError;
+
+/// Files that are looked up, or whose records are removed, at a time.
+const PAGE: u32 = 100;
+
+/// What a sweep did to one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweptFile {
+    /// Its path in the store; of an abandoned directory, in the data directory.
+    pub path: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Why it was to go.
+    pub reason: SweepReason,
+    /// Why it is still there; `None` when it was removed.
+    pub failure: Option<String>,
+}
+
+/// Why a file is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepReason {
+    /// No version and no alternate names it any more.
+    Unreferenced,
+    /// The catalog does not know it.
+    Unnamed,
+    /// Its writer was killed.
+    Unfinished,
+    /// The process whose temporary directory it is has ended.
+    Abandoned,
+}
+
+impl SweepReason {
+    /// The reason in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            SweepReason::Unreferenced => "unreferenced",
+            SweepReason::Unnamed => "unnamed",
+            SweepReason::Unfinished => "unfinished",
+            SweepReason::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// What a sweep did in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Files removed.
+    pub removed: u64,
+    /// Their bytes.
+    pub removed_bytes: u64,
+    /// Files that could not be removed.
+    pub failed: u64,
+    /// Whether a backup or a check kept the sweep from removing all that it would.
+    pub held: bool,
+}
+
+/// A sweep broke off. What it removed is gone; the rest is left for the next.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// The store cannot be listed, or is not the catalog's.
+    #[error("the store cannot be swept")]
+    Store(#[from] StorageError),
+}
+
+impl App {
+    /// Removes files that nothing has needed for longer than `older_than`, and tells of each. Memory is bounded,
+    /// whatever the number of files; the store's `versions/` folder is listed once.
+    ///
+    /// A read that is still at work when `older_than` has passed since it began loses its file: give at least
+    /// [`crate::config::Config::longest_read`] while anything reads.
+    ///
+    /// # Errors
+    /// [`SweepError`]. A file that cannot be removed is no error, it is told of.
+    pub async fn sweep(
+        &self,
+        older_than: Duration,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<Swept, SweepError> {
+        // What this catalog does not name may be another one's.
+        self.verify_store().await?;
+        let mut swept = Swept::default();
+        self.sweep_unreferenced(older_than, &mut swept, tell).await?;
+        self.sweep_unnamed(older_than, &mut swept, tell).await?;
+        self.sweep_unfinished(older_than, &mut swept, tell).await?;
+        self.sweep_abandoned(&mut swept, tell).await;
+        Ok(swept)
+    }
+
+    async fn sweep_unreferenced(
+        &self,
+        older_than: Duration,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<(), SweepError> {
+        loop {
+            let found = self.catalog().unreferenced_files(older_than, PAGE).await?;
+            let ids: Vec<_> = found.iter().map(|file| file.id).collect();
+            let files = self.catalog().remove_file_records(&ids, older_than).await?;
+            if files.is_empty() {
+                swept.held |= self.catalog().files_held().await?;
+                return Ok(());
+            }
+            for file in files {
+                self.remove(&file.path, file.size_bytes, SweepReason::Unreferenced, swept, tell).await;
+            }
+        }
+    }
+
+    async fn sweep_unnamed(
+        &self,
+        older_than: Duration,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<(), SweepError> {
+        // First, for an expired reservation still allows its file to be recorded.
+        self.catalog().expire_reservations().await?;
+        let listing = self.store().objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+        let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
+        let mut unnamed: Vec<ObjectMeta> = Vec::new();
+        while let Some(page) = pages.next().await {
+            let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
+            old.retain(|object| is_older(object.last_modified, self.catalog().now(), older_than));
+            let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
+            let named = self.catalog().files_named(&paths).await?;
+            unnamed.extend(old.into_iter().filter(|object| !named.contains(object.location.as_ref())));
+            if unnamed.len() >= PAGE as usize && !self.remove_unnamed(&mut unnamed, swept, tell).await? {
+                return Ok(());
+            }
+        }
+        self.remove_unnamed(&mut unnamed, swept, tell).await?;
+        Ok(())
+    }
+
+    /// Removes candidates that the catalog's tables do not name either; `false` when files are held.
+    async fn remove_unnamed(
+        &self,
+        candidates: &mut Vec<ObjectMeta>,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<bool, SweepError> {
+        let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
+        let named = self.named_in_tables(&paths).await?;
+        for object in candidates.drain(..).filter(|object| !named.contains(object.location.as_ref())) {
+            if self.catalog().files_held().await? {
+                swept.held = true;
+                return Ok(false);
+            }
+            self.remove(object.location.as_ref(), object.size, SweepReason::Unnamed, swept, tell).await;
+        }
+        Ok(true)
+    }
+
+    /// Which of these paths the catalog's tables name, though its indexes do not.
+    async fn named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let named = self.catalog().files_named_in_tables(paths).await?;
+        for path in &named {
+            tracing::error!(
+                path,
+                "an index of the catalog does not know a file that its table names: it is damaged, `strata check` says \
+                 where; the file stays"
+            );
+        }
+        Ok(named)
+    }
+
+    async fn sweep_unfinished(
+        &self,
+        older_than: Duration,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) -> Result<(), SweepError> {
+        let mut old = self.store().unfinished(VERSIONS_FOLDER).await?;
+        old.retain(|file| is_older(file.modified.into(), self.catalog().now(), older_than));
+        for page in old.chunks(PAGE as usize) {
+            // A writer that is at work has reserved its file, however long ago its last byte was.
+            let objects: Vec<&str> = page.iter().map(|file| file.object.as_str()).collect();
+            let named = self.catalog().files_named(&objects).await?;
+            let mut unnamed = page.to_vec();
+            unnamed.retain(|file| !named.contains(&file.object));
+            let objects: Vec<&str> = unnamed.iter().map(|file| file.object.as_str()).collect();
+            let named = self.named_in_tables(&objects).await?;
+            for file in unnamed.iter().filter(|file| !named.contains(&file.object)) {
+                if self.catalog().files_held().await? {
+                    swept.held = true;
+                    return Ok(());
+                }
+                let failure = self.store().remove_unfinished(file).await.err().map(|error| error.to_string());
+                let (path, size_bytes, reason) = (file.path.clone(), file.size_bytes, SweepReason::Unfinished);
+                swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep_abandoned(&self, swept: &mut Swept, tell: &mut (dyn FnMut(&SweptFile) + Send)) {
+        for folder in [TEMPORARY_FOLDER, EXPORTS_FOLDER] {
+            let parent = self.config().data.directory.join(folder);
+            let removed = tokio::task::spawn_blocking(move || remove_abandoned(&parent)).await.unwrap_or_default();
+            for Abandoned { name, size_bytes, failure } in removed {
+                let (path, reason) = (format!("{folder}/{name}"), SweepReason::Abandoned);
+                swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
+            }
+        }
+    }
+
+    async fn remove(
+        &self,
+        path: &str,
+        size_bytes: u64,
+        reason: SweepReason,
+        swept: &mut Swept,
+        tell: &mut (dyn FnMut(&SweptFile) + Send),
+    ) {
+        let failure = match self.store().objects().delete(&ObjectPath::from(path)).await {
+            Ok(()) => None,
+            // Another sweep was faster, or the file was never there.
+            Err(object_store::Error::NotFound { .. }) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        swept.count(SweptFile { path: path.to_owned(), size_bytes, reason, failure }, tell);
+    }
+
+    /// Sweeps every `sweep.interval_s`, for ever, and logs what it did. The first sweep comes after a random part of
+    /// the interval, so that those of several processes are spread.
+    pub async fn sweep_periodically(&self) {
+        let options = &self.config().sweep;
+        if options.interval_s == 0 {
+            return;
+        }
+        let interval = Duration::from_secs(options.interval_s);
+        let older_than = Duration::from_secs(options.older_than_s);
+        tokio::time::sleep(interval.mul_f64(rand::random())).await;
+        loop {
+            let mut tell = |file: &SweptFile| match &file.failure {
+                None => tracing::info!(path = file.path, reason = file.reason.name(), "swept a file"),
+                Some(error) => tracing::warn!(path = file.path, error, "a file cannot be removed"),
+            };
+            match self.sweep(older_than, &mut tell).await {
+                Ok(swept) if swept == Swept::default() => {}
+                Ok(Swept { removed, removed_bytes, failed, held }) => {
+                    tracing::info!(removed, removed_bytes, failed, held, "swept");
+                }
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the sweep broke off"),
+            }
+            tokio::time::sleep(interval).await;
+        }
+    }
+}
+
+impl Swept {
+    /// Counts a file that was to go, and tells of it.
+    fn count(&mut self, file: SweptFile, tell: &mut (dyn FnMut(&SweptFile) + Send)) {
+        let outcome = match file.failure {
+            None => {
+                self.removed += 1;
+                self.removed_bytes += file.size_bytes;
+                "removed"
+            }
+            Some(_) => {
+                self.failed += 1;
+                "failed"
+            }
+        };
+        metrics().swept_files.of([outcome.into()]).increment(1);
+        tell(&file);
+    }
+}
+
+fn is_older(modified: DateTime<Utc>, now: DateTime<Utc>, older_than: Duration) -> bool {
+    // One from the future, by another clock, is not.
+    now.signed_duration_since(modified).to_std().is_ok_and(|age| age > older_than)
+}

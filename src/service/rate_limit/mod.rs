@@ -1,0 +1,162 @@
+//! How many requests a client may make: who counts as one client, in which bucket, and what counting answers.
+//!
+//! Whoever counts stands behind [`RateLimiter`], so that replicas can share their counts; [`MemoryRateLimiter`] counts
+//! in this process.
+//!
+//! [`MemoryRateLimiter`]: crate::service::MemoryRateLimiter
+
+pub(in crate::service) mod memory;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+
+use crate::config::Limits;
+
+/// How long a window lasts, from its first counted request.
+pub(in crate::service) const WINDOW: Duration = Duration::from_secs(60);
+
+/// Who counts as one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// An IPv4 address; an IPv6 address that stands for one (`::ffff:a.b.c.d`) is that one.
+    V4([u8; 4]),
+    /// An IPv6 network of 64 bits, which is what one subscriber gets at least.
+    V6([u8; 8]),
+    /// All requests that came over no network.
+    Unspecified,
+    /// Not an address, but what stands for an account, by a hash that nobody can choose.
+    Account(u64),
+}
+
+impl From<IpAddr> for Client {
+    fn from(address: IpAddr) -> Client {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Client::V4(address.octets()),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                Client::V6([a, b, c, d, e, f, g, h])
+            }
+        }
+    }
+}
+
+/// What a client's requests are counted in. The buckets know nothing of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bucket {
+    /// Requests to private datasets with an `Authorization`, right or wrong.
+    Private,
+    /// All others.
+    Public,
+}
+
+/// Requests per window and bucket; 0 switches a limit off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimits {
+    /// Of the public bucket.
+    pub public: u64,
+    /// Of the private bucket.
+    pub private: u64,
+}
+
+impl RateLimits {
+    /// The limit of a bucket; `None` when it is switched off.
+    pub fn of(&self, bucket: Bucket) -> Option<u64> {
+        let limit = match bucket {
+            Bucket::Public => self.public,
+            Bucket::Private => self.private,
+        };
+        (limit > 0).then_some(limit)
+    }
+}
+
+impl From<&Limits> for RateLimits {
+    fn from(limits: &Limits) -> RateLimits {
+        RateLimits { public: limits.public_per_minute, private: limits.private_per_minute }
+    }
+}
+
+/// Where a client stands after a request was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Requests per window.
+    pub limit: u64,
+    /// Requests that are left in this window.
+    pub remaining: u64,
+    /// When the window ends, in Unix seconds, rounded up. The same for all requests of a window.
+    pub reset_unix_s: u64,
+    /// Whether the request may go on.
+    pub verdict: Verdict,
+}
+
+/// Whether a request that was counted may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Within,
+    /// It is one too many.
+    Exceeded {
+        /// Seconds until the window has ended, rounded up, at least 1.
+        retry_after_s: u64,
+    },
+}
+
+/// Counts requests. An implementation that asks others decides itself what holds when they do not answer.
+#[async_trait]
+pub trait RateLimiter: Send + Sync + 'static {
+    /// Counts one request; `None` when the bucket's limit is switched off.
+    async fn count(&self, client: Client, bucket: Bucket) -> Option<Standing>;
+}
+
+/// A moment by two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Since some fixed point; never goes back. Windows are measured by it.
+    pub elapsed: Duration,
+    /// Since the Unix epoch; may be set. Only shown.
+    pub unix: Duration,
+}
+
+/// Tells the time.
+pub trait Clock: Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Moment;
+}
+
+/// The clocks of the system.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    started: Instant,
+}
+
+impl SystemClock {
+    /// Starts at zero.
+    pub fn start() -> SystemClock {
+        SystemClock { started: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        // A clock before 1970 is not worth an error: nothing but `Reset` shows it.
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Moment { elapsed: self.started.elapsed(), unix }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_ipv4_address_or_one_ipv6_network_is_one_client() {
+        let client = |text: &str| Client::from(text.parse::<IpAddr>().expect(text));
+        assert_eq!(client("192.0.2.1"), client("::ffff:192.0.2.1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+        assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(client("2001:db8:1:2::1"), client("2001:db8:1:3::1"));
+        // Not a mapped address: the deprecated compatible form is a network like any other.
+        assert_ne!(client("::192.0.2.1"), client("192.0.2.1"));
+    }
+}

@@ -1,0 +1,317 @@
+//! The selected entities to the bytes of an answer.
+//!
+//! The selection is cut into units. Each is fetched, reshaped and encoded by itself on the engine's threads, a few at
+//! once; their bytes are given in order. So memory is a few units, whatever the size of the answer, and a slow
+//! reader stops the work. An answer of one unit is whole; others are streamed, at the pace of their readers
+//! ([`crate::service::read::stream`]) and admitted by [`crate::service::admission`].
+//!
+//! A table needs its columns first: one pass over the same units finds them.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use tokio::sync::mpsc;
+
+use crate::encode::{self, Columns, ColumnsBuilder, Encode, EntityBound};
+use crate::metrics::metrics;
+use crate::model::request::ReadRequest;
+use crate::query::documents::{self, SelectedDocuments, Unit};
+use crate::query::reshape::{Reshape, ReshapeScratch};
+use crate::query::selection::{Positions, Selection};
+use crate::query::{Engine, QueryError};
+use crate::service::App;
+use crate::service::admission::{Turn, WHOLE_BYTES};
+use crate::service::explain::Observer;
+use crate::service::read::parquet;
+use crate::service::read::stream::Paced;
+use crate::service::read::{AnswerBody, ReadError, Taker};
+use crate::storage::reader::VersionReader;
+
+/// The body of an answer that holds the selected entities. The turn of a heavy query ends when its columns are known.
+///
+/// # Errors
+/// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
+pub(in crate::service) async fn body(
+    app: &App,
+    reader: VersionReader,
+    selection: Selection,
+    request: &ReadRequest,
+    (turn, taker): (Option<Turn>, Taker),
+    mut observer: Option<&mut Observer>,
+) -> Result<AnswerBody, ReadError> {
+    let engine = app.engine();
+    let documents = SelectedDocuments::of(engine, reader, selection);
+    let documents = within_time(engine, async { Ok(documents.await?) }).await?;
+    if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
+        observer.ordered(bytes);
+    }
+    let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
+    let columns = if request.format.is_table() { table_columns(app, &source).await? } else { Arc::default() };
+    if let (Some(observer), true) = (observer, request.format.is_table()) {
+        observer.columns_found(columns.len());
+    }
+    // What is left waits for its reader, and must not keep other queries waiting.
+    drop(turn);
+    let names = names_memory(engine, &columns)?;
+    let bound = EntityBound::new(app.config().limits.encoded_entity_bytes);
+    match encode::text_encoder(request, Some(columns.clone()), bound) {
+        Some(encoder) => text(app, source, encoder.into(), names).await,
+        None => parquet::body(app, source, columns, taker).await,
+    }
+}
+
+/// The columns of a table, found within the time that settling a request may take.
+async fn table_columns(app: &App, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
+    let limit = usize::try_from(app.config().limits.columns).unwrap_or(usize::MAX);
+    Ok(Arc::new(within_time(app.engine(), columns(app.engine(), source, limit)).await?))
+}
+
+/// Memory for the names of a table's columns, which a streamed body keeps until it ends; none where they are few.
+fn names_memory(engine: &Engine, columns: &Columns) -> Result<Option<MemoryReservation>, ReadError> {
+    let size_bytes = columns.name_bytes() + columns.len() * size_of::<String>();
+    let are_few = size_bytes as u64 <= WHOLE_BYTES;
+    Ok(if are_few { None } else { Some(engine.reserve("names of columns", size_bytes)?) })
+}
+
+/// The outcome of work that comes before the first byte.
+async fn within_time<T>(engine: &Engine, work: impl Future<Output = Result<T, ReadError>>) -> Result<T, ReadError> {
+    let limit = engine.timeout();
+    let done = tokio::time::timeout(limit, work).await;
+    done.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?
+}
+
+/// Where an answer's entities come from.
+pub(in crate::service) struct Source {
+    documents: SelectedDocuments,
+    reshape: Reshape,
+}
+
+impl Source {
+    /// Bytes of a document on average.
+    fn mean_bytes(&self) -> u64 {
+        let layout = self.documents.reader().layout();
+        layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
+    }
+
+    /// Bytes of all its documents, about.
+    pub(in crate::service) fn document_bytes(&self) -> u64 {
+        self.mean_bytes().saturating_mul(self.documents.len())
+    }
+
+    /// The units to fetch the entities in.
+    pub(in crate::service) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
+        self.documents.units()
+    }
+
+    /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.
+    pub(in crate::service) async fn for_each(
+        &self,
+        unit: &Unit,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, ReadError> {
+        let mut scratch = ReshapeScratch::default();
+        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
+        Ok(self.documents.for_each(unit, reshaped).await?)
+    }
+
+    /// As [`Source::for_each`], with a unit of all the version's entities.
+    async fn for_each_of_all(
+        &self,
+        unit: &Unit,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, ReadError> {
+        let reader = self.documents.reader();
+        let all = Positions::Range(0..reader.entity_count());
+        let mut scratch = ReshapeScratch::default();
+        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
+        Ok(documents::for_each(reader, &all, unit, reshaped).await?)
+    }
+}
+
+/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work that says that
+/// it ended before its unit, by the place where it did, is run again for the rest of it, before what comes after.
+pub(in crate::service) fn in_order<
+    T: Send + 'static,
+    W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
+>(
+    engine: &Engine,
+    most: usize,
+    units: impl Iterator<Item = Unit> + Send + 'static,
+    work: impl Fn(Unit) -> W + Send + 'static,
+) -> BoxStream<'static, Result<T, ReadError>> {
+    let (threads, engine) = (engine.threads().min(most), engine.clone());
+    let begin = move |unit: Unit| (unit.places.end, engine.spawn(work(unit)));
+    let state = (units, VecDeque::with_capacity(threads), begin);
+    let given = stream::try_unfold(state, move |(mut units, mut working, begin)| async move {
+        while working.len() < threads
+            && let Some(unit) = units.next()
+        {
+            working.push_back(begin(unit));
+        }
+        let Some((end, task)) = working.pop_front() else { return Ok::<_, ReadError>(None) };
+        let (given, next) = task.await.map_err(QueryError::from)??;
+        if next < end {
+            working.push_front(begin(Unit { places: next..end }));
+        }
+        Ok(Some((given, (units, working, begin))))
+    });
+    given.boxed()
+}
+
+/// The columns of a table: those of the selected entities, or, where none is selected, of all.
+async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<Columns, ReadError> {
+    let all = source.documents.is_empty();
+    let reader = source.documents.reader();
+    let units = documents::units(reader, if all { reader.entity_count() } else { source.documents.len() });
+    let source = source.clone();
+    let mut parts = in_order(engine, usize::MAX, units, move |unit| {
+        let source = source.clone();
+        async move {
+            let mut found = ColumnsBuilder::new(limit);
+            let mut result = Ok(());
+            let add = |entity: &[u8]| {
+                result = found.add(entity);
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            let next = match all {
+                true => source.for_each_of_all(&unit, add).await?,
+                false => source.for_each(&unit, add).await?,
+            };
+            result?;
+            Ok((found, next))
+        }
+    });
+    let mut all = ColumnsBuilder::new(limit);
+    while let Some(part) = parts.try_next().await? {
+        all.merge(part)?;
+    }
+    Ok(all.finish())
+}
+
+/// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
+pub(in crate::service) const WHOLE_BODY_BYTES: usize = 4 << 20;
+
+/// An answer in a text format.
+async fn text(
+    app: &App,
+    source: Arc<Source>,
+    encoder: Arc<dyn Encode>,
+    names: Option<MemoryReservation>,
+) -> Result<AnswerBody, ReadError> {
+    let (engine, admission) = (app.engine(), app.admission());
+    let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
+    let mut units = source.units();
+    let first = units.next();
+    if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
+        let (source, encoder) = (source.clone(), encoder.clone());
+        let work = async move {
+            let mut body = Vec::new();
+            let empty = first.is_none();
+            encoder.begin(empty, &mut body);
+            let most = WHOLE_BODY_BYTES.saturating_sub(body.len());
+            if let Some(unit) = first
+                && (most == 0 || encode(&source, &*encoder, &unit, most, &mut body).await? < unit.places.end)
+            {
+                return Ok(None);
+            }
+            encoder.end(empty, &mut body);
+            Ok::<_, ReadError>(Some(body))
+        };
+        let body = encoded(app, document_bytes, work).await??;
+        // Where a few documents became much more, they are streamed after all.
+        if let Some(body) = body {
+            metrics().sent_rows.increment(selected);
+            return Ok(AnswerBody::Whole(admission.whole_body(engine, body, room)?));
+        }
+    }
+    let mut end = Vec::new();
+    encoder.end(false, &mut end);
+    let place = admission.stream().await?;
+    let names = names.map(Arc::new);
+    let encode = move |unit: Unit, most_bytes: u64| {
+        let _names = &names;
+        let (source, encoder) = (source.clone(), encoder.clone());
+        async move {
+            let mut bytes = Vec::new();
+            // With the first entities, so that a version that cannot be read at all is still an error.
+            if unit.places.start == 0 {
+                encoder.begin(false, &mut bytes);
+            }
+            let most = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+            let next = encode(&source, &*encoder, &unit, most, &mut bytes).await?;
+            Ok((bytes, next))
+        }
+    };
+    let (engine, admission) = (engine.clone(), admission.clone());
+    let parts = Paced { engine, admission, place, selected, mean_bytes, encode }.into_stream();
+    let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
+    Ok(AnswerBody::Stream(parts.chain(end).boxed()))
+}
+
+/// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that pages wait
+/// for nothing, else as a unit of a streamed body, which others do not wait for.
+pub(in crate::service) async fn encoded<T: Send + 'static>(
+    app: &App,
+    size_bytes: u64,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, QueryError> {
+    if size_bytes <= WHOLE_BYTES {
+        return Ok(app.engine().spawn(work).await?);
+    }
+    let turn = app.admission().unit().await;
+    let work = async move {
+        let _turn = turn;
+        work.await
+    };
+    Ok(app.engine().spawn_apart(work).await?)
+}
+
+/// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.
+async fn encode(
+    source: &Source,
+    encoder: &dyn Encode,
+    unit: &Unit,
+    most_bytes: usize,
+    out: &mut Vec<u8>,
+) -> Result<u64, ReadError> {
+    let (start, mut first) = (out.len(), unit.places.start == 0);
+    let mut result = Ok(());
+    let each = |entity: &[u8]| {
+        result = encoder.entity(entity, first, out);
+        first = false;
+        let goes_on = result.is_ok() && out.len() - start < most_bytes;
+        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let next = source.for_each(unit, each).await?;
+    result?;
+    Ok(next)
+}
+
+/// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it fails
+/// or panics. The task lives no longer than the stream.
+pub(in crate::service) fn sent_by_task<
+    T: Send + 'static,
+    W: Future<Output = Result<(), ReadError>> + Send + 'static,
+>(
+    engine: &Engine,
+    room: usize,
+    work: impl FnOnce(mpsc::Sender<T>) -> W,
+) -> BoxStream<'static, Result<T, ReadError>> {
+    let (chunks, received) = mpsc::channel(room);
+    let working = engine.spawn(work(chunks));
+    let body = stream::unfold((received, Some(working)), |(mut received, working)| async move {
+        if let Some(chunk) = received.recv().await {
+            return Some((Ok(chunk), (received, working)));
+        }
+        // Without the error, a body whose task failed would look whole.
+        match working?.await.map_err(|error| ReadError::from(QueryError::from(error))) {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) | Err(error) => Some((Err(error), (received, None))),
+        }
+    });
+    body.boxed()
+}

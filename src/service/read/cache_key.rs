@@ -1,0 +1,69 @@
+//! What an answer is the answer to: equal for requests that must be answered with the same bytes.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use crate::model::request::ReadRequest;
+use crate::service::Admitted;
+
+/// Raise it when any encoder writes other bytes for the same entities: what clients and caches hold is void then.
+const ENCODER_VERSION: u32 = 2;
+
+/// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version. Known
+/// before anything is planned or read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity([u8; 32]);
+
+impl Identity {
+    /// The identity of the answer to a request; `None` when every answer is another one, as with `sample`.
+    pub fn of(admitted: &Admitted, request: &ReadRequest) -> Option<Identity> {
+        if request.sample.is_some() {
+            return None;
+        }
+        let mut hash = Sha256::new();
+        // The text form of plain data: every part is delimited, and strings are escaped.
+        let (path, slug) = (&admitted.file.path, &admitted.name_slug);
+        let (dataset, version, alt) = (admitted.dataset_id, admitted.version, admitted.alt);
+        hash.update(format!("{ENCODER_VERSION} {path:?} {slug:?} {dataset:?} {version:?} {alt} "));
+        hash.update(format!("{:?}", request.canonical()));
+        Some(Identity(hash.finalize().into()))
+    }
+
+    /// Its first 16 bytes, enough to tell answers apart, as lower-case hex.
+    pub fn short(&self) -> String {
+        hex::encode(&self.0[..16])
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.short())
+    }
+}
+
+#[cfg(test)]
+impl Identity {
+    /// One for each number, for tests.
+    pub(in crate::service) fn numbered(number: usize) -> Identity {
+        use crate::model::ids::{DatasetId, FileId};
+        use crate::model::version::{VersionFile, VersionNumber};
+
+        let admitted = Admitted {
+            dataset_id: DatasetId::new(1),
+            name_slug: "x".to_owned(),
+            private: false,
+            version: VersionNumber::new(1),
+            alt: false,
+            file: VersionFile {
+                id: FileId::new(1),
+                path: number.to_string(),
+                size_bytes: 0,
+                entity_count: 0,
+                content_hash: String::new(),
+            },
+            holder: crate::service::Holder::Operator,
+        };
+        Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
+    }
+}

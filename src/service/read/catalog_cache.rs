@@ -1,0 +1,173 @@
+//! What the catalog said about the targets of reads, kept for less than a second.
+//!
+//! A look-up costs more than the rest of a small warm read, most of it the way to the database's thread or server and
+//! back. Kept answers must not hide changes (docs/semantics.md, Caching):
+//! - A change made by another process shows within [`FRESH`], counted from before the catalog was asked.
+//! - One made by this process shows at once: every write is followed by [`Lookups::changed`], after which keys are
+//!   others. So an answer that was under way meanwhile is kept under a key that nobody asks for any more.
+//!
+//! Look-ups of the same target at the same time ask the catalog once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use moka::future::Cache;
+
+use crate::catalog::{Catalog, CatalogError, Resolved};
+use crate::model::ids::DatasetId;
+use crate::model::version::VersionSelector;
+use crate::service::ReadError;
+
+/// How old an answer may be. Half of what may pass until a change shows, so that the rest is left for a slow read.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// Targets that are kept: about 10 MB. What is asked for often stays, however many others come.
+const TARGETS: u64 = 10_000;
+
+/// See the module.
+pub(in crate::service) struct Lookups {
+    kept: Cache<Key, Kept>,
+    /// How many changes this process has made.
+    changes: AtomicU64,
+}
+
+type Key = (u64, DatasetId, VersionSelector);
+
+#[derive(Clone)]
+struct Kept {
+    /// When the catalog was asked.
+    asked: Instant,
+    resolved: Option<Arc<Resolved>>,
+}
+
+impl Lookups {
+    pub(in crate::service) fn new() -> Lookups {
+        let kept = Cache::builder().max_capacity(TARGETS).time_to_live(FRESH).build();
+        Lookups { kept, changes: AtomicU64::new(0) }
+    }
+
+    /// Forgets everything: to be called after every write to the catalog, before anybody is told of it.
+    pub(in crate::service) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// As [`Catalog::resolve_read`], from what is kept if that is fresh.
+    pub(in crate::service) async fn resolve(
+        &self,
+        catalog: &Catalog,
+        id: DatasetId,
+        selector: VersionSelector,
+    ) -> Result<Option<Arc<Resolved>>, ReadError> {
+        self.resolve_by(id, selector, || catalog.resolve_read(id, selector)).await
+    }
+
+    async fn resolve_by<F>(
+        &self,
+        id: DatasetId,
+        selector: VersionSelector,
+        ask: impl Fn() -> F,
+    ) -> Result<Option<Arc<Resolved>>, ReadError>
+    where
+        F: Future<Output = Result<Option<Resolved>, CatalogError>>,
+    {
+        let key = (self.changes.load(Ordering::SeqCst), id, selector);
+        let load = async {
+            let asked = Instant::now();
+            Ok(Kept { asked, resolved: ask().await?.map(Arc::new) })
+        };
+        let kept = self.kept.try_get_with(key, load).await;
+        let kept = kept.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
+        if kept.asked.elapsed() <= FRESH {
+            return Ok(kept.resolved);
+        }
+        // The catalog took long, and it may be another request's question that it answered.
+        Ok(ask().await?.map(Arc::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn target() -> (DatasetId, VersionSelector) {
+        (DatasetId::new(1), VersionSelector::Active)
+    }
+
+    /// A catalog that counts its questions, and answers when it is let.
+    struct Asked {
+        questions: AtomicUsize,
+        answers: Semaphore,
+    }
+
+    impl Asked {
+        fn new(answers: usize) -> Asked {
+            Asked { questions: AtomicUsize::new(0), answers: Semaphore::new(answers) }
+        }
+
+        async fn answer(&self) -> Result<Option<Resolved>, CatalogError> {
+            self.questions.fetch_add(1, Ordering::SeqCst);
+            self.answers.acquire().await.expect("open").forget();
+            Ok(None)
+        }
+
+        async fn resolve(&self, lookups: &Lookups) {
+            let (id, selector) = target();
+            let resolved = lookups.resolve_by(id, selector, || self.answer()).await.expect("an answer");
+            assert!(resolved.is_none());
+        }
+
+        fn questions(&self) -> usize {
+            self.questions.load(Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test]
+    async fn look_ups_at_the_same_time_ask_once() {
+        let (lookups, asked) = (Lookups::new(), Asked::new(0));
+        let answer = async {
+            tokio::task::yield_now().await;
+            asked.answers.add_permits(1);
+        };
+        tokio::join!(asked.resolve(&lookups), asked.resolve(&lookups), asked.resolve(&lookups), answer);
+        assert_eq!(asked.questions(), 1);
+    }
+
+    #[tokio::test]
+    async fn after_a_change_nothing_that_was_asked_before_is_used() {
+        let (lookups, asked) = (Lookups::new(), Asked::new(0));
+        let changed = async {
+            tokio::task::yield_now().await;
+            assert_eq!(asked.questions(), 1);
+            // While the first is under way: the second must not wait for its answer, nor find it later.
+            lookups.changed();
+            asked.answers.add_permits(2);
+            asked.resolve(&lookups).await;
+        };
+        tokio::join!(asked.resolve(&lookups), changed);
+        assert_eq!(asked.questions(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_longer_fresh_is_not_used() {
+        let (lookups, asked) = (Lookups::new(), Asked::new(9));
+        let (id, selector) = target();
+        let asked_at = Instant::now().checked_sub(FRESH + Duration::from_millis(1)).expect("a running machine");
+        lookups.kept.insert((0, id, selector), Kept { asked: asked_at, resolved: None }).await;
+        asked.resolve(&lookups).await;
+        assert_eq!(asked.questions(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_not_kept() {
+        let lookups = Lookups::new();
+        let (id, selector) = target();
+        let failed = lookups.resolve_by(id, selector, async || Err(CatalogError::NotFound)).await;
+        assert!(matches!(failed, Err(ReadError::Unreadable(_))), "{failed:?}");
+        Asked::new(1).resolve(&lookups).await;
+    }
+}

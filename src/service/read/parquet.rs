@@ -1,0 +1,216 @@
+//! A Parquet answer: row groups made as fast as the machine can, and read as slowly as clients like.
+//!
+//! A row group has to be there as a whole before its first byte, so a body holds one while it is made. It is not held for
+//! a reader's sake:
+//!
+//! 1. Its memory is taken before the row group is begun, from [`Admission::parquet`] and from the pool of queries, and given
+//!    back when the row group is encoded.
+//! 2. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made; then
+//!    the work stops until the reader has taken one.
+//!
+//! What the service itself takes, for the cache of exports, is taken at once and spares the way by the disk.
+//!
+//! [`Admission::parquet`]: crate::service::admission::Admission::parquet
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use tokio::sync::mpsc;
+
+use crate::encode::{BatchBuilder, Columns, EncodeError, ParquetStream};
+use crate::metrics::metrics;
+use crate::priority;
+use crate::query::spilled::SpilledBytes;
+use crate::query::{Engine, QueryError};
+use crate::service::App;
+use crate::service::admission::{Admission, Turn, WHOLE_BYTES};
+use crate::service::read::body::{Source, in_order, sent_by_task};
+use crate::service::read::{AnswerBody, ReadError, Taker};
+
+/// Bytes of cells of a part, besides those of its last entity; and parts that are made at once, which is as many as one
+/// writer can take.
+const PART_BYTES: usize = 2 << 20;
+const PARTS: usize = 2;
+
+/// Bytes that the service takes at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Between two tries to get memory.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a body holds while it makes a row group.
+struct Held {
+    _turn: Option<Turn>,
+    _memory: MemoryReservation,
+}
+
+/// What the memory of a row group is taken from.
+struct Memory {
+    engine: Engine,
+    admission: Admission,
+    size_bytes: usize,
+}
+
+impl Memory {
+    /// For the first row group, before there is an answer.
+    async fn first(&self) -> Result<Held, ReadError> {
+        let (needed_bytes, limit_bytes) = (self.size_bytes as u64, self.engine.most_memory_bytes());
+        if needed_bytes > limit_bytes {
+            return Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes });
+        }
+        let turn = self.admission.parquet(self.size_bytes as u64).await?;
+        let memory = self.engine.reserve("parquet body", self.size_bytes)?;
+        Ok(Held { _turn: Some(turn), _memory: memory })
+    }
+
+    /// For another one, once there is: other work ends before long, and gives its memory back.
+    async fn again(&self) -> Result<Held, ReadError> {
+        let mut patience = self.engine.timeout();
+        loop {
+            let turn = self.admission.parquet_again(self.size_bytes as u64).await;
+            match self.engine.reserve("parquet body", self.size_bytes) {
+                Ok(memory) => return Ok(Held { _turn: Some(turn), _memory: memory }),
+                Err(error) if patience.is_zero() => return Err(error.into()),
+                Err(_) => {}
+            }
+            // Who cannot go on keeps nobody waiting who can.
+            drop(turn);
+            tokio::time::sleep(PAUSE).await;
+            patience = patience.saturating_sub(PAUSE);
+        }
+    }
+}
+
+/// What a reader gets of a row group.
+enum Piece {
+    Memory(Bytes),
+    Disk(SpilledBytes),
+}
+
+impl Piece {
+    fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+        match self {
+            Piece::Memory(bytes) => stream::once(async { Ok(bytes) }).boxed(),
+            Piece::Disk(spilled) => spilled.into_stream().map_err(ReadError::from).boxed(),
+        }
+    }
+}
+
+/// An answer in Parquet: batches are built several at once, and written by one task in order.
+pub(in crate::service) async fn body(
+    app: &App,
+    source: Arc<Source>,
+    columns: Arc<Columns>,
+    taker: Taker,
+) -> Result<AnswerBody, ReadError> {
+    let (engine, admission) = (app.engine().clone(), app.admission().clone());
+    let long = source.document_bytes() > priority::SHORT_BYTES;
+    let engine = if long { engine.giving_way() } else { engine };
+    let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
+    // One part waits to be written.
+    let size_bytes = ParquetStream::held_bytes(&columns, row_group_bytes) + PART_BYTES * (PARTS + 1);
+    let place = admission.stream().await?;
+    let memory = Memory { engine: engine.clone(), admission, size_bytes };
+    let mut held = Some(memory.first().await?);
+    let footer_bytes = ParquetStream::footer_bytes(&columns);
+    let footer = engine.reserve("parquet footer", 0)?;
+    let mut writer = ParquetStream::try_new(&columns, row_group_bytes).map_err(failed)?;
+    let mut batches = in_order(&engine, PARTS, source.units(), move |unit| {
+        let (source, columns) = (source.clone(), columns.clone());
+        async move {
+            let mut batch = BatchBuilder::new(columns);
+            let each = |entity: &[u8]| {
+                batch.push(entity);
+                let enough = batch.batch().size_bytes() >= PART_BYTES;
+                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let next = source.for_each(&unit, each).await?;
+            Ok((batch.finish(), next))
+        }
+    });
+    let work = engine.clone();
+    let pieces = sent_by_task(&engine, 1, async move |pieces| {
+        loop {
+            let held = match held.take() {
+                Some(held) => held,
+                None => memory.again().await?,
+            };
+            let mut over = false;
+            while !writer.is_full() {
+                let Some(batch) = batches.try_next().await? else {
+                    over = true;
+                    break;
+                };
+                metrics().sent_rows.increment(batch.rows() as u64);
+                writer.push(&batch);
+            }
+            footer.try_grow(footer_bytes).map_err(QueryError::from)?;
+            while !writer.encode_column().map_err(failed)? {
+                tokio::task::consume_budget().await;
+            }
+            if over {
+                // With the last row group: of a file that comes in one piece, everybody knows the length.
+                let bytes = writer.finish().map_err(failed)?;
+                let piece = match taker {
+                    Taker::Service => Piece::Memory(bytes),
+                    Taker::Client => waiting(&work, bytes).await?,
+                };
+                drop((held, footer, batches));
+                // Whether the reader is there makes no difference any more.
+                let _ = pieces.send(piece).await;
+                return Ok(());
+            }
+            let bytes = writer.take().map_err(failed)?;
+            // The reader is gone: so is the reason to write.
+            if !give(&work, bytes, taker, held, &pieces).await? {
+                return Ok(());
+            }
+        }
+    });
+    // Its place is held until nothing waits for the reader any more.
+    let body = pieces.map_ok(Piece::into_stream).try_flatten().inspect(move |_| {
+        let _ = &place;
+    });
+    Ok(AnswerBody::Stream(body.boxed()))
+}
+
+/// Gives bytes to who takes them, and lets go of what was held for them. Whether anybody is there.
+async fn give(
+    engine: &Engine,
+    mut bytes: Bytes,
+    taker: Taker,
+    held: Held,
+    pieces: &mpsc::Sender<Piece>,
+) -> Result<bool, ReadError> {
+    if bytes.is_empty() {
+        return Ok(true);
+    }
+    if taker == Taker::Service {
+        while !bytes.is_empty() {
+            let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
+            if pieces.send(Piece::Memory(chunk)).await.is_err() {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
+    let piece = waiting(engine, bytes).await?;
+    drop(held);
+    Ok(pieces.send(piece).await.is_ok())
+}
+
+/// Bytes that may wait for their reader for long.
+async fn waiting(engine: &Engine, bytes: Bytes) -> Result<Piece, ReadError> {
+    match bytes.len() as u64 {
+        ..=WHOLE_BYTES => Ok(Piece::Memory(bytes)),
+        _ => Ok(Piece::Disk(engine.spill("parquet body", &bytes).await?)),
+    }
+}
+
+fn failed(error: EncodeError) -> ReadError {
+    ReadError::Unreadable(Arc::new(error))
+}

@@ -1,0 +1,516 @@
+//! Answers as they are sent.
+//!
+//! - Compressed on the engine's threads: whole ones at once, streamed ones part by part, in order, no further ahead of the
+//!   reader than a few parts.
+//! - Equal requests in flight run once, as long as the answer is small. Only errors and streams are each caller's own.
+//! - Small compressed answers are kept: making them costs more than everything else. Plain ones are not, since copying warm
+//!   documents is as cheap; but those of hardly any bytes are, for a count may have cost a whole scan.
+//! - Parquet exports come from the cache on disk ([`crate::service::export_cache`]) and are never compressed: they are already.
+//!
+//! A private dataset's answers are kept as others are: nobody gets here who may not read them.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use datafusion::execution::memory_pool::MemoryReservation;
+use futures::FutureExt;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use moka::future::Cache;
+
+use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
+use crate::model::request::{Format, ReadRequest};
+use crate::service::admission::{Account, WHOLE_BYTES, accounted};
+use crate::service::export_cache::{Content, Make};
+use crate::service::read::Taker;
+use crate::service::read::body::{encoded, sent_by_task};
+use crate::service::read::single_flight::{UnderWay, Work};
+use crate::service::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
+
+/// Compressed parts of a body that may wait for the reader.
+const COMPRESSED_PARTS: usize = 2;
+
+/// Bytes that are compressed before other work has its turn.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What an answer takes in the cache besides its bytes.
+const OVERHEAD_BYTES: usize = 256;
+
+/// Which answer, and how it is coded.
+type Key = (Identity, ContentCoding);
+
+/// Where an answer goes that only one can have.
+type Own = Arc<Mutex<Option<Answer>>>;
+
+/// The cache of small answers. What was used least goes when it is full. Clones share everything.
+#[derive(Clone)]
+pub(in crate::service) struct Responses {
+    kept: Cache<Key, Kept, foldhash::fast::RandomState>,
+    /// What is being made now.
+    under_way: Arc<UnderWay<Key, Result<Kept, ReadError>>>,
+    capacity_bytes: u64,
+}
+
+/// What is known of an answer.
+#[derive(Clone)]
+enum Kept {
+    /// All of it.
+    Small(Small),
+    /// That it is streamed, or large and plain, so that waiting for another caller's is of no use.
+    Streamed,
+}
+
+#[derive(Clone)]
+struct Small {
+    total: u64,
+    content_type: &'static str,
+    coding: ContentCoding,
+    bytes: Bytes,
+    /// What they are accounted to while they are sent, once for all readers.
+    sent: Arc<Mutex<Weak<Account>>>,
+}
+
+impl Small {
+    /// The answer out of the cache. Bytes that are many are accounted until the last reader has them, also when the cache
+    /// has let go of them.
+    fn sent(self, account: impl Fn(u64) -> Result<Arc<Account>, ReadError>) -> Result<Answer, ReadError> {
+        let size_bytes = self.bytes.len() as u64;
+        if size_bytes <= WHOLE_BYTES {
+            return Ok(self.into());
+        }
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let account = match sent.upgrade() {
+            Some(account) => account,
+            None => account(size_bytes)?,
+        };
+        *sent = Arc::downgrade(&account);
+        drop(sent);
+        let bytes = accounted(self.bytes.clone(), account);
+        Ok(Small { bytes, ..self }.into())
+    }
+
+    /// For the cache, which accounts for its bytes itself.
+    fn to_keep(&self) -> Small {
+        let is_accounted = self.bytes.len() as u64 > WHOLE_BYTES;
+        let bytes = if is_accounted { Bytes::copy_from_slice(&self.bytes) } else { self.bytes.clone() };
+        Small { bytes, sent: Arc::default(), ..self.clone() }
+    }
+}
+
+impl Kept {
+    fn to_keep(&self) -> Kept {
+        match self {
+            Kept::Small(small) => Kept::Small(small.to_keep()),
+            Kept::Streamed => Kept::Streamed,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        OVERHEAD_BYTES
+            + match self {
+                Kept::Small(small) => small.bytes.len(),
+                Kept::Streamed => 0,
+            }
+    }
+
+    /// Whether another request is much cheaper with it than without.
+    fn pays(&self) -> bool {
+        match self {
+            Kept::Small(small) => small.coding != ContentCoding::Identity || small.bytes.len() < LEAST_COMPRESSED_BYTES,
+            Kept::Streamed => true,
+        }
+    }
+}
+
+impl From<Small> for Answer {
+    fn from(small: Small) -> Answer {
+        let Small { total, content_type, coding, bytes, sent: _ } = small;
+        Answer { total, content_type, coding, body: AnswerBody::Whole(bytes) }
+    }
+}
+
+impl Responses {
+    /// A cache of at most `capacity_bytes`; none keeps nothing.
+    pub(in crate::service) fn new(capacity_bytes: u64) -> Responses {
+        let kept = Cache::builder()
+            .max_capacity(capacity_bytes)
+            .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        Responses { kept, under_way: Arc::default(), capacity_bytes }
+    }
+
+    /// The answer of this identity in this coding, made by `make` unless it is there or being made.
+    async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
+        &self,
+        identity: Identity,
+        coding: ContentCoding,
+        account: impl Fn(u64) -> Result<Arc<Account>, ReadError>,
+        make: impl Fn() -> M,
+    ) -> Result<Answer, ReadError> {
+        let key = (identity, coding);
+        match self.kept.get(&key).await {
+            Some(Kept::Small(small)) => return small.sent(account),
+            Some(Kept::Streamed) => return make().await,
+            None => {}
+        }
+        let (making, own) = self.making(key, &make);
+        let since = Instant::now();
+        let made = making.await;
+        let Some(own) = own else {
+            return match made {
+                Ok(Kept::Small(small)) => Ok(small.into()),
+                Ok(Kept::Streamed) => make().await,
+                // One who has begun it, and may have asked for much, was refused: that says nothing of others.
+                Err(error) if error.is_anothers(since) => make().await,
+                Err(error) => Err(error),
+            };
+        };
+        let made = made?;
+        self.under_way.ended(&key);
+        if self.capacity_bytes > 0 && made.pays() {
+            self.kept.insert(key, made.to_keep()).await;
+        }
+        let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (made, own) {
+            (_, Some(own)) => Ok(own),
+            (Kept::Small(small), None) => Ok(small.into()),
+            (Kept::Streamed, None) => make().await,
+        }
+    }
+
+    /// The codings in which the answer of this identity is kept whole.
+    pub(in crate::service) async fn kept(&self, identity: Identity) -> Vec<ContentCoding> {
+        let mut codings = Vec::new();
+        for coding in ContentCoding::ALL {
+            // Asked first, since it does not count as a use.
+            let key = (identity, coding);
+            if self.kept.contains_key(&key) && matches!(self.kept.get(&key).await, Some(Kept::Small(_))) {
+                codings.push(coding);
+            }
+        }
+        codings
+    }
+
+    /// The making of an answer, begun unless it is under way; with it, for who has begun it, where a streamed answer goes,
+    /// which only one can have.
+    fn making<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
+        &self,
+        key: Key,
+        make: impl Fn() -> M,
+    ) -> (Work<Result<Kept, ReadError>>, Option<Own>) {
+        let own = Own::default();
+        let begin = || {
+            let (streamed, made) = (own.clone(), make());
+            let making = async move {
+                let answer = made.await?;
+                Ok(match answer.body {
+                    AnswerBody::Whole(bytes) => {
+                        let Answer { total, content_type, coding, .. } = answer;
+                        // What is kept must not count as waiting to be sent.
+                        let few = bytes.len() < LEAST_COMPRESSED_BYTES;
+                        let bytes = if few { Bytes::copy_from_slice(&bytes) } else { bytes };
+                        Kept::Small(Small { total, content_type, coding, bytes, sent: Arc::default() })
+                    }
+                    AnswerBody::Stream(_) | AnswerBody::Export(_) => {
+                        *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                        Kept::Streamed
+                    }
+                })
+            };
+            making.boxed()
+        };
+        let (making, begun) = self.under_way.join(key, begin);
+        (making, begun.then_some(own))
+    }
+}
+
+impl App {
+    /// Answers a read, compressed as `coding` says if that is worth it. Dropping the future, or a streamed body, stops
+    /// its work, unless others wait for the same.
+    ///
+    /// # Errors
+    /// [`ReadError`] of the query and of the file.
+    pub async fn answer(
+        &self,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+        coding: ContentCoding,
+    ) -> Result<Answer, ReadError> {
+        let identity = Identity::of(admitted, &request);
+        let app = self.acting_for(admitted.holder);
+        if request.format == Format::Parquet && !request.count {
+            return match identity {
+                Some(identity) => app.export(identity, admitted, request).await,
+                None => app.make_answer(admitted, request, Taker::Client, None).await,
+            };
+        }
+        let make = || {
+            let (app, admitted, request) = (app.clone(), admitted.clone(), request.clone());
+            async move { coded(&app, app.make_answer(&admitted, request, Taker::Client, None).await?, coding).await }
+        };
+        match identity {
+            Some(identity) => {
+                let account = |size_bytes| app.admission().account(app.engine(), size_bytes);
+                self.responses().get(identity, coding, account, make).await
+            }
+            None => make().await,
+        }
+    }
+
+    /// An answer in Parquet: from the cache if it fits in there.
+    async fn export(
+        &self,
+        identity: Identity,
+        admitted: &Admitted,
+        request: Arc<ReadRequest>,
+    ) -> Result<Answer, ReadError> {
+        let (app, owned, wanted) = (self.clone(), admitted.clone(), request.clone());
+        let make: Make = Arc::new(move |taker| {
+            let (app, admitted, request) = (app.clone(), owned.clone(), wanted.clone());
+            Box::pin(async move {
+                let Answer { total, body, .. } = app.make_answer(&admitted, request, taker, None).await?;
+                let chunks = match body {
+                    AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
+                    AnswerBody::Stream(chunks) => chunks,
+                    AnswerBody::Export(export) => export.whole(),
+                };
+                Ok(Content { total, chunks })
+            })
+        });
+        match self.exports().get(self.engine(), self.admission(), identity, make).await? {
+            Some(export) => Ok(Answer {
+                total: export.total(),
+                content_type: request.format.content_type(),
+                coding: ContentCoding::Identity,
+                body: AnswerBody::Export(export),
+            }),
+            None => self.make_answer(admitted, request, Taker::Client, None).await,
+        }
+    }
+}
+
+/// An answer in a coding, unless it is too small for that, or streamed while there is no memory for another compressor.
+pub(in crate::service) async fn coded(app: &App, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
+    let engine = app.engine();
+    if coding == ContentCoding::Identity {
+        return Ok(answer);
+    }
+    let body = match answer.body {
+        AnswerBody::Whole(bytes) if bytes.len() < LEAST_COMPRESSED_BYTES => {
+            return Ok(Answer { body: AnswerBody::Whole(bytes), ..answer });
+        }
+        AnswerBody::Whole(bytes) => {
+            let size_bytes = bytes.len() as u64;
+            let compressing = async move { encode::compress(coding, &bytes) };
+            let bytes = encoded(app, size_bytes, compressing).await?.map_err(failed)?;
+            AnswerBody::Whole(app.admission().whole_body(engine, bytes, None)?)
+        }
+        AnswerBody::Stream(parts) => match engine.reserve("compressor", coding.memory_bytes()) {
+            Ok(memory) => AnswerBody::Stream(compressed(app, parts, coding, memory)?),
+            Err(_) => return Ok(Answer { body: AnswerBody::Stream(parts), ..answer }),
+        },
+        AnswerBody::Export(export) => return Ok(Answer { body: AnswerBody::Export(export), ..answer }),
+    };
+    Ok(Answer { coding, body, ..answer })
+}
+
+/// The parts of a body as one compressed stream, by a task of its own, which keeps the compressor's memory. An error of
+/// theirs ends it.
+fn compressed(
+    app: &App,
+    mut parts: BoxStream<'static, Result<Bytes, ReadError>>,
+    coding: ContentCoding,
+    memory: MemoryReservation,
+) -> Result<BoxStream<'static, Result<Bytes, ReadError>>, ReadError> {
+    let mut compressor = Compressor::try_new(coding).map_err(failed)?;
+    let (engine, admission) = (app.engine().clone(), app.admission().clone());
+    let account = move |bytes| admission.part(&engine, bytes);
+    Ok(sent_by_task(app.engine(), COMPRESSED_PARTS, async move |compressed| {
+        let _memory = memory;
+        while let Some(part) = parts.try_next().await? {
+            let mut bytes = BytesMut::new();
+            // A part may be a large entity: other work takes turns with it.
+            for piece in part.chunks(PIECE_BYTES) {
+                bytes.extend_from_slice(&compressor.write(piece).map_err(failed)?);
+                tokio::task::yield_now().await;
+            }
+            let bytes = bytes.freeze();
+            drop(part);
+            // The reader is gone: so is the reason to compress.
+            if !bytes.is_empty() && compressed.send(account(bytes)?).await.is_err() {
+                return Ok(());
+            }
+        }
+        let bytes = compressor.finish().map_err(failed)?;
+        // As above.
+        let _ = compressed.send(account(bytes)?).await;
+        Ok(())
+    }))
+}
+
+fn failed(error: std::io::Error) -> ReadError {
+    ReadError::Unreadable(Arc::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn whole(bytes: usize, coding: ContentCoding) -> Answer {
+        let body = AnswerBody::Whole(vec![7; bytes].into());
+        Answer { total: 3, content_type: "text/plain", coding, body }
+    }
+
+    fn streamed() -> Answer {
+        let body = AnswerBody::Stream(stream::iter([Ok(Bytes::from_static(b"part"))]).boxed());
+        Answer { total: 3, content_type: "text/plain", coding: ContentCoding::Zstd, body }
+    }
+
+    /// Counts how often it makes its answer.
+    struct Maker {
+        made: Arc<AtomicUsize>,
+        answer: Arc<dyn Fn() -> Result<Answer, ReadError> + Send + Sync>,
+        /// Each making takes one.
+        permits: Arc<Semaphore>,
+    }
+
+    impl Maker {
+        fn new(answer: impl Fn() -> Result<Answer, ReadError> + Send + Sync + 'static) -> Maker {
+            Maker { made: Arc::default(), answer: Arc::new(answer), permits: Arc::new(Semaphore::new(1_000)) }
+        }
+
+        async fn get(&self, responses: &Responses, number: usize, coding: ContentCoding) -> Result<Answer, ReadError> {
+            let make = || {
+                let (made, permits, answer) = (self.made.clone(), self.permits.clone(), self.answer.clone());
+                async move {
+                    made.fetch_add(1, Ordering::SeqCst);
+                    // So that others come meanwhile.
+                    tokio::task::yield_now().await;
+                    permits.acquire().await.expect("open").forget();
+                    answer()
+                }
+            };
+            let account = |_| Err(ReadError::OutOfMemory);
+            responses.get(Identity::numbered(number), coding, account, make).await
+        }
+
+        fn made(&self) -> usize {
+            self.made.load(Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test]
+    async fn small_compressed_answers_are_made_once_for_each_coding() {
+        let responses = Responses::new(1 << 20);
+        let maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
+        for _ in 0..3 {
+            for coding in [ContentCoding::Zstd, ContentCoding::Gzip] {
+                let answer = maker.get(&responses, 1, coding).await.expect("an answer");
+                assert_eq!((answer.total, answer.content_type, answer.coding), (3, "text/plain", ContentCoding::Zstd));
+                assert!(matches!(answer.body, AnswerBody::Whole(bytes) if bytes == vec![7; 2_000]));
+            }
+        }
+        assert_eq!(maker.made(), 2);
+        maker.get(&responses, 2, ContentCoding::Zstd).await.expect("an answer");
+        assert_eq!(maker.made(), 3);
+    }
+
+    #[tokio::test]
+    async fn plain_answers_are_kept_only_when_they_are_tiny() {
+        let responses = Responses::new(1 << 20);
+        for (bytes, made) in [(LEAST_COMPRESSED_BYTES - 1, 1), (LEAST_COMPRESSED_BYTES, 2)] {
+            let maker = Maker::new(move || Ok(whole(bytes, ContentCoding::Identity)));
+            for _ in 0..2 {
+                maker.get(&responses, bytes, ContentCoding::Identity).await.expect("an answer");
+            }
+            assert_eq!(maker.made(), made, "{bytes} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn equal_requests_in_flight_run_once_even_where_nothing_is_kept() {
+        let responses = Responses::new(0);
+        let maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
+        let answers = join_all((0..20).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!(maker.made(), 1);
+        maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
+        assert_eq!(maker.made(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_breaks_nobody_elses_answer() {
+        let responses = Responses::new(1 << 20);
+        let mut maker = Maker::new(|| Ok(whole(2_000, ContentCoding::Zstd)));
+        maker.permits = Arc::new(Semaphore::new(0));
+        let mut leaver = Box::pin(maker.get(&responses, 1, ContentCoding::Zstd));
+        assert!(futures::poll!(&mut leaver).is_pending());
+        let mut others: Vec<_> = (0..3).map(|_| Box::pin(maker.get(&responses, 1, ContentCoding::Zstd))).collect();
+        for other in &mut others {
+            assert!(futures::poll!(other).is_pending());
+        }
+        assert_eq!(maker.made(), 1);
+        drop(leaver);
+        maker.permits.add_permits(1_000);
+        assert!(join_all(others).await.iter().all(Result::is_ok));
+        assert_eq!(maker.made(), 1);
+        // It was kept although who began it has left, or is made once more at most.
+        maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
+        assert!(maker.made() <= 2);
+        assert!(responses.under_way.is_idle());
+    }
+
+    #[tokio::test]
+    async fn an_error_goes_to_all_who_wait_and_is_not_kept() {
+        let responses = Responses::new(1 << 20);
+        let fails = Arc::new(Mutex::new(true));
+        let failing = fails.clone();
+        let maker = Maker::new(move || match *failing.lock().expect("not poisoned") {
+            true => Err(ReadError::Timeout { seconds: 9 }),
+            false => Ok(whole(2_000, ContentCoding::Zstd)),
+        });
+        let answers = join_all((0..5).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(ReadError::Timeout { seconds: 9 }))));
+        assert_eq!(maker.made(), 1);
+        *fails.lock().expect("not poisoned") = false;
+        maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
+        assert_eq!(maker.made(), 2);
+    }
+
+    #[tokio::test]
+    async fn streams_are_each_callers_own_and_nobody_waits_for_them_twice() {
+        let responses = Responses::new(1 << 20);
+        let mut maker = Maker::new(|| Ok(streamed()));
+        let answers = join_all((0..4).map(|_| maker.get(&responses, 1, ContentCoding::Zstd))).await;
+        for answer in answers {
+            let AnswerBody::Stream(parts) = answer.expect("an answer").body else { panic!("a stream") };
+            let parts: Vec<_> = parts.map(|part| part.expect("a part")).collect().await;
+            assert_eq!(parts, ["part"]);
+        }
+        assert_eq!(maker.made(), 4);
+        maker.permits = Arc::new(Semaphore::new(0));
+        let mut both: Vec<_> = (0..2).map(|_| Box::pin(maker.get(&responses, 1, ContentCoding::Zstd))).collect();
+        for one in &mut both {
+            assert!(futures::poll!(one).is_pending());
+        }
+        assert_eq!(maker.made(), 6);
+    }
+
+    #[tokio::test]
+    async fn the_cache_is_bounded_in_bytes() {
+        let responses = Responses::new(100_000);
+        let maker = Maker::new(|| Ok(whole(9_000, ContentCoding::Zstd)));
+        for number in 0..100 {
+            maker.get(&responses, number, ContentCoding::Zstd).await.expect("an answer");
+        }
+        responses.kept.run_pending_tasks().await;
+        let held = responses.kept.weighted_size();
+        assert!((9_000..=100_000).contains(&held), "{held}");
+    }
+}

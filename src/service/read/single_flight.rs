@@ -1,0 +1,58 @@
+//! Work that equal requests share while it is under way.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
+
+/// Entries beyond which those that nobody waits for are removed.
+const MOST_ENTRIES: usize = 1_024;
+
+/// Work that is under way. All who wait for it drive it; it stops when they have all left.
+pub(in crate::service) type Work<T> = Shared<BoxFuture<'static, T>>;
+
+/// What is under way, by what it is for.
+pub(in crate::service) struct UnderWay<K, T: Clone> {
+    works: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
+}
+
+impl<K, T: Clone> Default for UnderWay<K, T> {
+    fn default() -> Self {
+        UnderWay { works: Mutex::default() }
+    }
+}
+
+impl<K: Eq + Hash, T: Clone> UnderWay<K, T> {
+    /// The work for `key`, and whether `begin` has just begun it, because there was none.
+    pub(in crate::service) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
+        let mut works = self.works();
+        if let Some(work) = works.get(&key).and_then(WeakShared::upgrade) {
+            return (work, false);
+        }
+        let work = begin().shared();
+        // Those whose callers have all left go when there are many.
+        if works.len() >= MOST_ENTRIES {
+            works.retain(|_, work| work.upgrade().is_some());
+        }
+        works.extend(work.downgrade().map(|work| (key, work)));
+        (work, true)
+    }
+
+    /// Forgets the work for `key`: to be called by who has begun it, when it has ended.
+    pub(in crate::service) fn ended(&self, key: &K) {
+        self.works().remove(key);
+    }
+
+    fn works(&self) -> MutexGuard<'_, HashMap<K, WeakShared<BoxFuture<'static, T>>>> {
+        // Nothing panics between two changes that belong together.
+        self.works.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody waits for anything.
+    #[cfg(test)]
+    pub(in crate::service) fn is_idle(&self) -> bool {
+        self.works().values().all(|work| work.upgrade().is_none())
+    }
+}

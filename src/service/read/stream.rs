@@ -1,0 +1,367 @@
+//! A streamed body: the units of a selection, encoded in order at the pace of their reader.
+//!
+//! - The first unit is small, so that a body begins early. While the reader waits for bytes, units grow and more of them
+//!   are encoded at once, as far as there is room for bytes ahead of readers ([`Admission::ahead`]).
+//! - Without room a unit is small, and made only when the one before is taken.
+//! - A unit is encoded on a thread of its own ([`Engine::spawn_apart`]), for which it has a permit ([`Admission::unit`]): an entity
+//!   is written as a whole, which may take long, and neither units of others nor pages wait behind it.
+//! - A unit ends early when its bytes are as many as it has room for; what is left of it is a unit again.
+//! - A reader that left a unit lying for a while starts anew.
+//! - The beginning of a body goes first; what comes after it gives way to the beginnings of others.
+//!
+//! Dropping the stream stops the work and gives everything back.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::metrics::metrics;
+use crate::priority;
+use crate::query::documents::{UNIT_BYTES, Unit};
+use crate::query::{Engine, QueryError};
+use crate::service::admission::{self, Admission, Turn};
+use crate::service::read::ReadError;
+
+/// Documents of a unit that needs no room, in bytes.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
+const EXPANSION: u64 = 2;
+
+/// Most entities of a unit, however small.
+const MOST_ENTITIES: u64 = 8_192;
+
+/// A unit that lay for longer was made for a slow reader.
+const LEFT_LYING: Duration = Duration::from_secs(1);
+
+/// What a streamed body is made of.
+pub(in crate::service) struct Paced<F> {
+    /// Where units are encoded.
+    pub engine: Engine,
+    /// Who may encode when.
+    pub admission: Admission,
+    /// The body's place among all.
+    #[expect(dead_code, reason = "held until the body ends")]
+    pub place: Turn,
+    /// Entities of the body.
+    pub selected: u64,
+    /// Bytes of a document on average.
+    pub mean_bytes: u64,
+    /// Encodes the first entities of a unit, until they have at least so many bytes or are all; gives the place after the
+    /// last one, too. Called for all units in order, and again for what is left of one.
+    pub encode: F,
+}
+
+/// A unit in the making.
+struct Making {
+    places: Range<u64>,
+    room: Option<Turn>,
+    task: AbortOnDropHandle<Result<Made, ReadError>>,
+}
+
+/// A unit that waits for its turn, or for the reader.
+struct Made {
+    encoded: Encoded,
+    at: Instant,
+    /// One entity may be much larger than what there was room for. It may wait long, with many others.
+    memory: Option<MemoryReservation>,
+}
+
+/// The bytes of the first entities of a unit, and the place after the last one.
+pub(in crate::service) type Encoded = (Vec<u8>, u64);
+
+struct State<F> {
+    paced: Paced<F>,
+    next: u64,
+    making: VecDeque<Making>,
+    /// Bytes of documents that the next unit should have.
+    unit_bytes: u64,
+    /// Units to be made at once.
+    window: usize,
+    /// Bytes for each entity: of its document, or of what the last unit became if that was more.
+    entity_bytes: u64,
+}
+
+impl<F, W> Paced<F>
+where
+    F: FnMut(Unit, u64) -> W + Send + 'static,
+    W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
+{
+    /// The body's parts, in order, up to its first error.
+    pub(in crate::service) fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
+        let state = State {
+            next: 0,
+            making: VecDeque::new(),
+            unit_bytes: SMALL_BYTES,
+            window: 1,
+            entity_bytes: self.mean_bytes.max(1),
+            paced: self,
+        };
+        stream::try_unfold(state, async |mut state| Ok(state.step().await?.map(|bytes| (bytes, state)))).boxed()
+    }
+}
+
+impl<F, W> State<F>
+where
+    F: FnMut(Unit, u64) -> W + Send + 'static,
+    W: Future<Output = Result<Encoded, ReadError>> + Send + 'static,
+{
+    /// The next unit, which is counted as held until it is sent.
+    async fn step(&mut self) -> Result<Option<Bytes>, ReadError> {
+        self.begin();
+        let Some(Making { places, room, task }) = self.making.pop_front() else { return Ok(None) };
+        let ready = task.is_finished();
+        let Made { encoded: (bytes, next), at, memory } = task.await.map_err(QueryError::from)??;
+        let rows = next - places.start;
+        if next < places.end {
+            // Its entities are larger than the mean, or have grown: the rest comes before what is made meanwhile.
+            self.make(next..places.end, true);
+        } else if !ready {
+            self.grow();
+        } else if at.elapsed() > LEFT_LYING {
+            (self.unit_bytes, self.window) = (SMALL_BYTES, 1);
+        }
+        self.entity_bytes = self.paced.mean_bytes.max(bytes.len() as u64 / rows.max(1)).max(1);
+        metrics().sent_rows.increment(rows);
+        Ok(Some(self.paced.admission.held(bytes, room, memory)))
+    }
+
+    /// Begins as many units as may be made now.
+    fn begin(&mut self) {
+        while self.making.len() < self.window && self.next < self.paced.selected {
+            let all = self.next..self.paced.selected;
+            match self.make(all, false) {
+                Some(end) => self.next = end,
+                None => return,
+            }
+        }
+    }
+
+    /// Begins the first unit of these places; of some that come `first`, all of them, in a unit of its own. Returns the
+    /// place after it; `None` when there is no room and something is being made already.
+    fn make(&mut self, places: Range<u64>, first: bool) -> Option<u64> {
+        let end = |size_bytes| if first { places.end } else { self.end(&places, size_bytes) };
+        let bytes = |end: u64| (end - places.start).saturating_mul(self.entity_bytes * EXPANSION);
+        let mut until = end(self.unit_bytes);
+        let mut most_bytes = bytes(until).clamp(SMALL_BYTES, UNIT_BYTES * EXPANSION);
+        let room = self.paced.admission.ahead(most_bytes);
+        if room.is_none() {
+            if !self.making.is_empty() && !first {
+                return None;
+            }
+            until = end(SMALL_BYTES);
+            most_bytes = SMALL_BYTES * EXPANSION;
+        }
+        let unit = Unit { places: places.start..until };
+        let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
+        let sent_bytes = places.start.saturating_mul(self.entity_bytes);
+        let engine = self.paced.engine.clone();
+        let engine = if sent_bytes > priority::SHORT_BYTES { engine.giving_way() } else { engine };
+        let task = engine.clone().spawn(async move {
+            let turn = admission.unit().await;
+            // What nobody waits for any more keeps its turn until it has indeed stopped.
+            let work = async move {
+                let _turn = turn;
+                work.await
+            };
+            let encoded = engine.spawn_apart(work).await.map_err(QueryError::from)??;
+            let memory = admission::beyond(&engine, (encoded.0.len() as u64).saturating_sub(most_bytes))?;
+            Ok(Made { encoded, at: Instant::now(), memory })
+        });
+        let making = Making { places: unit.places, room, task };
+        if first {
+            self.making.push_front(making)
+        } else {
+            self.making.push_back(making)
+        }
+        Some(until)
+    }
+
+    /// The place after the first entities that are about so many bytes; at least one.
+    fn end(&self, places: &Range<u64>, size_bytes: u64) -> u64 {
+        let entities = (size_bytes / self.entity_bytes).clamp(1, MOST_ENTITIES);
+        places.end.min(places.start + entities)
+    }
+
+    /// The reader waits: larger units, then more at once.
+    fn grow(&mut self) {
+        if self.unit_bytes < UNIT_BYTES {
+            self.unit_bytes *= 2;
+        } else {
+            self.window = (self.window + 1).min(self.paced.engine.threads().max(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Arc, Condvar, Mutex};
+
+    use super::*;
+    use crate::config;
+    use crate::query::{EngineOptions, TenantShares};
+    use crate::service::admission::semaphore::Holder;
+    use crate::service::rate_limit::Client;
+
+    /// An engine of two threads, and its directory.
+    fn engine() -> (Engine, tempfile::TempDir) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let long = Duration::from_secs(600);
+        let engine = Engine::try_new(&EngineOptions {
+            threads: 2,
+            memory_bytes: 64 << 20,
+            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            timeout: long,
+            diff_timeout: long,
+            spill_directory: Some(directory.path().to_owned()),
+            spill_bytes: 1 << 20,
+        });
+        (engine.expect("an engine"), directory)
+    }
+
+    /// Something that one waits for on a thread, without giving it back.
+    #[derive(Default)]
+    struct Latch {
+        is_open: Mutex<bool>,
+        opened: Condvar,
+        waiting: AtomicUsize,
+    }
+
+    impl Latch {
+        fn wait(&self) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            let is_open = self.is_open.lock().expect("no panic");
+            drop(self.opened.wait_while(is_open, |is_open| !*is_open));
+        }
+
+        fn open(&self) {
+            *self.is_open.lock().expect("no panic") = true;
+            self.opened.notify_all();
+        }
+    }
+
+    /// Units of one network that took minutes each occupied all threads of queries: those of others, and pages, waited.
+    #[tokio::test]
+    async fn long_units_of_one_network_hold_up_neither_those_of_others_nor_pages() {
+        const HANG: Duration = Duration::from_secs(60);
+        let (engine, _directory) = engine();
+        let everybody = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let network = |number| everybody.of(Holder::Anonymous(Client::V4([192, 0, 2, number])));
+        let latch = Arc::new(Latch::default());
+        let body = async |admission: Admission, latch: Option<Arc<Latch>>| {
+            let place = admission.stream().await.expect("a place");
+            let encode = move |unit: Unit, _: u64| {
+                let latch = latch.clone();
+                async move {
+                    latch.inspect(|latch| latch.wait());
+                    let entities = unit.places.end - unit.places.start;
+                    Ok((vec![b'x'; entities as usize], unit.places.end))
+                }
+            };
+            Paced { engine: engine.clone(), admission, place, selected: 1_000, mean_bytes: 64 << 10, encode }
+                .into_stream()
+        };
+        let mut hostile = Vec::new();
+        for _ in 0..12 {
+            let mut parts = body(network(1), Some(latch.clone())).await;
+            hostile.push(tokio::spawn(async move { parts.next().await.is_some_and(|part| part.is_ok()) }));
+        }
+        let honest = async {
+            // The network's share, more than there are threads of queries. Each has a thread.
+            while latch.waiting.load(Ordering::SeqCst) < 3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let page = engine.spawn(async { "a page" }).await.expect("no panic");
+            let mut parts = body(network(2), None).await;
+            let mut entities = 0;
+            while let Some(part) = parts.next().await {
+                entities += part.expect("a part").len();
+            }
+            (page, entities, everybody.load().units)
+        };
+        let outcome = tokio::time::timeout(HANG, honest).await;
+        let have_begun = latch.waiting.load(Ordering::SeqCst);
+        latch.open();
+        assert_eq!(outcome.expect("neither waits for the long units"), ("a page", 1_000, 3));
+        assert_eq!(have_begun, 3);
+        for task in hostile {
+            assert!(task.await.expect("no panic"));
+        }
+    }
+
+    /// A client that left gave its turn back while its unit was still being encoded, so that it could begin any number of them.
+    #[tokio::test]
+    async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
+        let (engine, _directory) = engine();
+        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let place = admission.stream().await.expect("a place");
+        let latch = Arc::new(Latch::default());
+        let waits = latch.clone();
+        let encode = move |unit: Unit, _: u64| {
+            let waits = waits.clone();
+            async move {
+                waits.wait();
+                Ok((vec![b'x'], unit.places.end))
+            }
+        };
+        let paced = Paced { engine, admission: admission.clone(), place, selected: 10, mean_bytes: 64 << 10, encode };
+        let mut parts = paced.into_stream();
+        let reading = tokio::spawn(async move { parts.next().await.is_some() });
+        while latch.waiting.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        reading.abort();
+        assert!(reading.await.is_err());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(admission.load().units, 1);
+        latch.open();
+        while admission.load().units > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn units_that_wait_for_a_slow_reader_are_accounted_for() {
+        const LARGE_BYTES: usize = 6 << 20;
+        let (engine, _directory) = engine();
+        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let place = admission.stream().await.expect("a place");
+        let large = Arc::new(AtomicBool::new(false));
+        let becomes_large = large.clone();
+        let encode = move |unit: Unit, _: u64| {
+            let large = large.clone();
+            async move {
+                // The reader waits for it, so that more units are made at once.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let bytes = if large.load(Ordering::SeqCst) { LARGE_BYTES } else { 1 };
+                Ok((vec![b'x'; bytes], unit.places.end))
+            }
+        };
+        let (selected, mean_bytes) = (1_000_000, 1 << 10);
+        let paced = Paced { engine: engine.clone(), admission, place, selected, mean_bytes, encode };
+        let mut parts = paced.into_stream();
+        for _ in 0..10 {
+            parts.next().await.expect("a part").expect("a part");
+        }
+        becomes_large.store(true, Ordering::SeqCst);
+        let first = parts.next().await.expect("a part").expect("a part");
+        let second = parts.next().await.expect("a part").expect("a part");
+        let held = [&first, &second].map(Bytes::len);
+        assert!(held.contains(&LARGE_BYTES), "{held:?}");
+        drop((first, second));
+        // Nobody asks for the next one, which lies ready.
+        while engine.memory_bytes() < LARGE_BYTES / 4 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(parts);
+        while engine.memory_bytes() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}

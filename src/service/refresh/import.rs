@@ -1,0 +1,238 @@
+//! A source to a new version of a dataset.
+//!
+//! A dataset that is there is refreshed (`refresh`). For a new one the version file is made first; then, with the file
+//! durable, dataset and version are recorded in one transaction. A failure at any step leaves no version, no dataset and
+//! no file behind.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::catalog::CatalogError;
+use crate::model::dataset::{
+    DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
+};
+use crate::model::ids::{DatasetId, UserId};
+use crate::model::index::IndexSettings;
+use crate::model::path::Path as FieldPath;
+use crate::model::secret::Secret;
+use crate::model::source::SourceFormat;
+use crate::model::user::{Plan, User};
+use crate::model::version::{Version, VersionNumber};
+use crate::refresh::{Opened, SourceError, SourceInput};
+use crate::service::App;
+use crate::service::refresh::version_file::{Document, ImportProgress, UnpublishedFile};
+use crate::service::refresh::{Entities, RefreshError, not_asked};
+
+/// What to import, and for whom.
+#[derive(Clone, Debug)]
+pub struct ImportRequest {
+    /// A path of a local file, or the URL of a source: http, https, s3 or store.
+    pub source: String,
+    /// The dataset's name. The owner's dataset of that name is refreshed; otherwise one is created.
+    pub name: String,
+    /// The owner.
+    pub owner_email: String,
+    /// Whether a dataset that is created is private.
+    pub private: bool,
+    /// The source's format; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// Where the array of entities lies in a JSON document.
+    pub records_path: Option<FieldPath>,
+    /// Whether the `_source` of entities keeps the query of the URL; so it does where the dataset says so. A dataset
+    /// that is created says so if this does.
+    pub publish_query: bool,
+}
+
+/// A version that was imported.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// Its dataset.
+    pub dataset_id: DatasetId,
+    /// The dataset's name in URLs.
+    pub name_slug: String,
+    /// Its number.
+    pub version: VersionNumber,
+    /// Its entities.
+    pub entity_count: u64,
+    /// The key for reading the dataset, where it is private.
+    pub private_key: Option<Secret>,
+}
+
+/// An import failed; nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// There is no such owner.
+    #[error("there is no user {0}; add one with `strata user add`")]
+    NoOwner(String),
+    /// The name cannot be a dataset's.
+    #[error("--name: {0}")]
+    Name(#[from] InvalidDatasetName),
+    /// The dataset exists and is public, so it cannot become private this way.
+    #[error("the dataset exists and is public: --private is for new datasets")]
+    NotPrivate,
+    /// The owner's plan allows no more datasets.
+    #[error("the owner's plan allows at most {limit} active datasets")]
+    PlanLimit {
+        /// The limit.
+        limit: u64,
+    },
+    /// No version was made of the source.
+    #[error(transparent)]
+    Refresh(#[from] RefreshError),
+}
+
+impl From<CatalogError> for ImportError {
+    fn from(error: CatalogError) -> ImportError {
+        match error {
+            CatalogError::PlanLimit { limit } => ImportError::PlanLimit { limit },
+            other => ImportError::Refresh(other.into()),
+        }
+    }
+}
+
+impl From<SourceError> for ImportError {
+    fn from(error: SourceError) -> ImportError {
+        ImportError::Refresh(error.into())
+    }
+}
+
+impl App {
+    /// Makes a new version of the owner's dataset of that name from a source, creating the dataset when needed.
+    /// Dropping it cancels nothing; [`App::finish_refreshes`] does.
+    ///
+    /// # Errors
+    /// [`ImportError`]. A failed refresh of an existing dataset is recorded with its reason.
+    pub async fn import(&self, request: ImportRequest, progress: Arc<ImportProgress>) -> Result<Imported, ImportError> {
+        let app = self.clone();
+        self.refreshes().run(async move { Ok(app.import_now(&request, &progress).await) }).await?
+    }
+
+    async fn import_now(
+        &self,
+        request: &ImportRequest,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<Imported, ImportError> {
+        let owner = self.catalog().user_by_email(&request.owner_email).await?;
+        let owner = owner.ok_or_else(|| ImportError::NoOwner(request.owner_email.clone()))?;
+        let name: DatasetName = request.name.parse()?;
+        let Some(dataset) = self.catalog().dataset_by_name(owner.id, &name).await? else {
+            let created = tokio::select! {
+                file = self.new_file(owner.id, request, progress) => self.publish_new(&owner, name, request, file?).await,
+                () = self.refreshes().stopped() => Err(RefreshError::Stopping.into()),
+            };
+            self.catalog_changed();
+            return created;
+        };
+        if request.private && !dataset.is_private() {
+            return Err(ImportError::NotPrivate);
+        }
+        if dataset.frozen {
+            return Err(RefreshError::Frozen.into());
+        }
+        let entities = Entities::Imported(Box::new(request.clone()));
+        let published = self.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
+        Ok(imported(dataset, &published.version))
+    }
+
+    /// Opens what is to be imported. With `publish_query` the `_source` of entities keeps the query of the URL.
+    pub(in crate::service) async fn open_import(
+        &self,
+        owner: UserId,
+        request: &ImportRequest,
+        publish_query: bool,
+    ) -> Result<Document, RefreshError> {
+        let (input, fetched_from) = match local_path(&request.source) {
+            Some(path) => (SourceInput::open_file(&path)?, None),
+            None => match self.source_client(owner).open(&request.source, None).await? {
+                Opened::Document(fetched) => {
+                    let url = fetched.published_url(publish_query);
+                    (fetched.input, Some(url))
+                }
+                Opened::NotModified(_) => return Err(not_asked().into()),
+            },
+        };
+        let records_path = request.records_path.clone();
+        let charge = self.ingest().budget().charge(owner.get());
+        Ok(Document { input, format: request.format, records_path, fetched_from, charge, envelope: None })
+    }
+
+    /// The source's entities as the file of a dataset that is not there yet.
+    async fn new_file(
+        &self,
+        owner: UserId,
+        request: &ImportRequest,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<UnpublishedFile, RefreshError> {
+        let turn = self.ingest().turn(owner).await?;
+        let document = self.open_import(owner, request, request.publish_query).await?;
+        let spooled = self.decode(document, &turn, progress).finish().await?;
+        self.write_reserved(spooled, IndexSettings::default(), &turn, progress).await
+    }
+
+    async fn publish_new(
+        &self,
+        owner: &User,
+        name: DatasetName,
+        request: &ImportRequest,
+        file: UnpublishedFile,
+    ) -> Result<Imported, ImportError> {
+        let url = is_url(&request.source);
+        let new = NewDataset {
+            owner: owner.id,
+            name,
+            private_key: request.private.then(|| Secret::private_key(rand::random())),
+            source: if url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
+            format: request.format,
+            records_path: request.records_path.as_ref().map(ToString::to_string),
+            publish_query: request.publish_query,
+            // What was read from a file cannot be fetched again by a schedule.
+            schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
+            index: IndexSettings::default(),
+            ping_token: Secret::ping_token(rand::random()),
+        };
+        let limit = self.active_limit(owner.plan);
+        let new_file = file.new.clone();
+        // From here on a record may name it.
+        file.keep();
+        let created = self.catalog().create_dataset_with_version(&new, limit, RefreshTrigger::Import, &new_file).await;
+        if created.is_err() {
+            self.abandon_file(&new_file.path).await;
+        }
+        let (dataset, published) = created?;
+        Ok(imported(dataset, &published.version))
+    }
+
+    /// How many active datasets a plan allows.
+    pub(in crate::service) fn active_limit(&self, plan: Plan) -> u64 {
+        let plans = &self.config().plans;
+        match plan {
+            Plan::Free => plans.free_active_datasets,
+            Plan::Pro => plans.pro_active_datasets,
+            Plan::Scale => plans.scale_active_datasets,
+        }
+    }
+}
+
+/// The local file that a source is: a path, or a `file:` URL, which no dataset may have as its source.
+fn local_path(source: &str) -> Option<PathBuf> {
+    let from_url = url::Url::parse(source).ok().filter(|url| url.scheme() == "file");
+    match from_url.and_then(|url| url.to_file_path().ok()) {
+        None => (!is_url(source)).then(|| PathBuf::from(source)),
+        path => path,
+    }
+}
+
+fn is_url(source: &str) -> bool {
+    let scheme = source.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("http" | "https" | "s3" | "store"))
+}
+
+fn imported(dataset: Dataset, version: &Version) -> Imported {
+    Imported {
+        dataset_id: dataset.id,
+        name_slug: dataset.name.slug().to_owned(),
+        version: version.number,
+        entity_count: version.file.entity_count,
+        private_key: dataset.private_key,
+    }
+}

@@ -1,0 +1,130 @@
+//! Refreshes by schedule, and the end of those whose process is gone.
+//!
+//! Several processes may run this on one catalog: each due time is claimed by one of them, and only when it has a place
+//! to fetch the source at once; users whose sources dawdle have places of their own. Runs that were missed while no process was there are made up for by one. When in its
+//! minute a dataset's turn comes is the schedule's to say (`sources.schedule_spread_s`).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::{CatalogError, DueSchedule};
+use crate::model::dataset::RefreshTrigger;
+use crate::model::schedule::Schedule;
+use crate::service::App;
+use crate::service::refresh::{Entities, RefreshError};
+
+/// How often due schedules are looked for: a fraction of the minute in which schedules count.
+const POLL: Duration = Duration::from_secs(5);
+
+/// By how much it varies, so that processes that started together do not go on asking together.
+const POLL_JITTER_MS: u64 = 1_000;
+
+/// How often refreshes whose lease has expired are looked for.
+const CLEAN_UP: Duration = Duration::from_secs(60);
+
+/// Schedules looked at in one round.
+const AT_ONCE: u32 = 100;
+
+/// What became of a schedule that is due.
+enum Due {
+    /// It stays due.
+    Left,
+    /// It has another time now; there was nothing to run, or another process runs it.
+    Computed,
+    /// Its refresh has begun.
+    Begun,
+}
+
+impl App {
+    /// Runs what is due until `stop`.
+    pub(in crate::service) async fn run_scheduler(&self, stop: CancellationToken) {
+        let mut cleaned_up: Option<Instant> = None;
+        loop {
+            if cleaned_up.is_none_or(|at| at.elapsed() >= CLEAN_UP) {
+                match self.catalog().end_expired_refreshes().await {
+                    Ok(0) => {}
+                    Ok(ended) => tracing::warn!(ended, "refreshes of ended processes were recorded as failed"),
+                    Err(error) => tracing::warn!(%error, "refreshes of ended processes cannot be looked for"),
+                }
+                cleaned_up = Some(Instant::now());
+            }
+            // A claim is never dropped: the round notices the end by itself.
+            if let Err(error) = self.run_due_schedules(&stop).await {
+                tracing::warn!(%error, "due schedules cannot be looked for");
+            }
+            let pause = POLL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Begins the refreshes that are due at the moment, and tells how many this process has claimed. Waits for
+    /// none of them.
+    ///
+    /// # Errors
+    /// When the catalog fails; what was not claimed stays due.
+    pub async fn run_due_schedules(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
+        let mut claimed = 0;
+        loop {
+            let due = self.catalog().due_schedules(AT_ONCE).await?;
+            let is_last_round = u32::try_from(due.len()).is_ok_and(|count| count < AT_ONCE);
+            let mut has_progressed = false;
+            for due in due {
+                if stop.is_cancelled() {
+                    return Ok(claimed);
+                }
+                match self.run_due(&due).await? {
+                    Due::Left => {}
+                    Due::Computed => has_progressed = true,
+                    Due::Begun => (has_progressed, claimed) = (true, claimed + 1),
+                }
+            }
+            // What cannot be claimed now stays due.
+            if is_last_round || !has_progressed {
+                return Ok(claimed);
+            }
+        }
+    }
+
+    /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
+    async fn run_due(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
+        let next = match due.schedule.parse::<Schedule>() {
+            Ok(schedule) => {
+                let spread = Duration::from_secs(self.config().sources.schedule_spread_s);
+                schedule.due_after(self.catalog().now(), due.dataset, spread)
+            }
+            Err(error) => {
+                tracing::error!(dataset_id = due.dataset.get(), %error, "a dataset is not refreshed any more");
+                None
+            }
+        };
+        if due.due_at.is_none() {
+            self.catalog().claim_schedule(due, next).await?;
+            return Ok(Due::Computed);
+        }
+        // Where its owner has as many as there may be, the next round tries again; others do not wait for that.
+        let Some(place) = self.ingest().try_place(due.owner) else { return Ok(Due::Left) };
+        if !self.catalog().claim_schedule(due, next).await? {
+            return Ok(Due::Computed);
+        }
+        let (app, dataset) = (self.clone(), due.dataset);
+        self.refreshes().begin(async move {
+            let made = app.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
+            match made {
+                // Whoever holds the dataset makes the version of this moment.
+                Err(RefreshError::Busy) => {
+                    tracing::info!(dataset_id = dataset.get(), "a scheduled refresh found another under way");
+                }
+                // Frozen, or given another source, since it was claimed.
+                Err(RefreshError::Frozen | RefreshError::NothingToFetch) | Ok(_) => {}
+                Err(error) => tracing::warn!(dataset_id = dataset.get(), %error, "a scheduled refresh failed"),
+            }
+        });
+        Ok(Due::Begun)
+    }
+}

@@ -1,0 +1,342 @@
+//! Entities to a version file: decoded into a spool, then written to the store under a name never used before.
+//!
+//! Both steps run on threads of their own, which keep the turn that they work in until they end. Dropping what waits for
+//! them ends them early, and whatever they had made goes with them: a file that is written belongs to an
+//! [`UnpublishedFile`], which removes it unless it is kept.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::config::VERSIONS_FOLDER;
+use crate::crash;
+use crate::model::index::IndexSettings;
+use crate::model::path::Path as FieldPath;
+use crate::model::source::SourceFormat;
+use crate::model::version::NewFile;
+use crate::priority::Work;
+use crate::refresh::{
+    self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
+};
+use crate::service::refresh::ingest::Turn;
+use crate::service::refresh::threads::on_thread;
+use crate::service::{App, RefreshError};
+use crate::storage::StorageError;
+use crate::storage::budget::SpoolCharge;
+use crate::storage::spool::{Spool, Spooled};
+use crate::storage::store::Store;
+use crate::storage::writer::{self, WriteOptions};
+
+/// How far the making of a version is. Two phases: decoding the source, then writing the file.
+#[derive(Debug, Default)]
+pub struct ImportProgress {
+    /// Bytes read from the source.
+    pub bytes_read: AtomicU64,
+    /// Bytes of the source; 0 while unknown.
+    pub bytes_total: AtomicU64,
+    /// Entities decoded.
+    pub entities_decoded: AtomicU64,
+    /// Entities written.
+    pub entities_written: AtomicU64,
+}
+
+/// The bytes of entities, and what is known about them.
+pub(in crate::service) struct Document {
+    /// The bytes.
+    pub input: SourceInput,
+    /// The format; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// Where the array of entities lies in a JSON document.
+    pub records_path: Option<FieldPath>,
+    /// What entities without `_source` get as one.
+    pub fetched_from: Option<String>,
+    /// The disk that the bytes take; what is decoded of them is added.
+    pub charge: SpoolCharge,
+    /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
+    pub envelope: Option<&'static [&'static str]>,
+}
+
+/// A document that is being decoded. Dropping it ends the decoding.
+pub(in crate::service) struct Decoding {
+    work: BoxFuture<'static, Result<Result<Spooled, RefreshError>, RefreshError>>,
+    done: Option<Spooled>,
+    begun: oneshot::Receiver<EnvelopeFields>,
+    _end: DropGuard,
+}
+
+impl Decoding {
+    /// Waits until the members of the envelope that stand before the entities are known, or all of them at its end.
+    /// `None` when there is no envelope, or it was not even begun.
+    pub(in crate::service) async fn fields(&mut self) -> Option<EnvelopeFields> {
+        (&mut self.begun).await.ok()
+    }
+
+    /// Waits until all is decoded.
+    pub(in crate::service) async fn wait(&mut self) -> Result<(), RefreshError> {
+        if self.done.is_none() {
+            self.done = Some((&mut self.work).await??);
+        }
+        Ok(())
+    }
+
+    /// The entities, once all are decoded.
+    pub(in crate::service) async fn finish(mut self) -> Result<Spooled, RefreshError> {
+        self.wait().await?;
+        self.done.ok_or(RefreshError::Worker)
+    }
+}
+
+/// A version file that is written and that no record names yet. Removed when dropped.
+pub(in crate::service) struct UnpublishedFile {
+    /// What is to be recorded of it.
+    pub new: NewFile,
+    path: ObjectPath,
+    store: Store,
+    runtime: Handle,
+    removed_when_dropped: bool,
+}
+
+impl UnpublishedFile {
+    /// Leaves it where it is: a record names it now, or may do so.
+    pub(in crate::service) fn keep(mut self) {
+        self.removed_when_dropped = false;
+    }
+
+    /// Removes it.
+    pub(in crate::service) async fn remove(mut self) {
+        self.removed_when_dropped = false;
+        remove(&self.store, &self.path).await;
+    }
+}
+
+impl Drop for UnpublishedFile {
+    fn drop(&mut self) {
+        if self.removed_when_dropped {
+            let (store, path) = (self.store.clone(), self.path.clone());
+            self.runtime.spawn(async move { remove(&store, &path).await });
+        }
+    }
+}
+
+async fn remove(store: &Store, path: &ObjectPath) {
+    match store.objects().delete(path).await {
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+        // The sweep finds it.
+        Err(error) => tracing::warn!(%error, %path, "a version file that was not published could not be removed"),
+    }
+}
+
+/// A path in the store that no file had before.
+pub(in crate::service) fn new_path() -> ObjectPath {
+    ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; 16]>())))
+}
+
+/// Lines handed from the decoding thread to the spooling one at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+
+impl App {
+    /// Starts decoding a document into a spool, in a turn.
+    pub(in crate::service) fn decode(
+        &self,
+        document: Document,
+        turn: &Turn,
+        progress: &Arc<ImportProgress>,
+    ) -> Decoding {
+        let sources = &self.config().sources;
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let end = CancellationToken::new();
+        let options = DecodeOptions {
+            format: document.format,
+            records_path: document.records_path,
+            fetched_from: document.fetched_from,
+            entity_limit_bytes: number(self.config().limits.entity_bytes),
+            source_limit_bytes: sources.max_bytes,
+            expansion: ExpansionLimits { times: sources.max_expansion, free_bytes: sources.free_expansion_bytes },
+            zstd_window_bytes: sources.zstd_window_bytes,
+            columns_max: number(sources.max_columns),
+            parquet_memory_bytes: sources.parquet_memory_bytes,
+            spool_directory: self.temporary_directory().to_owned(),
+            spool_account: document.charge.account(),
+            cancelled: end.clone(),
+            ..DecodeOptions::default()
+        };
+        let (begin, begun) = oneshot::channel();
+        let (directory, progress, ended) = (self.temporary_directory().to_owned(), progress.clone(), end.clone());
+        let (input, envelope, charge) = (document.input, document.envelope, document.charge);
+        let turn = turn.clone();
+        let work = move || {
+            let _turn = turn;
+            let open = |input| match envelope {
+                None => refresh::open(input, &options).map(|(decoder, _)| (decoder, None)),
+                Some(members) => refresh::open_push(input, &options, members)
+                    .map(|(decoder, fields)| (decoder, Some((begin, fields)))),
+            };
+            decode(input, open, &directory, charge, &progress, &ended)
+        };
+        Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
+    }
+
+    /// Writes a spool to `path`, which is reserved, in a turn, with the leaves that its profile and the index choose.
+    pub(in crate::service) async fn write_file(
+        &self,
+        spooled: Spooled,
+        path: ObjectPath,
+        index: IndexSettings,
+        turn: &Turn,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<UnpublishedFile, RefreshError> {
+        let (store, runtime, progress) = (self.store().clone(), Handle::current(), progress.clone());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let turn = turn.clone();
+        let work = move || {
+            let _turn = turn;
+            Work::default().add(spooled.profile().document_bytes());
+            let options = WriteOptions { threads, index, ..WriteOptions::default() };
+            let report = |entities| {
+                progress.entities_written.store(entities, Ordering::Relaxed);
+                crash::point("file.writing");
+            };
+            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)
+                .map_err(|error| runtime.block_on(store.meaning(error)))?;
+            crash::point("file.written");
+            let new = NewFile {
+                path: path.to_string(),
+                size_bytes: written.size_bytes,
+                entity_count: written.entity_count,
+                content_hash: written.content_sha256,
+            };
+            Ok::<_, RefreshError>(UnpublishedFile { new, path, store, runtime, removed_when_dropped: true })
+        };
+        on_thread("write", work).await?
+    }
+}
+
+type Begin = (oneshot::Sender<EnvelopeFields>, EnvelopeFields);
+
+/// Decodes a source into a spool: the decoder on a thread of its own, the profile on this one.
+fn decode(
+    input: SourceInput,
+    open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError> + Send,
+    directory: &Path,
+    charge: SpoolCharge,
+    progress: &ImportProgress,
+    ended: &CancellationToken,
+) -> Result<Spooled, RefreshError> {
+    let read: Progress = input.progress();
+    progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
+    let mut spool = Spool::create(directory, charge)?;
+    let (blocks, received) = sync_channel::<Vec<u8>>(2);
+    std::thread::scope(|scope| {
+        let work = move || -> Result<(), SourceError> {
+            let (mut decoder, mut begin) = open(input)?;
+            let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+            let mut work = Work::default();
+            loop {
+                let more = decoder.next(&mut block);
+                if let Some((begin, fields)) = begin.take() {
+                    // Whoever waited may have given up.
+                    let _ = begin.send(fields);
+                }
+                let more = more?;
+                if more {
+                    block.push(b'\n');
+                }
+                if block.len() >= BLOCK_BYTES || !more {
+                    work.add(block.len() as u64);
+                    let fresh = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+                    // The other side is gone only when it failed; its error is the one that is reported.
+                    if blocks.send(std::mem::replace(&mut block, fresh)).is_err() || !more {
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
+        let mut work = Work::default();
+        let spooled: Result<(), RefreshError> = received.into_iter().try_for_each(|block| {
+            work.add(block.len() as u64);
+            if ended.is_cancelled() {
+                return Err(RefreshError::Stopping);
+            }
+            spool.add_lines(&block)?;
+            progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
+            progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
+            Ok(())
+        });
+        decoding.join().map_err(|_| RefreshError::Worker)??;
+        spooled
+    })?;
+    Ok(spool.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::model::ids::UserId;
+
+    /// An array of blanks without an end, which tells when it is read.
+    struct Blanks {
+        reads: mpsc::SyncSender<()>,
+        begun: bool,
+    }
+
+    impl Read for Blanks {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            // Nobody takes it once the test is over.
+            if self.reads.send(()).is_err() {
+                return Ok(0);
+            }
+            buffer.fill(b' ');
+            if !std::mem::replace(&mut self.begun, true) {
+                buffer[0] = b'[';
+            }
+            Ok(buffer.len())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thread_whose_client_has_left_keeps_its_turn_until_it_ends_and_ends_soon() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut config = Config::default();
+        config.data.directory = directory.path().join("data");
+        config.sources.concurrent = 1;
+        let app = App::open(&config).await.expect("it opens");
+        let turn = app.ingest().turn(UserId::new(1)).await.expect("a turn");
+        let (reads, read) = mpsc::sync_channel(0);
+        let document = Document {
+            input: SourceInput::stream(Blanks { reads, begun: false }),
+            format: Some(SourceFormat::Json),
+            records_path: None,
+            fetched_from: None,
+            charge: SpoolCharge::unbounded(),
+            envelope: None,
+        };
+        let decoding = app.decode(document, &turn, &Arc::default());
+        for _ in 0..3 {
+            read.recv_timeout(Duration::from_secs(60)).expect("it reads");
+        }
+        drop((decoding, turn));
+        assert_eq!(app.ingest().turns_held(), 1, "its thread still works, or waits for its source");
+        // What it waits for comes, and is all that it takes; the rest need not.
+        let mut more = 0;
+        while app.ingest().turns_held() == 1 {
+            more += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());
+            assert!(more < 1_000, "it goes on for nobody");
+        }
+        assert!(app.ingest().turn(UserId::new(2)).await.is_ok());
+    }
+}

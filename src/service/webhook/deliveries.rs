@@ -1,0 +1,154 @@
+//! The sending of what webhooks are due: exactly one POST for each version.
+//!
+//! A delivery is claimed before it is sent, and only when there is room to send it at once. What is claimed is never
+//! claimed again, whatever becomes of the process; what is not, the next process finds. There are no retries.
+//!
+//! A process that publishes wakes its own loop at once; what others published, and did not live to send, is found by
+//! asking every few seconds.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::catalog::{CatalogError, Delivery};
+use crate::crash;
+use crate::metrics::metrics;
+use crate::model::user::Plan;
+use crate::service::App;
+use crate::webhook::{RefreshEvent, WebhookSender};
+
+/// How many POSTs are under way at the same time.
+const AT_ONCE: usize = 32;
+
+/// How often other processes' versions are looked for.
+const POLL: Duration = Duration::from_secs(2);
+
+/// Deliveries cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliveryError {
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[from] CatalogError),
+    /// TLS cannot be set up on this machine.
+    #[error("the client for webhooks cannot be made")]
+    Client(#[from] reqwest::Error),
+}
+
+/// What the sending shares.
+pub(in crate::service) struct Deliveries {
+    due: Notify,
+    slots: Arc<Semaphore>,
+    tasks: TaskTracker,
+    sender: OnceLock<WebhookSender>,
+}
+
+impl Deliveries {
+    pub(in crate::service) fn new() -> Deliveries {
+        let tasks = TaskTracker::new();
+        // It is only ever waited for; a closed one takes tasks all the same.
+        tasks.close();
+        Deliveries { due: Notify::new(), slots: Arc::new(Semaphore::new(AT_ONCE)), tasks, sender: OnceLock::new() }
+    }
+}
+
+impl App {
+    /// Wakes the loop: something may be due.
+    pub(in crate::service) fn deliveries_due(&self) {
+        self.deliveries().due.notify_one();
+    }
+
+    /// Sends what is due until `stop`.
+    pub(in crate::service) async fn run_deliveries(&self, stop: CancellationToken) {
+        loop {
+            let round = async {
+                if let Err(error) = self.claim_and_send().await {
+                    tracing::warn!(cause = ?error, "webhooks that are due cannot be looked for");
+                }
+                // A version that is published meanwhile leaves its mark, so it is not missed.
+                let _ = tokio::time::timeout(POLL, self.deliveries().due.notified()).await;
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = round => {}
+            }
+        }
+    }
+
+    /// Sends all that is due at the moment, and waits until every receiver has answered or its time is over.
+    ///
+    /// # Errors
+    /// [`DeliveryError`]; what was not claimed stays due.
+    pub async fn deliver_due(&self) -> Result<(), DeliveryError> {
+        let sent = self.claim_and_send().await;
+        self.deliveries().tasks.wait().await;
+        sent
+    }
+
+    /// Waits for what is being sent.
+    pub(in crate::service) async fn deliveries_sent(&self) {
+        self.deliveries().tasks.wait().await;
+    }
+
+    /// Claims what is due and begins to send it, until nothing is due any more.
+    async fn claim_and_send(&self) -> Result<(), DeliveryError> {
+        let Deliveries { slots, tasks, sender, .. } = self.deliveries();
+        let sender = match sender.get() {
+            Some(sender) => sender,
+            None => {
+                let timeout = Duration::from_secs(self.config().webhook.timeout_s);
+                let made = WebhookSender::try_new(self.outgoing().clone(), timeout)?;
+                sender.get_or_init(|| made)
+            }
+        };
+        loop {
+            // The semaphore is never closed.
+            let Ok(slot) = slots.clone().acquire_owned().await else { return Ok(()) };
+            // In a task, so that a claim is not dropped between its commit and its POST.
+            let (app, sender, claims) = (self.clone(), sender.clone(), tasks.clone());
+            let claimed = tasks.spawn(async move {
+                let Some(delivery) = app.catalog().claim_delivery().await? else { return Ok(false) };
+                crash::point("delivery.claimed");
+                claims.spawn(async move {
+                    app.send(&sender, &delivery).await;
+                    drop(slot);
+                });
+                Ok::<bool, CatalogError>(true)
+            });
+            match claimed.await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) | Err(_) => return Ok(()),
+                Ok(Err(error)) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends one delivery and records what came of it.
+    async fn send(&self, sender: &WebhookSender, delivery: &Delivery) {
+        // Webhooks are not on this plan; one may be left over from another (docs/semantics.md, Webhooks).
+        if delivery.owner_plan == Plan::Free {
+            return;
+        }
+        let event = RefreshEvent {
+            dataset_id: delivery.dataset,
+            dataset_name: delivery.dataset_name.clone(),
+            version: delivery.version,
+            entity_count: delivery.entity_count,
+            refreshed_at: delivery.refreshed_at,
+        };
+        let status = sender.send(&delivery.url, delivery.secret.as_ref(), &event).await;
+        crash::point("delivery.sent");
+        let outcome = match status {
+            Some(200..300) => "accepted",
+            Some(_) => "rejected",
+            None => "unanswered",
+        };
+        metrics().webhooks.of([outcome.into()]).increment(1);
+        if let Err(error) = self.catalog().record_delivery(delivery, status).await {
+            tracing::warn!(%error, dataset_id = delivery.dataset.get(), "what came of a webhook could not be recorded");
+        }
+    }
+}
