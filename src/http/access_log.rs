@@ -21,7 +21,7 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
-use super::client::client_address;
+use super::client_ip::client_address;
 use super::error::ServerFailure;
 use crate::config::TrustedProxies;
 use crate::metrics::metrics;

@@ -12,11 +12,11 @@ use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
 
-use crate::service::Identity;
+use crate::service::CacheKey;
 
 /// The tag of an answer: strong, as equal tags mean equal bytes. `coding` tells the same entities in another content
 /// coding apart: empty, or `-` and its name. `None` never happens, as both are ASCII.
-pub(super) fn etag(identity: &Identity, coding: &str) -> Option<HeaderValue> {
+pub(super) fn etag(identity: &CacheKey, coding: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("\"{}{coding}\"", identity.short())).ok()
 }
 

@@ -22,7 +22,7 @@ mod access_log;
 mod activity;
 mod auth;
 mod caching;
-mod client;
+mod client_ip;
 mod connections;
 pub mod content_encoding;
 mod cors;

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::error::HttpError;
 use super::management::records::VersionAnswer;
-use super::{client, rate};
-use crate::service::{App, Bucket, RefreshError, Standing};
+use super::{client_ip, rate};
+use crate::service::{App, Bucket, RateLimitStatus, RefreshError};
 
 /// What comes before the token.
 const PING: &str = "/ping/";
@@ -36,8 +36,8 @@ pub(super) async fn ping(State(app): State<App>, request: Request) -> Response {
     response
 }
 
-async fn answer(app: &App, head: &Parts, standing: &mut Option<Standing>) -> Result<Response, HttpError> {
-    let client = client::of(head, app);
+async fn answer(app: &App, head: &Parts, standing: &mut Option<RateLimitStatus>) -> Result<Response, HttpError> {
+    let client = client_ip::of(head, app);
     *standing = rate::count(app, client, Bucket::Public).await;
     rate::check(standing.as_ref())?;
     let token = head.uri.path().strip_prefix(PING).unwrap_or_default();

@@ -27,11 +27,12 @@ use super::content_encoding::ContentCoding;
 use super::error::{HttpError, log_read_error};
 use super::params::{self, UnknownParameter, unknown_parameters_header};
 use super::range::{self, ByteRange};
-use super::{caching, client, cors, path, rate};
+use super::{caching, client_ip, cors, path, rate};
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionNumber;
 use crate::service::{
-    Admitted, Answer, AnswerBody, App, Authorization, Bucket, Client, Identity, Lookup, ReadError, ReadTarget, Standing,
+    Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadError,
+    ReadTarget,
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -56,11 +57,11 @@ pub struct ParsedRead {
 
 /// What every answer tells besides itself, as far as it is known when the answer is.
 #[derive(Default)]
-struct Told {
+struct ResponseContext {
     /// Names of parameters that were ignored.
     unknown: Option<HeaderValue>,
     /// Where the client stands; `None` when the request did not count.
-    standing: Option<Standing>,
+    standing: Option<RateLimitStatus>,
     /// Whether the dataset was looked up and is private.
     private: bool,
 }
@@ -70,39 +71,39 @@ struct Told {
 /// Answers to requests that could be parsed name their unknown parameters, whatever their status.
 pub async fn read(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
-    let mut told = Told::default();
-    let mut response = answer(&app, &head, &mut told).await.unwrap_or_else(|error| {
+    let mut context = ResponseContext::default();
+    let mut response = answer(&app, &head, &mut context).await.unwrap_or_else(|error| {
         let mut response = error.into_response();
         caching::forbid(response.headers_mut());
         response
     });
     let headers = response.headers_mut();
-    if let Some(standing) = &told.standing {
+    if let Some(standing) = &context.standing {
         rate::describe(headers, standing);
     }
-    if !told.private {
+    if !context.private {
         cors::allow(headers);
     }
-    if let Some(names) = told.unknown {
+    if let Some(names) = context.unknown {
         headers.insert(X_UNKNOWN_PARAMETERS, names);
     }
     response
 }
 
 /// The checks in their order, then the answer.
-async fn answer(app: &App, head: &Parts, told: &mut Told) -> Result<Response, HttpError> {
+async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Result<Response, HttpError> {
     let parsed = parse(&head.method, &head.uri)?;
-    told.unknown = unknown_parameters_header(&parsed.unknown);
+    context.unknown = unknown_parameters_header(&parsed.unknown);
 
     let authorization = authorization(&head.headers);
-    let client = client::of(head, app);
-    let lookup = counted_look_up(app, client, &parsed.target, authorization, told).await?;
+    let client = client_ip::of(head, app);
+    let lookup = counted_look_up(app, client, &parsed.target, authorization, context).await?;
     let admitted = lookup.admit(authorization, client, parsed.request.alt)?;
 
     let request = Arc::new(parsed.request);
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
-    let identity = Identity::of(&admitted, &request);
+    let identity = CacheKey::of(&admitted, &request);
     let tag = |coding: ContentCoding| caching::etag(identity.as_ref()?, coding.etag_suffix());
     let mut etag = tag(coding);
     let mut response = match &etag {
@@ -131,27 +132,27 @@ async fn counted_look_up(
     client: Client,
     target: &ReadTarget,
     authorization: Authorization<'_>,
-    told: &mut Told,
+    context: &mut ResponseContext,
 ) -> Result<Lookup, HttpError> {
     let anonymous = authorization == Authorization::None;
     if anonymous {
-        count(app, client, Bucket::Public, told).await?;
+        count(app, client, Bucket::Public, context).await?;
     }
     let lookup = match anonymous {
         true => app.look_up(target).await,
         false => app.look_up_in_turn(client, target).await,
     };
-    told.private = lookup.as_ref().is_ok_and(Lookup::is_private);
+    context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
     if !anonymous {
-        let bucket = if told.private { Bucket::Private } else { Bucket::Public };
-        count(app, client, bucket, told).await?;
+        let bucket = if context.private { Bucket::Private } else { Bucket::Public };
+        count(app, client, bucket, context).await?;
     }
     Ok(lookup?)
 }
 
-async fn count(app: &App, client: Client, bucket: Bucket, told: &mut Told) -> Result<(), HttpError> {
-    told.standing = rate::count(app, client, bucket).await;
-    rate::check(told.standing.as_ref())
+async fn count(app: &App, client: Client, bucket: Bucket, context: &mut ResponseContext) -> Result<(), HttpError> {
+    context.standing = rate::count(app, client, bucket).await;
+    rate::check(context.standing.as_ref())
 }
 
 /// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.

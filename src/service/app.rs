@@ -30,7 +30,7 @@ use crate::service::maintenance::readiness::Readiness;
 use crate::service::maintenance::scratch::{EXPORTS_FOLDER, Scratch, TEMPORARY_FOLDER};
 use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 use crate::service::rate_limit::{RateLimiter, RateLimits, SystemClock};
-use crate::service::read::catalog_cache::Lookups;
+use crate::service::read::catalog_cache::CatalogCache;
 use crate::service::read::responses::Responses;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::ingest::Ingest;
@@ -64,7 +64,7 @@ struct Parts {
     exports: Exports,
     engine: Engine,
     scratch: Scratch,
-    lookups: Lookups,
+    catalog_cache: CatalogCache,
     rate_limiter: Arc<dyn RateLimiter>,
     admission: Admission,
     logins: Logins,
@@ -246,7 +246,7 @@ impl App {
         let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
         let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
         let catalog_gates = CatalogGates::new(config);
-        let (config, lookups) = (config.clone(), Lookups::new());
+        let (config, catalog_cache) = (config.clone(), CatalogCache::new());
         let parts = Parts {
             config,
             catalog,
@@ -257,7 +257,7 @@ impl App {
             exports,
             engine,
             scratch,
-            lookups,
+            catalog_cache,
             rate_limiter,
             admission,
             logins,
@@ -294,11 +294,11 @@ impl App {
     /// Makes a change in the catalog show at once in the reads of this process: to be called after every write that a
     /// read can see, before whoever asked for it is told.
     pub fn catalog_changed(&self) {
-        self.parts.lookups.changed();
+        self.parts.catalog_cache.changed();
     }
 
-    pub(in crate::service) fn lookups(&self) -> &Lookups {
-        &self.parts.lookups
+    pub(in crate::service) fn catalog_cache(&self) -> &CatalogCache {
+        &self.parts.catalog_cache
     }
 
     /// From now on the service is not ready: it is about to stop. Requests are still answered.

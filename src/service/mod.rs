@@ -51,8 +51,10 @@ pub use maintenance::readiness::NotReady;
 pub use maintenance::scrub::{DamagedFile, Scrubbed};
 pub use maintenance::sweep::{SweepError, SweepReason, Swept, SweptFile};
 pub use rate_limit::memory::{MemoryRateLimiter, RateCapacity};
-pub use rate_limit::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, SystemClock, Verdict};
-pub use read::cache_key::Identity;
+pub use rate_limit::{
+    Bucket, Client, Clock, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
+};
+pub use read::cache_key::CacheKey;
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};
 pub use refresh::files::{Pushed, PushedEntities};
 pub use refresh::import::{ImportError, ImportRequest, Imported};

@@ -17,7 +17,7 @@ use serde_json::{Map, Number, Value};
 
 use super::CallError;
 use crate::document::NumericValue;
-use crate::http::client;
+use crate::http::client_ip;
 use crate::http::error::HttpError;
 use crate::http::text::quoted;
 use crate::model::ids::DatasetId;
@@ -46,7 +46,7 @@ pub(in crate::http) async fn read(app: &App, request: Request, limit: u64) -> Re
     }
     let (head, body) = request.into_parts();
     let caller = head.extensions.get().copied();
-    let holder = caller.unwrap_or_else(|| Holder::Anonymous(client::of(&head, app)));
+    let holder = caller.unwrap_or_else(|| Holder::Anonymous(client_ip::of(&head, app)));
     let (bytes, room) = collect(app, holder, body, limit).await?;
     let problem = match serde_json::from_slice(&bytes) {
         Ok(Value::Object(members)) => return Ok(Fields { members, _room: room.map(Arc::new) }),

@@ -12,9 +12,9 @@ use axum::http::request::Parts;
 use tower_sessions::cookie::Cookie;
 
 use super::CallError;
-use super::reached::has_foreign_origin;
+use super::base_url::has_foreign_origin;
 use crate::http::auth::authorization;
-use crate::http::client;
+use crate::http::client_ip;
 use crate::http::error::HttpError;
 use crate::model::user::User;
 use crate::service::{App, Authorization, Holder};
@@ -56,7 +56,7 @@ impl FromRequestParts<App> for AnyCaller {
 
 /// The user whose token or session the request has.
 async fn user_of(parts: &Parts, app: &App) -> Result<Option<User>, HttpError> {
-    let client = client::of(parts, app);
+    let client = client_ip::of(parts, app);
     let user = match authorization(&parts.headers) {
         Authorization::Bearer(token) => return Ok(app.user_of_token(client, token).await?),
         Authorization::Other => None,

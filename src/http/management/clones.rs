@@ -4,14 +4,14 @@ use axum::Json;
 use axum::extract::State;
 
 use super::records::DatasetAnswer;
-use super::{Caller, JsonBody, Reached};
+use super::{BaseUrl, Caller, JsonBody};
 use crate::http::error::HttpError;
 use crate::service::App;
 
 /// `POST /dataset/clone`: `dataset_id`, `name`.
 pub(super) async fn clone(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {

@@ -6,7 +6,7 @@ use axum::extract::State;
 use super::records::{
     DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, Done, VersionRecord,
 };
-use super::{CallError, Caller, Fields, JsonBody, Query, Reached, body};
+use super::{BaseUrl, CallError, Caller, Fields, JsonBody, Query, body};
 use crate::http::error::HttpError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::model::ids::DatasetId;
@@ -22,7 +22,7 @@ const LISTED: u32 = limits::LISTED_DATASETS as u32;
 /// `schedule`, `index`.
 pub(super) async fn create(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
@@ -35,7 +35,7 @@ pub(super) async fn create(
 /// `POST /dataset/update`: `dataset_id`, and what changes.
 pub(super) async fn update(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
@@ -81,7 +81,7 @@ pub(super) async fn delete(
 /// `GET /dataset/list`; a page of it with `after` (a `dataset_id`) and `limit`.
 pub(super) async fn list(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     query: Query,
 ) -> Result<Json<DatasetsAnswer>, HttpError> {
@@ -97,7 +97,7 @@ pub(super) async fn list(
 /// `GET /dataset/view`: `dataset_id`.
 pub(super) async fn view(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     query: Query,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
@@ -112,7 +112,7 @@ pub(super) async fn view(
 /// `POST /dataset/rotate_key`: `dataset_id`.
 pub(super) async fn rotate_key(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
@@ -124,7 +124,7 @@ pub(super) async fn rotate_key(
 /// `POST /dataset/rollback`: `dataset_id`, `version_number`, perhaps `freeze`.
 pub(super) async fn rollback(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
@@ -138,7 +138,7 @@ pub(super) async fn rollback(
 /// `POST /dataset/unpin`: `dataset_id`.
 pub(super) async fn unpin(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
@@ -150,7 +150,7 @@ pub(super) async fn unpin(
 /// `POST /dataset/unfreeze`: `dataset_id`.
 pub(super) async fn unfreeze(
     Caller(user): Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {

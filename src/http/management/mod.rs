@@ -14,6 +14,7 @@
 //! | `error` | why a call is refused before any use case is asked |
 
 mod alternates;
+mod base_url;
 pub(super) mod body;
 mod caller;
 mod clones;
@@ -24,18 +25,17 @@ mod error;
 pub(super) mod explain;
 mod profile;
 mod query;
-mod reached;
 pub mod records;
 mod refresh;
 mod sessions;
 mod tokens;
 mod webhooks;
 
+pub(super) use base_url::BaseUrl;
 pub(super) use body::{Fields, JsonBody};
 pub(super) use caller::{Caller, SESSION_COOKIE};
 pub use error::CallError;
 pub(super) use query::Query;
-pub(super) use reached::Reached;
 
 use axum::Router;
 use axum::http::HeaderValue;

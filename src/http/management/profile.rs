@@ -9,7 +9,7 @@ use super::Query;
 use super::caller::AnyCaller;
 use super::records::ProfileAnswer;
 use crate::http::error::HttpError;
-use crate::http::{client, cors, rate};
+use crate::http::{client_ip, cors, rate};
 use crate::model::version::VersionSelector;
 use crate::service::{App, Bucket};
 
@@ -17,7 +17,7 @@ use crate::service::{App, Bucket};
 ///
 /// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private dataset is to nobody what a missing one is: 401.
 pub(super) async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Query, head: Parts) -> Response {
-    let client = client::of(&head, &app);
+    let client = client_ip::of(&head, &app);
     let mut standing = None;
     let answered = async {
         query.only(&["dataset_id", "version", "alt"])?;

@@ -5,7 +5,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Reached;
+use super::BaseUrl;
 use crate::catalog::{ApiToken, Attempt, AttemptOutcome, VersionRecord as CatalogVersion, Webhook};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
@@ -193,7 +193,7 @@ pub struct DatasetRecord {
 
 impl DatasetRecord {
     /// The record as a client sees it that reaches the service there.
-    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &Reached) -> DatasetRecord {
+    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &BaseUrl) -> DatasetRecord {
         let dataset = &owned.dataset;
         DatasetRecord {
             dataset_id: dataset.id.get(),
@@ -229,7 +229,7 @@ pub struct DatasetAnswer {
 
 impl DatasetAnswer {
     /// The answer to a client that reaches the service there.
-    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &Reached) -> DatasetAnswer {
+    pub(in crate::http) fn new(owned: &OwnedDataset, reached: &BaseUrl) -> DatasetAnswer {
         DatasetAnswer { ok: true, dataset: DatasetRecord::new(owned, reached) }
     }
 }

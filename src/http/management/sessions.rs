@@ -8,11 +8,11 @@ use axum::response::{IntoResponse, Response};
 use tower_sessions::cookie::time::Duration;
 use tower_sessions::cookie::{Cookie, SameSite};
 
+use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
-use super::reached::has_foreign_origin;
 use super::records::{Done, UserAnswer};
-use super::{CallError, Caller, Query, Reached, body};
-use crate::http::client;
+use super::{BaseUrl, CallError, Caller, Query, body};
+use crate::http::client_ip;
 use crate::http::error::HttpError;
 use crate::model::limits;
 use crate::service::App;
@@ -30,8 +30,8 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
         return Err(CallError::ForeignOrigin.into());
     }
-    let reached = Reached::from_request_parts(&mut head, &app).await?;
-    let client = client::of(&head, &app);
+    let reached = BaseUrl::from_request_parts(&mut head, &app).await?;
+    let client = client_ip::of(&head, &app);
     let before = session_id(&head.headers);
     let limits = &app.config().limits;
     let request = Request::from_parts(head, body);
@@ -48,7 +48,7 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
 /// `POST /session/logout`. A body is ignored.
 pub(super) async fn logout(
     _: Caller,
-    reached: Reached,
+    reached: BaseUrl,
     State(app): State<App>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
@@ -66,7 +66,7 @@ pub(super) async fn me(Caller(user): Caller, query: Query) -> Result<Json<UserAn
     Ok(Json(UserAnswer::from(&user)))
 }
 
-fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Reached) {
+fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &BaseUrl) {
     let cookie = Cookie::build((SESSION_COOKIE, value))
         .path("/")
         .http_only(true)

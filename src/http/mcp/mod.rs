@@ -46,7 +46,7 @@ use tracing::Span;
 
 use super::access_log::RequestId;
 use super::auth::authorization;
-use super::client;
+use super::client_ip;
 use super::error::HttpError;
 use super::management::{CallError, body};
 use crate::metrics::notes::{self, Notes};
@@ -98,7 +98,7 @@ pub(super) fn route() -> MethodRouter<App> {
 
 async fn authenticated(app: &App, head: &Parts) -> Result<User, HttpError> {
     let user = match authorization(&head.headers) {
-        Authorization::Bearer(token) => app.user_of_token(client::of(head, app), token).await?,
+        Authorization::Bearer(token) => app.user_of_token(client_ip::of(head, app), token).await?,
         Authorization::Other | Authorization::None => None,
     };
     Ok(user.ok_or(CallError::NoToken)?)
@@ -125,7 +125,7 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
         HttpError::Call(CallError::TooLarge { limit }) => CallError::TooLargeForTools { limit }.into(),
         other => other,
     })?;
-    let client = client::of(&head, &app);
+    let client = client_ip::of(&head, &app);
     let request_id = head.extensions.get().cloned();
     let (span, notes) = (Span::current(), notes::current());
     let message = Message::parse(&body)?;

@@ -18,7 +18,7 @@ use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits,
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
 use crate::service::dataset::manage::ManageError;
 use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
-use crate::service::rate_limit::{Bucket, Client, Clock, RateLimiter, RateLimits, SystemClock, Verdict};
+use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
 use crate::service::{AccountError, App};
 
 /// How long a log-in waits for its turn.
@@ -75,8 +75,10 @@ impl Logins {
 
     async fn begin(&self, client: Client, email_key: &str) -> Result<Attempt, ManageError> {
         match self.clients.count(client, Bucket::Public).await.map(|standing| standing.verdict) {
-            Some(Verdict::Exceeded { retry_after_s }) => return Err(ManageError::TooManyLogins { retry_after_s }),
-            Some(Verdict::Within) | None => {}
+            Some(RateLimitDecision::Exceeded { retry_after_s }) => {
+                return Err(ManageError::TooManyLogins { retry_after_s });
+            }
+            Some(RateLimitDecision::Within) | None => {}
         }
         let begun = self.limits.begin(client, email_key, self.clock.now().elapsed);
         begun.map_err(|Refused { retry_after_s }| ManageError::TooManyLogins { retry_after_s })

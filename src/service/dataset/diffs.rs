@@ -35,7 +35,7 @@ use crate::service::admission::semaphore::Holder;
 use crate::service::dataset::manage::ManageError;
 use crate::service::read::body::WHOLE_BODY_BYTES;
 use crate::service::read::responses::coded;
-use crate::service::read::single_flight::UnderWay;
+use crate::service::read::single_flight::SingleFlight;
 use crate::service::read::stream::Paced;
 use crate::service::{Answer, AnswerBody, App, ReadError};
 use crate::storage::reader::VersionReader;
@@ -358,11 +358,11 @@ impl App {
                 Ok(app.diffs().keep(key, diff).await)
             }
         };
-        let (work, begun) = self.diffs().under_way.join(key, || begin().boxed());
+        let (work, begun) = self.diffs().single_flight.join(key, || begin().boxed());
         let since = Instant::now();
         let outcome = work.await;
         if begun {
-            self.diffs().under_way.ended(&key);
+            self.diffs().single_flight.ended(&key);
         }
         match outcome {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
@@ -386,7 +386,7 @@ type Key = [FileId; 2];
 /// What files differ in, as far as it is kept or being found out.
 pub(in crate::service) struct Diffs {
     kept: Cache<Key, Held, foldhash::fast::RandomState>,
-    under_way: UnderWay<Key, Result<Held, ReadError>>,
+    single_flight: SingleFlight<Key, Result<Held, ReadError>>,
     capacity_bytes: u64,
     /// For all that is not accounted to queries.
     room: Arc<Semaphore>,
@@ -404,7 +404,7 @@ impl Diffs {
         // For what is in the cache, and what was.
         let permits = usize::try_from(capacity_bytes / PERMIT_BYTES).unwrap_or(usize::MAX).saturating_mul(2);
         let room = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        Diffs { kept, under_way: UnderWay::default(), capacity_bytes, room }
+        Diffs { kept, single_flight: SingleFlight::default(), capacity_bytes, room }
     }
 
     /// Keeps a diff if there is room.

@@ -69,7 +69,7 @@ impl App {
         alt: bool,
     ) -> Result<VersionProfile, ProfileError> {
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
-        let resolved = self.lookups().resolve(self.catalog(), dataset, version).await?.ok_or_else(hidden)?;
+        let resolved = self.catalog_cache().resolve(self.catalog(), dataset, version).await?.ok_or_else(hidden)?;
         let Resolved { dataset, version: found } = &*resolved;
         let owned = caller.is_some_and(|user| user.id == dataset.owner);
         if !owned && dataset.is_private() {

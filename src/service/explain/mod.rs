@@ -28,7 +28,7 @@ use crate::service::admission::semaphore::Holder;
 use crate::service::dataset::manage::ManageError;
 use crate::service::export_cache::ExportState;
 use crate::service::read::Taker;
-use crate::service::{Admitted, AnswerBody, App, Identity, ReadError};
+use crate::service::{Admitted, AnswerBody, App, CacheKey, ReadError};
 use crate::storage::counts::{CacheUse, ReaderCounts};
 use crate::storage::reader::VersionReader;
 
@@ -228,7 +228,7 @@ impl App {
 
     /// Where the answer lies ready now.
     async fn kept_answer(&self, admitted: &Admitted, request: &ReadRequest) -> KeptAnswer {
-        let identity = Identity::of(admitted, request);
+        let identity = CacheKey::of(admitted, request);
         let cacheable = identity.is_some();
         let (mut response, mut export) = (Vec::new(), None);
         if let Some(identity) = identity {

@@ -41,7 +41,7 @@ use crate::service::admission::{Admission, Turn};
 use crate::service::export_cache::room::{Room, Space};
 use crate::service::maintenance::scratch::Scratch;
 use crate::service::read::Taker;
-use crate::service::{Identity, ReadError};
+use crate::service::{CacheKey, ReadError};
 use crate::storage::shortage::Shortage;
 
 /// Bytes that are read for a client at once, and that have a checksum: a block.
@@ -70,9 +70,9 @@ struct Shared {
 }
 
 struct Index {
-    entries: HashMap<Identity, Entry>,
+    entries: HashMap<CacheKey, Entry>,
     /// Exports that turned out not to fit, so that they are not tried again each time.
-    too_large: HashSet<Identity>,
+    too_large: HashSet<CacheKey>,
     /// What all files take, those in the making included.
     room: Room,
     /// Makings that nobody waits for.
@@ -197,7 +197,7 @@ pub(in crate::service) struct Content {
 /// An export as a caller gets it: its bytes are in the cache, or on their way there. They stay as long as this does.
 pub struct Export {
     exports: Exports,
-    identity: Identity,
+    identity: CacheKey,
     progress: watch::Receiver<Progress>,
     total: u64,
     make: Make,
@@ -232,7 +232,7 @@ impl Exports {
         &self,
         engine: &Engine,
         admission: &Admission,
-        identity: Identity,
+        identity: CacheKey,
         make: Make,
     ) -> Result<Option<Export>, ReadError> {
         let Some((progress, begun)) = self.follow(engine, admission, identity, &make) else { return Ok(None) };
@@ -255,7 +255,7 @@ impl Exports {
     /// The export whose making this is, as soon as its first bytes are there.
     async fn begun(
         &self,
-        identity: Identity,
+        identity: CacheKey,
         mut progress: watch::Receiver<Progress>,
         make: Make,
     ) -> Result<Option<Export>, ReadError> {
@@ -271,7 +271,7 @@ impl Exports {
     }
 
     /// What the cache has of the export of this identity. No use of it.
-    pub(in crate::service) fn state(&self, identity: Identity) -> Option<ExportState> {
+    pub(in crate::service) fn state(&self, identity: CacheKey) -> Option<ExportState> {
         let index = self.shared.index();
         match index.entries.get(&identity) {
             Some(Entry::Made { file, .. }) if file.path.exists() => Some(ExportState::Made),
@@ -285,7 +285,7 @@ impl Exports {
         &self,
         engine: &Engine,
         admission: &Admission,
-        identity: Identity,
+        identity: CacheKey,
         make: &Make,
     ) -> Option<(watch::Receiver<Progress>, bool)> {
         let holder = admission.holder();
@@ -360,7 +360,7 @@ impl Index {
     }
 
     /// The files that nobody reads: when they were used, whose they are, and their bytes.
-    fn idle(&self) -> impl Iterator<Item = (u64, Holder, u64, Identity)> {
+    fn idle(&self) -> impl Iterator<Item = (u64, Holder, u64, CacheKey)> {
         self.entries.iter().filter_map(|(identity, entry)| match entry {
             // New readers come only through the index, which is locked.
             Entry::Made { file, holder, used } if Arc::strong_count(file) == 1 => {
@@ -383,7 +383,7 @@ impl Index {
         victim.is_some()
     }
 
-    fn remember_too_large(&mut self, identity: Identity) {
+    fn remember_too_large(&mut self, identity: CacheKey) {
         // Forgetting them all now and then costs one more try each.
         if self.too_large.len() >= MOST_FILES {
             self.too_large.clear();
@@ -392,14 +392,14 @@ impl Index {
     }
 
     /// Drops a file that turned out to be damaged, unless another one is there by now.
-    fn forget_damaged(&mut self, identity: &Identity, damaged: &Arc<MadeFile>) {
+    fn forget_damaged(&mut self, identity: &CacheKey, damaged: &Arc<MadeFile>) {
         if matches!(self.entries.get(identity), Some(Entry::Made { file, .. }) if Arc::ptr_eq(file, damaged)) {
             self.forget(identity);
         }
     }
 
     /// Drops a file that was made.
-    fn forget(&mut self, identity: &Identity) {
+    fn forget(&mut self, identity: &CacheKey) {
         if let Some(Entry::Made { file, holder, .. }) = self.entries.remove(identity) {
             self.room.give_back(holder, Space { bytes: file.bytes, files: 1 });
         }
@@ -411,7 +411,7 @@ struct Making {
     exports: Exports,
     /// Of whom it is made for.
     admission: Admission,
-    identity: Identity,
+    identity: CacheKey,
     partial: Arc<Path>,
     whole: Arc<Path>,
     progress: watch::Sender<Progress>,
@@ -535,7 +535,7 @@ impl Drop for Making {
 }
 
 /// Completes when nobody has followed a making for a while. From then on nobody can.
-async fn abandoned(shared: &Shared, admission: &Admission, identity: Identity, progress: &watch::Sender<Progress>) {
+async fn abandoned(shared: &Shared, admission: &Admission, identity: CacheKey, progress: &watch::Sender<Progress>) {
     loop {
         progress.closed().await;
         let lingering = Lingering::begin(shared, admission.holder());
@@ -795,7 +795,7 @@ mod tests {
 
     impl Setup {
         async fn get(&self, number: usize, make: &Make) -> Result<Option<Export>, ReadError> {
-            self.exports.get(&self.engine, &self.admission, Identity::numbered(number), make.clone()).await
+            self.exports.get(&self.engine, &self.admission, CacheKey::numbered(number), make.clone()).await
         }
 
         /// Gets an export and reads it.
@@ -804,7 +804,7 @@ mod tests {
             let body = read(export.whole()).await.expect("a body");
             // Whoever made it has let go of it, unless a test holds it.
             for _ in 0..1_000 {
-                let held = self.exports.shared.index().entries.get(&Identity::numbered(number)).is_some_and(|entry| {
+                let held = self.exports.shared.index().entries.get(&CacheKey::numbered(number)).is_some_and(|entry| {
                     matches!(entry, Entry::Made { file, .. } if Arc::strong_count(file) > 1)
                         || matches!(entry, Entry::Making { .. })
                 });
@@ -1076,7 +1076,7 @@ mod tests {
         }
         assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (3, (3, 30)));
         // The second is the oldest, but is being read: the third goes.
-        let held = setup.exports.shared.index().entries.get(&Identity::numbered(2)).map(|entry| match entry {
+        let held = setup.exports.shared.index().entries.get(&CacheKey::numbered(2)).map(|entry| match entry {
             Entry::Made { file, .. } => file.clone(),
             Entry::Making { .. } => panic!("it is made"),
         });

@@ -107,11 +107,11 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
         None => {
             let (store_name, catalog_name) = names();
             match standing(catalog, store, store_marked).await? {
-                Standing::Free => store.give_identity(&identity).await?,
-                Standing::Foreign => {
+                RateLimitStatus::Free => store.give_identity(&identity).await?,
+                RateLimitStatus::Foreign => {
                     return Err(BindingError::Unnamed { store: store_name, catalog: catalog_name });
                 }
-                Standing::Gone => {
+                RateLimitStatus::Gone => {
                     let (store, catalog) = (store_name, catalog_name);
                     return Err(BindingError::Missing { store, catalog, expected: identity });
                 }
@@ -130,7 +130,7 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
 }
 
 /// What a store without an identity is to a catalog.
-enum Standing {
+enum RateLimitStatus {
     /// New, or its own from before there were identities.
     Free,
     /// It has files of another one.
@@ -139,7 +139,7 @@ enum Standing {
     Gone,
 }
 
-async fn standing(catalog: &Catalog, store: &Store, store_marked: bool) -> Result<Standing, BindingError> {
+async fn standing(catalog: &Catalog, store: &Store, store_marked: bool) -> Result<RateLimitStatus, BindingError> {
     let recorded = catalog.files(None, COMPARED).await;
     // Damage of a record is told of by those who need it.
     let recorded = match recorded {
@@ -147,22 +147,22 @@ async fn standing(catalog: &Catalog, store: &Store, store_marked: bool) -> Resul
         recorded => recorded?,
     };
     if store_marked && !recorded.is_empty() && !store.is_volatile() {
-        return Ok(Standing::Gone);
+        return Ok(RateLimitStatus::Gone);
     }
     let listing = store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
     let listed = listing.map_err(StorageError::from).try_chunks(COMPARED as usize).try_next().await;
-    let Some(listed) = listed.map_err(|error| error.1)? else { return Ok(Standing::Free) };
+    let Some(listed) = listed.map_err(|error| error.1)? else { return Ok(RateLimitStatus::Free) };
     for file in recorded {
         match store.objects().head(&ObjectPath::from(file.file.path.as_str())).await {
-            Ok(_) => return Ok(Standing::Free),
+            Ok(_) => return Ok(RateLimitStatus::Free),
             Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(StorageError::from(error).into()),
         }
     }
     let paths: Vec<&str> = listed.iter().map(|object| object.location.as_ref()).collect();
     match catalog.files_named(&paths).await?.is_empty() {
-        true => Ok(Standing::Foreign),
-        false => Ok(Standing::Free),
+        true => Ok(RateLimitStatus::Foreign),
+        false => Ok(RateLimitStatus::Free),
     }
 }
 

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::service::rate_limit::{Bucket, Client, Clock, Moment, RateLimiter, RateLimits, Standing, Verdict, WINDOW};
+use crate::service::rate_limit::{
+    Bucket, Client, Clock, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, WINDOW,
+};
 
 /// How much is kept at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ impl<C: Clock> MemoryRateLimiter<C> {
         MemoryRateLimiter { limits, clock, own_windows: capacity.own_windows, hasher: RandomState::new(), shards }
     }
 
-    fn count_now(&self, client: Client, bucket: Bucket) -> Option<Standing> {
+    fn count_now(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
         let limit = self.limits.of(bucket)?;
         let key = (client, bucket);
         let hash = self.hasher.hash_one(key) as usize;
@@ -89,7 +91,7 @@ impl<C: Clock> MemoryRateLimiter<C> {
 
 #[async_trait]
 impl<C: Clock> RateLimiter for MemoryRateLimiter<C> {
-    async fn count(&self, client: Client, bucket: Bucket) -> Option<Standing> {
+    async fn count(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
         self.count_now(client, bucket)
     }
 }
@@ -131,14 +133,14 @@ impl Window {
         Window { end: now + WINDOW, reset_unix_s: whole_seconds(unix + WINDOW), counted: 0 }
     }
 
-    fn count(&mut self, moment: Moment, limit: u64) -> Standing {
+    fn count(&mut self, moment: Moment, limit: u64) -> RateLimitStatus {
         let verdict = if self.counted < limit {
             self.counted += 1;
-            Verdict::Within
+            RateLimitDecision::Within
         } else {
-            Verdict::Exceeded { retry_after_s: whole_seconds(self.end.saturating_sub(moment.elapsed)).max(1) }
+            RateLimitDecision::Exceeded { retry_after_s: whole_seconds(self.end.saturating_sub(moment.elapsed)).max(1) }
         };
-        Standing { limit, remaining: limit - self.counted, reset_unix_s: self.reset_unix_s, verdict }
+        RateLimitStatus { limit, remaining: limit - self.counted, reset_unix_s: self.reset_unix_s, verdict }
     }
 }
 
@@ -190,14 +192,16 @@ mod tests {
             limiter.count_now(number(1), Bucket::Public).expect("a limit")
         };
         // 1,700,000,010.25 and 60 seconds, rounded up.
-        let standing = |remaining, verdict| Standing { limit: 3, remaining, reset_unix_s: 1_700_000_071, verdict };
-        assert_eq!(count(10_000), standing(2, Verdict::Within));
-        assert_eq!(count(10_001), standing(1, Verdict::Within));
-        assert_eq!(count(30_000), standing(0, Verdict::Within));
-        assert_eq!(count(30_000), standing(0, Verdict::Exceeded { retry_after_s: 40 }));
-        assert_eq!(count(30_001), standing(0, Verdict::Exceeded { retry_after_s: 40 }));
-        assert_eq!(count(69_999), standing(0, Verdict::Exceeded { retry_after_s: 1 }));
-        let next = Standing { limit: 3, remaining: 2, reset_unix_s: 1_700_000_131, verdict: Verdict::Within };
+        let standing =
+            |remaining, verdict| RateLimitStatus { limit: 3, remaining, reset_unix_s: 1_700_000_071, verdict };
+        assert_eq!(count(10_000), standing(2, RateLimitDecision::Within));
+        assert_eq!(count(10_001), standing(1, RateLimitDecision::Within));
+        assert_eq!(count(30_000), standing(0, RateLimitDecision::Within));
+        assert_eq!(count(30_000), standing(0, RateLimitDecision::Exceeded { retry_after_s: 40 }));
+        assert_eq!(count(30_001), standing(0, RateLimitDecision::Exceeded { retry_after_s: 40 }));
+        assert_eq!(count(69_999), standing(0, RateLimitDecision::Exceeded { retry_after_s: 1 }));
+        let next =
+            RateLimitStatus { limit: 3, remaining: 2, reset_unix_s: 1_700_000_131, verdict: RateLimitDecision::Within };
         assert_eq!(count(70_000), next);
     }
 
@@ -208,14 +212,15 @@ mod tests {
             assert_eq!(limiter.count_now(number(1), Bucket::Public), None);
         }
         let standing = limiter.count_now(number(1), Bucket::Private).expect("a limit");
-        assert_eq!((standing.remaining, standing.verdict), (0, Verdict::Within));
+        assert_eq!((standing.remaining, standing.verdict), (0, RateLimitDecision::Within));
     }
 
     #[test]
     fn memory_is_bounded_and_newcomers_share_what_is_left() {
         let capacity = RateCapacity { shards: 2, own_windows: 8, shared_windows: 2 };
         let (limiter, clock) = limiter(LIMITS, capacity);
-        let within = |client| limiter.count_now(client, Bucket::Public).expect("a limit").verdict == Verdict::Within;
+        let within =
+            |client| limiter.count_now(client, Bucket::Public).expect("a limit").verdict == RateLimitDecision::Within;
         assert!((0..3).all(|_| within(number(0))) && !within(number(0)));
         let admitted = (1..10_000).filter(|client| within(number(*client))).count();
         // 15 more windows of their own, used once, and 4 shared ones.
@@ -256,7 +261,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..500 {
                         let standing = limiter.count_now(number(1), Bucket::Public).expect("a limit");
-                        admitted.fetch_add(u64::from(standing.verdict == Verdict::Within), Ordering::Relaxed);
+                        admitted.fetch_add(u64::from(standing.verdict == RateLimitDecision::Within), Ordering::Relaxed);
                     }
                 });
             }
@@ -289,11 +294,11 @@ mod tests {
                 }
                 *counted += 1;
                 let verdict = if *counted <= limit {
-                    Verdict::Within
+                    RateLimitDecision::Within
                 } else {
-                    Verdict::Exceeded { retry_after_s: (*start + 60_000 - now).div_ceil(1_000) }
+                    RateLimitDecision::Exceeded { retry_after_s: (*start + 60_000 - now).div_ceil(1_000) }
                 };
-                let expected = Standing {
+                let expected = RateLimitStatus {
                     limit,
                     remaining: limit.saturating_sub(*counted),
                     reset_unix_s: (*start + 60_000 + UNIX_OFFSET_MS).div_ceil(1_000),
@@ -315,7 +320,7 @@ mod tests {
                 let standing = limiter.count_now(number(client), bucket(private)).expect("a limit");
                 prop_assert!(standing.reset_unix_s * 1_000 > now + UNIX_OFFSET_MS);
                 prop_assert!(standing.reset_unix_s * 1_000 < now + UNIX_OFFSET_MS + 61_000);
-                if standing.verdict == Verdict::Within {
+                if standing.verdict == RateLimitDecision::Within {
                     let admitted = admitted.entry((client, private, standing.reset_unix_s)).or_default();
                     *admitted += 1;
                     prop_assert!(*admitted <= standing.limit);

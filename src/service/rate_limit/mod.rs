@@ -79,7 +79,7 @@ impl From<&Limits> for RateLimits {
 
 /// Where a client stands after a request was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RateLimitStatus {
     /// Requests per window.
     pub limit: u64,
     /// Requests that are left in this window.
@@ -87,12 +87,12 @@ pub struct Standing {
     /// When the window ends, in Unix seconds, rounded up. The same for all requests of a window.
     pub reset_unix_s: u64,
     /// Whether the request may go on.
-    pub verdict: Verdict,
+    pub verdict: RateLimitDecision,
 }
 
 /// Whether a request that was counted may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RateLimitDecision {
     /// It may.
     Within,
     /// It is one too many.
@@ -106,7 +106,7 @@ pub enum Verdict {
 #[async_trait]
 pub trait RateLimiter: Send + Sync + 'static {
     /// Counts one request; `None` when the bucket's limit is switched off.
-    async fn count(&self, client: Client, bucket: Bucket) -> Option<Standing>;
+    async fn count(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus>;
 }
 
 /// A moment by two clocks.

@@ -13,11 +13,11 @@ const ENCODER_VERSION: u32 = 2;
 /// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version. Known
 /// before anything is planned or read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Identity([u8; 32]);
+pub struct CacheKey([u8; 32]);
 
-impl Identity {
+impl CacheKey {
     /// The identity of the answer to a request; `None` when every answer is another one, as with `sample`.
-    pub fn of(admitted: &Admitted, request: &ReadRequest) -> Option<Identity> {
+    pub fn of(admitted: &Admitted, request: &ReadRequest) -> Option<CacheKey> {
         if request.sample.is_some() {
             return None;
         }
@@ -27,7 +27,7 @@ impl Identity {
         let (dataset, version, alt) = (admitted.dataset_id, admitted.version, admitted.alt);
         hash.update(format!("{ENCODER_VERSION} {path:?} {slug:?} {dataset:?} {version:?} {alt} "));
         hash.update(format!("{:?}", request.canonical()));
-        Some(Identity(hash.finalize().into()))
+        Some(CacheKey(hash.finalize().into()))
     }
 
     /// Its first 16 bytes, enough to tell answers apart, as lower-case hex.
@@ -36,16 +36,16 @@ impl Identity {
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for CacheKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.short())
     }
 }
 
 #[cfg(test)]
-impl Identity {
+impl CacheKey {
     /// One for each number, for tests.
-    pub(in crate::service) fn numbered(number: usize) -> Identity {
+    pub(in crate::service) fn numbered(number: usize) -> CacheKey {
         use crate::model::ids::{DatasetId, FileId};
         use crate::model::version::{VersionFile, VersionNumber};
 
@@ -64,6 +64,6 @@ impl Identity {
             },
             holder: crate::service::Holder::Operator,
         };
-        Identity::of(&admitted, &ReadRequest::default()).expect("an identity")
+        CacheKey::of(&admitted, &ReadRequest::default()).expect("an identity")
     }
 }

@@ -3,7 +3,7 @@
 //! A look-up costs more than the rest of a small warm read, most of it the way to the database's thread or server and
 //! back. Kept answers must not hide changes (docs/semantics.md, Caching):
 //! - A change made by another process shows within [`FRESH`], counted from before the catalog was asked.
-//! - One made by this process shows at once: every write is followed by [`Lookups::changed`], after which keys are
+//! - One made by this process shows at once: every write is followed by [`CatalogCache::changed`], after which keys are
 //!   others. So an answer that was under way meanwhile is kept under a key that nobody asks for any more.
 //!
 //! Look-ups of the same target at the same time ask the catalog once.
@@ -26,7 +26,7 @@ const FRESH: Duration = Duration::from_millis(500);
 const TARGETS: u64 = 10_000;
 
 /// See the module.
-pub(in crate::service) struct Lookups {
+pub(in crate::service) struct CatalogCache {
     kept: Cache<Key, Kept>,
     /// How many changes this process has made.
     changes: AtomicU64,
@@ -41,10 +41,10 @@ struct Kept {
     resolved: Option<Arc<Resolved>>,
 }
 
-impl Lookups {
-    pub(in crate::service) fn new() -> Lookups {
+impl CatalogCache {
+    pub(in crate::service) fn new() -> CatalogCache {
         let kept = Cache::builder().max_capacity(TARGETS).time_to_live(FRESH).build();
-        Lookups { kept, changes: AtomicU64::new(0) }
+        CatalogCache { kept, changes: AtomicU64::new(0) }
     }
 
     /// Forgets everything: to be called after every write to the catalog, before anybody is told of it.
@@ -115,7 +115,7 @@ mod tests {
             Ok(None)
         }
 
-        async fn resolve(&self, lookups: &Lookups) {
+        async fn resolve(&self, lookups: &CatalogCache) {
             let (id, selector) = target();
             let resolved = lookups.resolve_by(id, selector, || self.answer()).await.expect("an answer");
             assert!(resolved.is_none());
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn look_ups_at_the_same_time_ask_once() {
-        let (lookups, asked) = (Lookups::new(), Asked::new(0));
+        let (lookups, asked) = (CatalogCache::new(), Asked::new(0));
         let answer = async {
             tokio::task::yield_now().await;
             asked.answers.add_permits(1);
@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_change_nothing_that_was_asked_before_is_used() {
-        let (lookups, asked) = (Lookups::new(), Asked::new(0));
+        let (lookups, asked) = (CatalogCache::new(), Asked::new(0));
         let changed = async {
             tokio::task::yield_now().await;
             assert_eq!(asked.questions(), 1);
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_is_no_longer_fresh_is_not_used() {
-        let (lookups, asked) = (Lookups::new(), Asked::new(9));
+        let (lookups, asked) = (CatalogCache::new(), Asked::new(9));
         let (id, selector) = target();
         let asked_at = Instant::now().checked_sub(FRESH + Duration::from_millis(1)).expect("a running machine");
         lookups.kept.insert((0, id, selector), Kept { asked: asked_at, resolved: None }).await;
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_not_kept() {
-        let lookups = Lookups::new();
+        let lookups = CatalogCache::new();
         let (id, selector) = target();
         let failed = lookups.resolve_by(id, selector, async || Err(CatalogError::NotFound)).await;
         assert!(matches!(failed, Err(ReadError::Unreadable(_))), "{failed:?}");

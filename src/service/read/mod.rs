@@ -329,7 +329,7 @@ impl App {
     /// # Errors
     /// [`ReadError::Unreadable`] when the catalog does not answer.
     pub async fn look_up_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<Lookup, ReadError> {
-        let resolved = self.lookups().resolve(self.catalog(), dataset, version).await?;
+        let resolved = self.catalog_cache().resolve(self.catalog(), dataset, version).await?;
         Ok(Lookup { resolved, version })
     }
 

@@ -24,8 +24,8 @@ use crate::service::admission::{Account, WHOLE_BYTES, accounted};
 use crate::service::export_cache::{Content, Make};
 use crate::service::read::Taker;
 use crate::service::read::body::{encoded, sent_by_task};
-use crate::service::read::single_flight::{UnderWay, Work};
-use crate::service::{Admitted, Answer, AnswerBody, App, Identity, ReadError};
+use crate::service::read::single_flight::{SingleFlight, Work};
+use crate::service::{Admitted, Answer, AnswerBody, App, CacheKey, ReadError};
 
 /// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
@@ -37,7 +37,7 @@ const PIECE_BYTES: usize = 256 << 10;
 const OVERHEAD_BYTES: usize = 256;
 
 /// Which answer, and how it is coded.
-type Key = (Identity, ContentCoding);
+type Key = (CacheKey, ContentCoding);
 
 /// Where an answer goes that only one can have.
 type Own = Arc<Mutex<Option<Answer>>>;
@@ -47,7 +47,7 @@ type Own = Arc<Mutex<Option<Answer>>>;
 pub(in crate::service) struct Responses {
     kept: Cache<Key, Kept, foldhash::fast::RandomState>,
     /// What is being made now.
-    under_way: Arc<UnderWay<Key, Result<Kept, ReadError>>>,
+    single_flight: Arc<SingleFlight<Key, Result<Kept, ReadError>>>,
     capacity_bytes: u64,
 }
 
@@ -136,13 +136,13 @@ impl Responses {
             .max_capacity(capacity_bytes)
             .weigher(|_, kept: &Kept| u32::try_from(kept.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        Responses { kept, under_way: Arc::default(), capacity_bytes }
+        Responses { kept, single_flight: Arc::default(), capacity_bytes }
     }
 
     /// The answer of this identity in this coding, made by `make` unless it is there or being made.
     async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
-        identity: Identity,
+        identity: CacheKey,
         coding: ContentCoding,
         account: impl Fn(u64) -> Result<Arc<Account>, ReadError>,
         make: impl Fn() -> M,
@@ -166,7 +166,7 @@ impl Responses {
             };
         };
         let made = made?;
-        self.under_way.ended(&key);
+        self.single_flight.ended(&key);
         if self.capacity_bytes > 0 && made.pays() {
             self.kept.insert(key, made.to_keep()).await;
         }
@@ -179,7 +179,7 @@ impl Responses {
     }
 
     /// The codings in which the answer of this identity is kept whole.
-    pub(in crate::service) async fn kept(&self, identity: Identity) -> Vec<ContentCoding> {
+    pub(in crate::service) async fn kept(&self, identity: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
             // Asked first, since it does not count as a use.
@@ -219,7 +219,7 @@ impl Responses {
             };
             making.boxed()
         };
-        let (making, begun) = self.under_way.join(key, begin);
+        let (making, begun) = self.single_flight.join(key, begin);
         (making, begun.then_some(own))
     }
 }
@@ -236,7 +236,7 @@ impl App {
         request: Arc<ReadRequest>,
         coding: ContentCoding,
     ) -> Result<Answer, ReadError> {
-        let identity = Identity::of(admitted, &request);
+        let identity = CacheKey::of(admitted, &request);
         let app = self.acting_for(admitted.holder);
         if request.format == Format::Parquet && !request.count {
             return match identity {
@@ -260,7 +260,7 @@ impl App {
     /// An answer in Parquet: from the cache if it fits in there.
     async fn export(
         &self,
-        identity: Identity,
+        identity: CacheKey,
         admitted: &Admitted,
         request: Arc<ReadRequest>,
     ) -> Result<Answer, ReadError> {
@@ -397,7 +397,7 @@ mod tests {
                 }
             };
             let account = |_| Err(ReadError::OutOfMemory);
-            responses.get(Identity::numbered(number), coding, account, make).await
+            responses.get(CacheKey::numbered(number), coding, account, make).await
         }
 
         fn made(&self) -> usize {
@@ -463,7 +463,7 @@ mod tests {
         // It was kept although who began it has left, or is made once more at most.
         maker.get(&responses, 1, ContentCoding::Zstd).await.expect("an answer");
         assert!(maker.made() <= 2);
-        assert!(responses.under_way.is_idle());
+        assert!(responses.single_flight.is_idle());
     }
 
     #[tokio::test]

@@ -14,17 +14,17 @@ const MOST_ENTRIES: usize = 1_024;
 pub(in crate::service) type Work<T> = Shared<BoxFuture<'static, T>>;
 
 /// What is under way, by what it is for.
-pub(in crate::service) struct UnderWay<K, T: Clone> {
+pub(in crate::service) struct SingleFlight<K, T: Clone> {
     works: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
 }
 
-impl<K, T: Clone> Default for UnderWay<K, T> {
+impl<K, T: Clone> Default for SingleFlight<K, T> {
     fn default() -> Self {
-        UnderWay { works: Mutex::default() }
+        SingleFlight { works: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash, T: Clone> UnderWay<K, T> {
+impl<K: Eq + Hash, T: Clone> SingleFlight<K, T> {
     /// The work for `key`, and whether `begin` has just begun it, because there was none.
     pub(in crate::service) fn join(&self, key: K, begin: impl FnOnce() -> BoxFuture<'static, T>) -> (Work<T>, bool) {
         let mut works = self.works();

@@ -9,35 +9,35 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 
 use crate::config::PublicUrl;
-use crate::http::client;
+use crate::http::client_ip;
 use crate::service::App;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::http) struct Reached {
+pub(in crate::http) struct BaseUrl {
     base_url: String,
     https: bool,
 }
 
-impl FromRequestParts<App> for Reached {
+impl FromRequestParts<App> for BaseUrl {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let server = &app.config().server;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-        let forwarded = client::forwarded_https(peer, &parts.headers, &server.trusted_proxies);
+        let forwarded = client_ip::forwarded_https(peer, &parts.headers, &server.trusted_proxies);
         Ok(match &server.public_url {
-            Some(url) => Reached { base_url: url.as_str().to_owned(), https: url.is_https() },
+            Some(url) => BaseUrl { base_url: url.as_str().to_owned(), https: url.is_https() },
             None => {
                 let https = forwarded.unwrap_or(false);
                 let host = host(parts).map_or_else(|| server.listen.as_str().to_owned(), |host| host.to_string());
-                Reached { base_url: format!("{}://{host}", if https { "https" } else { "http" }), https }
+                BaseUrl { base_url: format!("{}://{host}", if https { "https" } else { "http" }), https }
             }
         })
     }
 }
 
-impl Reached {
+impl BaseUrl {
     /// Whether by https, as far as the service knows.
     pub(crate) fn is_https(&self) -> bool {
         self.https
