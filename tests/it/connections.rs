@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::routing::{any, get};
+use futures::StreamExt;
 use http_body_util::BodyExt;
 use strata::http::router::around;
 use strata::http::server::{ServerLimits, serve_router};
@@ -190,6 +191,27 @@ async fn connections_that_idle_or_take_nothing_keep_nobody_out() {
         ("many streams with bodies that do not come", uploads),
     ];
     futures::future::join_all(idle.iter().map(|(what, sent)| check_idle(what, sent))).await;
+}
+
+/// The system took no more of an answer until megabytes of it were gone, as if the client took nothing meanwhile.
+#[tokio::test]
+async fn a_client_that_reads_steadily_and_slowly_is_not_cut() {
+    let endless = get(async || {
+        Body::from_stream(futures::stream::repeat(Bytes::from_static(&[b'x'; 64 << 10])).map(Ok::<_, std::io::Error>))
+    });
+    let limits = ServerLimits { write_stall: Duration::from_secs(1), ..limits() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let routes = Router::new().route("/endless", endless);
+    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
+    let mut connection = connect(HONEST, address).await.expect("connected");
+    connection.write_all(b"GET /endless HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    let mut some = vec![0; 32 << 10];
+    for pause in 0..50 {
+        let read = connection.read(&mut some).await.unwrap_or_else(|error| panic!("cut at pause {pause}: {error}"));
+        assert!(read > 0, "cut at pause {pause}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Pings cost the service more than their sender, and no limit of requests counts them.

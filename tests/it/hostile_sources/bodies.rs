@@ -335,3 +335,31 @@ fn a_refusal_reaches_a_client_that_sends_its_whole_body_first() {
     let answer = call(head("/dataset/refresh?dataset_id=1", &format!("{json}Expect: 100-continue\r\n")), b"");
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
 }
+
+/// curl and others take a stream that is reset while they send for a failure, whatever answer came before.
+#[tokio::test]
+async fn a_refusal_reaches_an_http2_client_that_sends_its_whole_body_first() {
+    let machine = Machine::with_user();
+    let server = Server::start(&machine, &[], &[("STRATA_LIMITS__BODY_BYTES", "1024")]);
+    let address = server.base_url.strip_prefix("http://").expect("a URL").to_owned();
+    for (path, status) in [("/dataset/refresh?dataset_id=1", 401), ("/no/such/path", 404), ("/session/login", 413)] {
+        let stream = tokio::net::TcpStream::connect(&address).await.expect("a connection");
+        let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let request = Request::post(format!("http://{address}{path}")).header("content-type", "application/json");
+        let mut client = client.ready().await.expect("ready");
+        let (answer, mut body) = client.send_request(request.body(()).expect("a request"), false).expect("sent");
+        let sent = async {
+            let mut left = 8 << 20;
+            while left > 0 {
+                body.reserve_capacity(left.min(64 << 10));
+                let room = std::future::poll_fn(|context| body.poll_capacity(context)).await;
+                let room = room.unwrap_or_else(|| panic!("{path}: the stream is reset")).expect("room").min(left);
+                left -= room;
+                body.send_data(Bytes::from(vec![b'x'; room]), left == 0).expect("taken");
+            }
+            answer.await.expect("an answer").status()
+        };
+        assert_eq!(in_time(sent).await, status, "{path}");
+    }
+}
