@@ -13,7 +13,7 @@
 //! | [`service`] | the use cases; the only place that combines the parts below |
 //! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last; diffs; what a plan did |
 //! | [`encode`] | documents to the bytes of an answer, one file per format |
-//! | [`refresh`] | sources: fetch, decompress, decode |
+//! | [`source`] | sources: fetch, decompress, decode |
 //! | [`webhook`] | the POST after a refresh: its body, signature and delivery |
 //! | [`catalog`] | users, datasets, versions in SQLite or PostgreSQL; the only SQL |
 //! | [`storage`] | version files: layout, profile, writer, reader, cache |
@@ -28,7 +28,7 @@
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, never its own or a higher one:
-//! `cli` > `http` > `service` > {`query`, `encode`, `refresh`, `webhook`, `catalog`} > {`storage`, `net`} >
+//! `cli` > `http` > `service` > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} >
 //! `document` > {`config`, `metrics`, `crash`, `priority`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
@@ -38,7 +38,7 @@
 //! | a query parameter | one file in `http/params/` and its registry line |
 //! | a step of the pipeline | one file in `query/pipeline/` and its place in the list |
 //! | an output format | one file in `encode/` and its arm in `encode::text_encoder` |
-//! | a source format | one file in `refresh/` and its arm in `refresh::open_as` |
+//! | a source format | one file in `source/` and its arm in `source::open_as` |
 //! | a migration | the same-named file in both folders of `sql/` |
 //! | an operation of owners | one function in `http/management/`, its route there, its row in `http/openapi/management/operations.rs` |
 //! | a tool for agents | one function in `http/mcp/` and its line in `http/mcp/tools.rs` |
@@ -60,7 +60,7 @@ pub mod model;
 pub mod net;
 pub mod priority;
 pub mod query;
-pub mod refresh;
 pub mod service;
+pub mod source;
 pub mod storage;
 pub mod webhook;

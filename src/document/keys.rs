@@ -18,7 +18,7 @@ impl KeyHashes {
         self.0.truncate(first);
     }
 
-    /// Notes a key of the innermost object, whose first key is number `first`. False when it is certainly unlike the
+    /// RequestLogContext a key of the innermost object, whose first key is number `first`. False when it is certainly unlike the
     /// keys before it; true when [`Winners::find`] has to decide.
     #[inline]
     pub(super) fn may_repeat(&mut self, first: usize, key: &[u8]) -> bool {

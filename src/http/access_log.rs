@@ -25,7 +25,7 @@ use super::client_ip::client_address;
 use super::error::ServerFailure;
 use crate::config::TrustedProxies;
 use crate::metrics::metrics;
-use crate::metrics::notes::Notes;
+use crate::metrics::request_log::RequestLogContext;
 use crate::model::request::Format;
 
 /// Names one request, for the caller and for the log.
@@ -65,7 +65,7 @@ pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: 
     let request_id = RequestId(Arc::from(format!("{:016x}", rand::random::<u64>())));
     request.extensions_mut().insert(request_id.clone());
     let span = tracing::info_span!("request", id = &*request_id.0);
-    let notes = Arc::new(Notes::default());
+    let notes = Arc::new(RequestLogContext::default());
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     let mut line = Line {
         started: Instant::now(),
@@ -170,7 +170,7 @@ struct Line {
 struct Slow {
     after: Duration,
     query: String,
-    notes: Arc<Notes>,
+    notes: Arc<RequestLogContext>,
 }
 
 impl Drop for Line {

@@ -13,11 +13,11 @@ use super::path::ReadPathError;
 use crate::catalog::{CatalogError, Unavailability};
 use crate::model::causes::Causes;
 use crate::model::version::VersionSelector;
-use crate::refresh::SourceError;
 use crate::service::{
     AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError, RefreshError,
     Refused,
 };
+use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 use crate::storage::shortage::Shortage;
 

@@ -9,7 +9,7 @@
 //!
 //! [`notes`] carries what is found out about one request to its log line.
 
-pub mod notes;
+pub mod request_log;
 
 use std::sync::LazyLock;
 

@@ -37,10 +37,10 @@ use super::explain::{Explained, Observer, Planned};
 use super::selection::Selection;
 use super::table::VersionTable;
 use super::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
-use super::window::WindowIntoScan;
+use super::window::LimitPushdown;
 use super::{QueryError, pipeline};
 use crate::metrics::metrics;
-use crate::metrics::notes::{self, Notes};
+use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::request::ReadRequest;
 use crate::priority;
 use crate::storage::reader::VersionReader;
@@ -320,7 +320,7 @@ impl Engine {
     ) -> Result<Outcome, QueryError> {
         let engine = self.clone();
         let limit = self.shared.timeout;
-        let notes = notes::current();
+        let notes = request_log::current();
         let mut measured = Measured::start();
         let work = async move { tokio::time::timeout(limit, engine.run(reader, &request, notes, observer)).await };
         let outcome = match self.spawn(work).await? {
@@ -355,7 +355,7 @@ impl Engine {
         &self,
         reader: VersionReader,
         request: &ReadRequest,
-        notes: Option<Arc<Notes>>,
+        notes: Option<Arc<RequestLogContext>>,
         observer: Option<Arc<Observer>>,
     ) -> Result<Outcome, QueryError> {
         let started = Instant::now();
@@ -478,7 +478,7 @@ fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// The physical rules that these plans need.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     vec![
-        Arc::new(WindowIntoScan),
+        Arc::new(LimitPushdown),
         Arc::new(CompactBeforeSort),
         // After windows: a count over a scan without predicates is known then.
         Arc::new(AggregateStatistics::new()),

@@ -21,9 +21,9 @@ use super::table::ORDER;
 
 /// The rule. Order of rows is kept by every operator of these plans, so cutting early cuts the same rows.
 #[derive(Debug, Default)]
-pub struct WindowIntoScan;
+pub struct LimitPushdown;
 
-impl PhysicalOptimizerRule for WindowIntoScan {
+impl PhysicalOptimizerRule for LimitPushdown {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_down(|plan| {
             if let Some(sort) = plan.downcast_ref::<SortExec>() {
@@ -59,7 +59,7 @@ impl PhysicalOptimizerRule for WindowIntoScan {
     }
 
     fn name(&self) -> &str {
-        "WindowIntoScan"
+        "LimitPushdown"
     }
 
     fn schema_check(&self) -> bool {

@@ -306,7 +306,7 @@ impl App {
         self.parts.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Notes whether the service lacks descriptors to accept connections. While it does, it is not ready.
+    /// RequestLogContext whether the service lacks descriptors to accept connections. While it does, it is not ready.
     pub fn note_exhausted(&self, exhausted: bool) {
         self.parts.exhausted.store(exhausted, Ordering::Relaxed);
     }

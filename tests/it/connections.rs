@@ -204,7 +204,10 @@ async fn a_client_that_reads_steadily_and_slowly_is_not_cut() {
     let address = listener.local_addr().expect("its address");
     let routes = Router::new().route("/endless", endless);
     tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
-    let mut connection = connect(HONEST, address).await.expect("connected");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    // A system with room for megabytes would tell of what its client reads as seldom.
+    socket.set_recv_buffer_size(64 << 10).expect("a small buffer");
+    let mut connection = socket.connect(address).await.expect("connected");
     connection.write_all(b"GET /endless HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
     let mut some = vec![0; 32 << 10];
     for pause in 0..50 {

@@ -15,9 +15,9 @@ use strata::config::Networks;
 use strata::service::{CheckDepth, DamagedFile, Finding};
 
 use crate::alternates::{Owned, call, parsed};
-use crate::care::damage_documents;
 use crate::cli::{Machine, Server, get};
 use crate::loopback_server::{LoopbackServer, Reply, ok, with_status};
+use crate::maintenance::damage_documents;
 use crate::support::{Answer, Log, TestService};
 
 mod catalogs;

@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 9] = [
     &["service"],
     // Matching two versions runs on the query engine.
     &["diff"],
-    &["query", "encode", "refresh", "webhook", "catalog"],
+    &["query", "encode", "source", "webhook", "catalog"],
     &["storage", "net"],
     &["document"],
     &["config", "metrics", "crash", "priority"],

@@ -5,7 +5,6 @@
 mod agents;
 mod alternates;
 mod binding;
-mod care;
 mod catalog;
 mod catalog_damage;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -39,6 +38,7 @@ mod layers;
 mod leftovers;
 mod limits;
 mod loopback_server;
+mod maintenance;
 mod management;
 mod many_conditions;
 mod mcp;

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use strata::config::Networks;
 use strata::net::{AddressPolicy, LookUp, Outgoing, parse_http_url};
-use strata::refresh::{FetchLimits, Opened, SourceClient, SourceError};
+use strata::source::{FetchLimits, Opened, SourceClient, SourceError};
 
 use crate::loopback_server::{LoopbackServer, ok, redirect};
 

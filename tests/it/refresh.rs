@@ -21,7 +21,7 @@ use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use strata::model::path::Path;
 use strata::model::source::{Compression, SourceFormat};
-use strata::refresh::{DecodeOptions, Detected, FetchLimits, Fetched, Opened, SourceError, SourceInput, open};
+use strata::source::{DecodeOptions, Detected, FetchLimits, Fetched, Opened, SourceError, SourceInput, open};
 
 use crate::support::loopback_client;
 

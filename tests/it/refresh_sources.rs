@@ -16,7 +16,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt};
 use strata::config::Config;
 use strata::model::source::{SourceFormat, Validators};
-use strata::refresh::{
+use strata::source::{
     Decode, DecodeOptions, EnvelopeFields, FetchLimits, Fetched, ObjectSources, Opened, SourceClient, SourceError,
     SourceInput, open, open_push,
 };

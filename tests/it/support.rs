@@ -11,11 +11,11 @@ use http_body_util::BodyExt;
 use strata::config::Config;
 use strata::model::user::Plan;
 use strata::net::{AddressPolicy, Outgoing};
-use strata::refresh::{FetchLimits, SourceClient};
 use strata::service::{
     App, Clock, DemoDataset, ImportError, ImportProgress, ImportRequest, Imported, MemoryRateLimiter, RateCapacity,
     RateLimits, SystemClock,
 };
+use strata::source::{FetchLimits, SourceClient};
 use tempfile::TempDir;
 use tower::Service;
 

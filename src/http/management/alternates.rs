@@ -8,8 +8,8 @@ use super::{CallError, Caller, JsonBody, body};
 use crate::http::error::HttpError;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionNumber;
-use crate::refresh::EnvelopeFields;
 use crate::service::{AlternateError, App};
+use crate::source::EnvelopeFields;
 
 pub(super) const DATASET_ID: &str = "dataset_id";
 pub(super) const VERSION: &str = "version";

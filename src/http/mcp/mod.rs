@@ -49,7 +49,7 @@ use super::auth::authorization;
 use super::client_ip;
 use super::error::HttpError;
 use super::management::{CallError, body};
-use crate::metrics::notes::{self, Notes};
+use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::user::User;
 use crate::service::{App, Authorization, BodyRoom, Client, Holder};
 use message::Message;
@@ -68,7 +68,7 @@ struct Caller {
     request_id: Option<RequestId>,
     /// Of the request: tools run in tasks of their own.
     span: Span,
-    notes: Option<Arc<Notes>>,
+    notes: Option<Arc<RequestLogContext>>,
     /// Of the message.
     _room: Option<BodyRoom>,
 }
@@ -127,7 +127,7 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
     })?;
     let client = client_ip::of(&head, &app);
     let request_id = head.extensions.get().cloned();
-    let (span, notes) = (Span::current(), notes::current());
+    let (span, notes) = (Span::current(), request_log::current());
     let message = Message::parse(&body)?;
     let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, notes, _room: room };
     head.extensions.insert(Arc::new(caller));

@@ -21,7 +21,7 @@ use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
 use crate::service::{AccountError, App};
 
-/// How long a log-in waits for its turn.
+/// How long a log-in waits for its permit.
 const TURN: Duration = Duration::from_secs(10);
 
 /// Log-ins that may wait for theirs.
@@ -46,7 +46,7 @@ pub(in crate::service) struct Logins {
     clients: MemoryRateLimiter<SystemClock>,
     clock: SystemClock,
     /// Each check takes a core, and 19 MiB, for some tens of milliseconds.
-    turns: FairSemaphore,
+    permits: FairSemaphore,
     /// A hash that no password has, for addresses that no user has.
     nobody: OnceCell<String>,
 }
@@ -68,7 +68,7 @@ impl Logins {
             limits: LoginLimits::new(limits.logins_per_minute, limits.account_logins_per_hour),
             clients: MemoryRateLimiter::new(all, capacity, clock),
             clock,
-            turns: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, &bounds),
+            permits: FairSemaphore::new(Gate { name: "login", what: "log-ins" }, &bounds),
             nobody: OnceCell::new(),
         }
     }
@@ -85,7 +85,7 @@ impl Logins {
     }
 
     async fn verify(&self, client: Client, hash: Option<String>, password: String) -> Result<bool, ManageError> {
-        let turn = self.turns.acquire(Holder::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
+        let permit = self.permits.acquire(Holder::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
         // Made at the first log-in of either kind, so that it does not tell them apart.
         let nobody =
             self.nobody.get_or_try_init(|| hash_password(Secret::api_token(rand::random()).expose().to_owned()));
@@ -94,7 +94,7 @@ impl Logins {
         let hash = hash.unwrap_or_else(|| nobody.clone());
         let verify = move || {
             // A check goes on when its client has left.
-            let _turn = turn;
+            let _permit = permit;
             Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok()
         };
         let matches = tokio::task::spawn_blocking(verify).await;
@@ -151,12 +151,12 @@ mod tests {
         let client = Client::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
         let hash = hash_password("right".to_owned()).await.expect("a hash");
         assert!(logins.verify(client, Some(hash.clone()), "right".to_owned()).await.expect("checked"));
-        assert_eq!(logins.turns.held(), 0);
+        assert_eq!(logins.permits.held(), 0);
         let mut leaving = Box::pin(logins.verify(client, Some(hash), "wrong".to_owned()));
         assert!(futures::poll!(&mut leaving).is_pending());
         drop(leaving);
-        assert_eq!(logins.turns.held(), 1, "its password is still hashed");
-        while logins.turns.held() > 0 {
+        assert_eq!(logins.permits.held(), 1, "its password is still hashed");
+        while logins.permits.held() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -46,7 +46,7 @@ impl App {
             return Ok(None);
         }
         let hash = Secret::from_stored(token.to_owned()).hash();
-        let _turn = self.catalog_gates().look_up(client).await?;
+        let _permit = self.catalog_gates().look_up(client).await?;
         self.catalog().user_by_token(&hash).await.map_err(ManageError::Catalog)
     }
 
@@ -57,7 +57,7 @@ impl App {
     /// [`ManageError::Catalog`], [`ManageError::Refused`].
     pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
         let Ok(id) = id.parse::<Id>() else { return Ok(None) };
-        let _turn = self.catalog_gates().look_up(client).await?;
+        let _permit = self.catalog_gates().look_up(client).await?;
         let (catalog, options) = (self.catalog(), &self.config().sessions);
         let Some(session) = catalog.session(&hash(id)).await.map_err(ManageError::Catalog)? else { return Ok(None) };
         let end = end(options, session.created_at, catalog.now());

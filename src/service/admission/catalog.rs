@@ -55,12 +55,12 @@ impl CatalogGates {
 }
 
 impl App {
-    /// As [`App::look_up`], in the turn of a client whose request has not been counted yet.
+    /// As [`App::look_up`], in the permit of a client whose request has not been counted yet.
     ///
     /// # Errors
     /// As there, and [`ReadError::Busy`].
     pub async fn look_up_in_turn(&self, client: Client, target: &ReadTarget) -> Result<Lookup, ReadError> {
-        let _turn = self.catalog_gates().look_up(client).await?;
+        let _permit = self.catalog_gates().look_up(client).await?;
         self.look_up(target).await
     }
 }

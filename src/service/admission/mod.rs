@@ -1,6 +1,6 @@
 //! Who may work when there is more to do than the machine can: queries, streamed answers, and their memory.
 //!
-//! Every gate is a [`FairSemaphore`]: users and networks of clients share it, take turns, and leave each other room
+//! Every gate is a [`FairSemaphore`]: users and networks of clients share it, take permits, and leave each other room
 //! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so that
 //! slow readers hold nothing that others need:
 //!
@@ -39,9 +39,10 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+pub(in crate::service) use self::semaphore::Permit;
 use crate::config;
 use crate::query::Engine;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit};
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
 use crate::service::read::ReadError;
 
 /// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away does not
@@ -140,9 +141,6 @@ impl Weight {
     }
 }
 
-/// A permit. Dropping it gives it back.
-pub(in crate::service) type Turn = Permit;
-
 impl Admission {
     /// The admission that a configuration asks for, with so many threads for queries, for what the operator does.
     pub(in crate::service) fn new(query: &config::Query, fair: &config::Fair, threads: usize) -> Admission {
@@ -183,7 +181,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`ReadError::Busy`], at once or after waiting.
-    pub(in crate::service) async fn heavy(&self) -> Result<Turn, ReadError> {
+    pub(in crate::service) async fn heavy(&self) -> Result<Permit, ReadError> {
         Ok(self.shared.heavy.acquire(self.holder, 1).await?)
     }
 
@@ -191,7 +189,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Turn, ReadError> {
+    pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, ReadError> {
         match weight {
             Weight::Light => self.light().await,
             Weight::Medium => Ok(self.shared.medium.acquire(self.holder, 1).await?),
@@ -203,7 +201,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub(in crate::service) async fn light(&self) -> Result<Turn, ReadError> {
+    pub(in crate::service) async fn light(&self) -> Result<Permit, ReadError> {
         Ok(self.shared.light.acquire(self.holder, 1).await?)
     }
 
@@ -211,7 +209,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub(in crate::service) async fn diff(&self) -> Result<Turn, ReadError> {
+    pub(in crate::service) async fn diff(&self) -> Result<Permit, ReadError> {
         Ok(self.shared.diffs.acquire(self.holder, 1).await?)
     }
 
@@ -219,7 +217,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub(in crate::service) async fn stream(&self) -> Result<Turn, ReadError> {
+    pub(in crate::service) async fn stream(&self) -> Result<Permit, ReadError> {
         Ok(self.shared.streams.acquire(self.holder, 1).await?)
     }
 
@@ -227,24 +225,24 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::heavy`].
-    pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Turn, ReadError> {
+    pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, ReadError> {
         Ok(self.shared.parquet.acquire(self.holder, size_bytes).await?)
     }
 
     /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers, but for
     /// the row groups that others make.
-    pub(in crate::service) async fn parquet_again(&self, size_bytes: u64) -> Turn {
+    pub(in crate::service) async fn parquet_again(&self, size_bytes: u64) -> Permit {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
     /// A permit to encode a unit of a streamed body, or a large whole one, on a thread of its own. Waits for other units, which
     /// need nobody to go on.
-    pub(in crate::service) async fn unit(&self) -> Turn {
+    pub(in crate::service) async fn unit(&self) -> Permit {
         self.shared.units.acquire_patiently(self.holder, 1).await
     }
 
     /// Room for bytes ahead of their reader, if there is any.
-    pub(in crate::service) fn ahead(&self, size_bytes: u64) -> Option<Turn> {
+    pub(in crate::service) fn ahead(&self, size_bytes: u64) -> Option<Permit> {
         // As much as is asked for, or nothing.
         self.shared.ahead.try_acquire(self.holder, size_bytes)
     }
@@ -259,7 +257,7 @@ impl Admission {
 
     /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says that
     /// there is none, and that the body should be streamed instead.
-    pub(in crate::service) fn whole(&self, size_bytes: u64) -> Option<Option<Turn>> {
+    pub(in crate::service) fn whole(&self, size_bytes: u64) -> Option<Option<Permit>> {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }
 
@@ -272,7 +270,7 @@ impl Admission {
         &self,
         engine: &Engine,
         bytes: impl Into<Bytes>,
-        foreseen: Option<Turn>,
+        foreseen: Option<Permit>,
     ) -> Result<Bytes, ReadError> {
         let bytes = bytes.into();
         drop(foreseen);
@@ -310,7 +308,7 @@ impl Admission {
     pub(in crate::service) fn held(
         &self,
         bytes: impl Into<Bytes>,
-        room: Option<Turn>,
+        room: Option<Permit>,
         memory: Option<MemoryReservation>,
     ) -> Bytes {
         let bytes = bytes.into();
@@ -318,7 +316,7 @@ impl Admission {
         accounted(bytes, Arc::new(account))
     }
 
-    fn account_of(&self, size_bytes: u64, room: Option<Turn>, memory: Option<MemoryReservation>) -> Account {
+    fn account_of(&self, size_bytes: u64, room: Option<Permit>, memory: Option<MemoryReservation>) -> Account {
         let total = self.shared.buffered_bytes.clone();
         total.fetch_add(size_bytes, Ordering::Relaxed);
         Account { size_bytes, total, _room: room, _memory: memory }
@@ -362,7 +360,7 @@ pub(in crate::service) fn beyond(engine: &Engine, size_bytes: u64) -> Result<Opt
 pub(in crate::service) struct Account {
     size_bytes: u64,
     total: Arc<AtomicU64>,
-    _room: Option<Turn>,
+    _room: Option<Permit>,
     _memory: Option<MemoryReservation>,
 }
 
@@ -405,7 +403,7 @@ mod tests {
             query.heavy_queries = 1;
             query.heavy_queue = 1;
         });
-        let turn = admission.heavy().await.expect("the first");
+        let permit = admission.heavy().await.expect("the first");
         let waits = tokio::spawn({
             let admission = admission.clone();
             async move { admission.heavy().await.is_ok() }
@@ -414,8 +412,8 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))), "the queue is full");
-        drop(turn);
-        assert!(waits.await.expect("no panic"), "the one that waited has its turn");
+        drop(permit);
+        assert!(waits.await.expect("no panic"), "the one that waited has its permit");
         assert_eq!(admission.load(), Load::default());
     }
 
@@ -426,7 +424,7 @@ mod tests {
             query.heavy_queue = 1;
             query.heavy_wait_s = 0;
         });
-        let _turn = admission.heavy().await.expect("a turn");
+        let _permit = admission.heavy().await.expect("a permit");
         assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
     }
@@ -437,7 +435,7 @@ mod tests {
             query.heavy_queries = 1;
             query.heavy_queue = 1;
         });
-        let _turn = admission.heavy().await.expect("the first");
+        let _permit = admission.heavy().await.expect("the first");
         let waits = tokio::spawn({
             let admission = admission.clone();
             async move { admission.heavy().await.is_ok() }

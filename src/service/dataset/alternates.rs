@@ -13,11 +13,11 @@ use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
-use crate::refresh::SourceError;
 use crate::service::admission::semaphore::Refused;
 use crate::service::dataset::manage::ManageError;
 use crate::service::refresh::files::PushedEntities;
 use crate::service::{App, RefreshError};
+use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 
 /// An alternate was not saved; the version is as it was, unless the catalog failed in its commit.
@@ -105,10 +105,10 @@ impl App {
         index: IndexSettings,
         base: Option<AlternateBase>,
     ) -> Result<VersionRecord, AlternateError> {
-        let PushedEntities { spooled, turn } = entities;
+        let PushedEntities { spooled, permit } = entities;
         let progress = Arc::default();
         let file = tokio::select! {
-            file = self.write_reserved(spooled, index, &turn, &progress) => file?,
+            file = self.write_reserved(spooled, index, &permit, &progress) => file?,
             () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();

@@ -45,9 +45,9 @@ impl App {
         self.with_attempts(dataset).await
     }
 
-    /// Reads the files that a clone would share, in a turn of the user's: damage is not to spread.
+    /// Reads the files that a clone would share, in a permit of the user's: damage is not to spread.
     async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
-        let _turn = self.ingest().turn(user.id).await?;
+        let _permit = self.ingest().permit(user.id).await?;
         for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {
             if !self.is_sound(file).await.map_err(ManageError::Storage)? {
                 return Err(ManageError::Failed(format!("the version file {} is damaged", file.path)));

@@ -353,7 +353,7 @@ impl App {
                 if let Some(kept) = app.diffs().kept.get(&key).await {
                     return Ok(kept);
                 }
-                let _turn = app.admission().diff().await?;
+                let _permit = app.admission().diff().await?;
                 let diff = app.engine().diff(v1, v2, DiffBounds::default()).await?;
                 Ok(app.diffs().keep(key, diff).await)
             }

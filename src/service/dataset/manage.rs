@@ -145,7 +145,7 @@ impl Drop for Seen<'_> {
 }
 
 impl App {
-    /// Runs a write of an owner in the catalog, in the owner's turn, and makes it seen at once by the reads of this process:
+    /// Runs a write of an owner in the catalog, in the owner's permit, and makes it seen at once by the reads of this process:
     /// every write of an owner goes through here.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl App {
     where
         ManageError: From<E>,
     {
-        let _turn = self.catalog_gates().write(owner).await?;
+        let _permit = self.catalog_gates().write(owner).await?;
         let _seen = Seen(self);
         Ok(write.await?)
     }

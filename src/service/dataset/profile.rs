@@ -85,7 +85,7 @@ impl App {
             (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
         };
         let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
-        let _turn = self.admission().of(holder).light().await?;
+        let _permit = self.admission().of(holder).light().await?;
         let reader = VersionReader::open_recorded(self.store(), file, self.cache()).await.map_err(ReadError::from)?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {

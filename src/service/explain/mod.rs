@@ -90,7 +90,7 @@ impl Observer {
         self.opened = Some((reader.clone(), work_bytes));
     }
 
-    /// The query has its turn, if it needs one.
+    /// The query has its permit, if it needs one.
     pub(in crate::service) fn admitted(&mut self) {
         self.over(StageName::Wait);
     }

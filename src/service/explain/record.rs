@@ -116,7 +116,7 @@ pub struct AnswerUse {
 pub enum StageName {
     /// The file's footer.
     Open,
-    /// Waiting for a turn, which heavy queries do.
+    /// Waiting for a permit, which heavy queries do.
     Wait,
     /// The plans.
     Plan,

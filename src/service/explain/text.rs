@@ -72,7 +72,7 @@ impl Explanation {
         let work = &self.work;
         let (bytes, heavy, medium) = (size(work.work_bytes), size(work.heavy_bytes), size(work.medium_bytes));
         let weight = match work.weight {
-            Weight::Heavy => "heavy, it takes a turn",
+            Weight::Heavy => "heavy, it takes a permit",
             Weight::Medium => "medium",
             Weight::Light => "light",
         };
@@ -138,7 +138,7 @@ fn lies_ready(kept: &KeptAnswer) -> String {
 fn about(stage: StageName) -> &'static str {
     match stage {
         StageName::Open => "open the file",
-        StageName::Wait => "wait for a turn",
+        StageName::Wait => "wait for a permit",
         StageName::Plan => "plan",
         StageName::Select => "select entities",
         StageName::Order => "put documents in order",

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use crate::config;
 use crate::query::Engine;
 use crate::service::admission::semaphore::Holder;
-use crate::service::admission::{Admission, Turn};
+use crate::service::admission::{Admission, Permit};
 use crate::service::export_cache::room::{Room, Space};
 use crate::service::maintenance::scratch::Scratch;
 use crate::service::read::Taker;
@@ -202,7 +202,7 @@ pub struct Export {
     total: u64,
     make: Make,
     /// Its place among the streamed answers, unless it is short.
-    place: Option<Turn>,
+    place: Option<Permit>,
 }
 
 impl Exports {
@@ -590,7 +590,7 @@ impl Export {
         }
     }
 
-    /// Waits until its length in bytes is known; `None` if it turns out not to be kept.
+    /// Waits until its length in bytes is known; `None` if it permits out not to be kept.
     ///
     /// # Errors
     /// What its making fails with.
@@ -1104,7 +1104,7 @@ mod tests {
     async fn an_export_that_does_not_fit_is_served_all_the_same() {
         let setup = setup(10, HOUR);
         let (make, made) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
-        // The first reader has begun when it turns out.
+        // The first reader has begun when it permits out.
         let mut export = setup.get(1, &make).await.expect("no error");
         if let Some(export) = &mut export {
             assert_eq!(export.bytes().await.expect("no error"), None);

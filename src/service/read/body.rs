@@ -24,14 +24,14 @@ use crate::query::reshape::{Reshape, ReshapeScratch};
 use crate::query::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
 use crate::service::App;
-use crate::service::admission::{Turn, WHOLE_BYTES};
+use crate::service::admission::{Permit, WHOLE_BYTES};
 use crate::service::explain::Observer;
 use crate::service::read::parquet;
 use crate::service::read::stream::Paced;
 use crate::service::read::{AnswerBody, ReadError, Taker};
 use crate::storage::reader::VersionReader;
 
-/// The body of an answer that holds the selected entities. The turn of a heavy query ends when its columns are known.
+/// The body of an answer that holds the selected entities. The permit of a heavy query ends when its columns are known.
 ///
 /// # Errors
 /// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
@@ -40,7 +40,7 @@ pub(in crate::service) async fn body(
     reader: VersionReader,
     selection: Selection,
     request: &ReadRequest,
-    (turn, taker): (Option<Turn>, Taker),
+    (permit, taker): (Option<Permit>, Taker),
     mut observer: Option<&mut Observer>,
 ) -> Result<AnswerBody, ReadError> {
     let engine = app.engine();
@@ -55,7 +55,7 @@ pub(in crate::service) async fn body(
         observer.columns_found(columns.len());
     }
     // What is left waits for its reader, and must not keep other queries waiting.
-    drop(turn);
+    drop(permit);
     let names = names_memory(engine, &columns)?;
     let bound = EntityBound::new(app.config().limits.encoded_entity_bytes);
     match encode::text_encoder(request, Some(columns.clone()), bound) {
@@ -262,9 +262,9 @@ pub(in crate::service) async fn encoded<T: Send + 'static>(
     if size_bytes <= WHOLE_BYTES {
         return Ok(app.engine().spawn(work).await?);
     }
-    let turn = app.admission().unit().await;
+    let permit = app.admission().unit().await;
     let work = async move {
-        let _turn = turn;
+        let _permit = permit;
         work.await
     };
     Ok(app.engine().spawn_apart(work).await?)

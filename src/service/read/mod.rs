@@ -169,7 +169,7 @@ impl ReadError {
         }
     }
 
-    /// Whether there was no room, or no turn, for whom it was done.
+    /// Whether there was no room, or no permit, for whom it was done.
     pub(in crate::service) fn is_of_a_share(&self) -> bool {
         matches!(self, ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::TooMuchMemory { .. })
     }
@@ -353,9 +353,9 @@ impl App {
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);
         }
-        let turn = self.admission().query(weight).await?;
+        let permit = self.admission().query(weight).await?;
         // That of another one is held until the body is whole or has begun.
-        let (turn, _other) = if weight == Weight::Heavy { (Some(turn), None) } else { (None, Some(turn)) };
+        let (permit, _other) = if weight == Weight::Heavy { (Some(permit), None) } else { (None, Some(permit)) };
         let outcome = match &mut observer {
             None => self.engine().select(reader.clone(), request.clone()).await?,
             Some(observer) => {
@@ -378,7 +378,7 @@ impl App {
                     None => reader,
                     Some(observer) => reader.observed(observer.answering.clone()),
                 };
-                let body = body::body(self, reader, selection, &request, (turn, taker), observer).await?;
+                let body = body::body(self, reader, selection, &request, (permit, taker), observer).await?;
                 let content_type = request.format.content_type();
                 Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
             }

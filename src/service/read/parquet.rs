@@ -27,7 +27,7 @@ use crate::priority;
 use crate::query::spilled::SpilledBytes;
 use crate::query::{Engine, QueryError};
 use crate::service::App;
-use crate::service::admission::{Admission, Turn, WHOLE_BYTES};
+use crate::service::admission::{Admission, Permit, WHOLE_BYTES};
 use crate::service::read::body::{Source, in_order, sent_by_task};
 use crate::service::read::{AnswerBody, ReadError, Taker};
 
@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a body holds while it makes a row group.
 struct Held {
-    _turn: Option<Turn>,
+    _permit: Option<Permit>,
     _memory: MemoryReservation,
 }
 
@@ -62,23 +62,23 @@ impl Memory {
         if needed_bytes > limit_bytes {
             return Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes });
         }
-        let turn = self.admission.parquet(self.size_bytes as u64).await?;
+        let permit = self.admission.parquet(self.size_bytes as u64).await?;
         let memory = self.engine.reserve("parquet body", self.size_bytes)?;
-        Ok(Held { _turn: Some(turn), _memory: memory })
+        Ok(Held { _permit: Some(permit), _memory: memory })
     }
 
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Result<Held, ReadError> {
         let mut patience = self.engine.timeout();
         loop {
-            let turn = self.admission.parquet_again(self.size_bytes as u64).await;
+            let permit = self.admission.parquet_again(self.size_bytes as u64).await;
             match self.engine.reserve("parquet body", self.size_bytes) {
-                Ok(memory) => return Ok(Held { _turn: Some(turn), _memory: memory }),
+                Ok(memory) => return Ok(Held { _permit: Some(permit), _memory: memory }),
                 Err(error) if patience.is_zero() => return Err(error.into()),
                 Err(_) => {}
             }
             // Who cannot go on keeps nobody waiting who can.
-            drop(turn);
+            drop(permit);
             tokio::time::sleep(PAUSE).await;
             patience = patience.saturating_sub(PAUSE);
         }

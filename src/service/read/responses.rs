@@ -30,7 +30,7 @@ use crate::service::{Admitted, Answer, AnswerBody, App, CacheKey, ReadError};
 /// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
 
-/// Bytes that are compressed before other work has its turn.
+/// Bytes that are compressed before other work has its permit.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// What an answer takes in the cache besides its bytes.
@@ -329,7 +329,7 @@ fn compressed(
         let _memory = memory;
         while let Some(part) = parts.try_next().await? {
             let mut bytes = BytesMut::new();
-            // A part may be a large entity: other work takes turns with it.
+            // A part may be a large entity: other work takes permits with it.
             for piece in part.chunks(PIECE_BYTES) {
                 bytes.extend_from_slice(&compressor.write(piece).map_err(failed)?);
                 tokio::task::yield_now().await;

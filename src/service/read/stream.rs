@@ -24,7 +24,7 @@ use crate::metrics::metrics;
 use crate::priority;
 use crate::query::documents::{UNIT_BYTES, Unit};
 use crate::query::{Engine, QueryError};
-use crate::service::admission::{self, Admission, Turn};
+use crate::service::admission::{self, Admission, Permit};
 use crate::service::read::ReadError;
 
 /// Documents of a unit that needs no room, in bytes.
@@ -47,7 +47,7 @@ pub(in crate::service) struct Paced<F> {
     pub admission: Admission,
     /// The body's place among all.
     #[expect(dead_code, reason = "held until the body ends")]
-    pub place: Turn,
+    pub place: Permit,
     /// Entities of the body.
     pub selected: u64,
     /// Bytes of a document on average.
@@ -60,11 +60,11 @@ pub(in crate::service) struct Paced<F> {
 /// A unit in the making.
 struct Making {
     places: Range<u64>,
-    room: Option<Turn>,
+    room: Option<Permit>,
     task: AbortOnDropHandle<Result<Made, ReadError>>,
 }
 
-/// A unit that waits for its turn, or for the reader.
+/// A unit that waits for its permit, or for the reader.
 struct Made {
     encoded: Encoded,
     at: Instant,
@@ -163,10 +163,10 @@ where
         let engine = self.paced.engine.clone();
         let engine = if sent_bytes > priority::SHORT_BYTES { engine.giving_way() } else { engine };
         let task = engine.clone().spawn(async move {
-            let turn = admission.unit().await;
-            // What nobody waits for any more keeps its turn until it has indeed stopped.
+            let permit = admission.unit().await;
+            // What nobody waits for any more keeps its permit until it has indeed stopped.
             let work = async move {
-                let _turn = turn;
+                let _permit = permit;
                 work.await
             };
             let encoded = engine.spawn_apart(work).await.map_err(QueryError::from)??;
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// A client that left gave its turn back while its unit was still being encoded, so that it could begin any number of them.
+    /// A client that left gave its permit back while its unit was still being encoded, so that it could begin any number of them.
     #[tokio::test]
     async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
         let (engine, _directory) = engine();

@@ -20,10 +20,10 @@ use tokio::time::Instant;
 use crate::catalog::CatalogError;
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
-use crate::refresh::EnvelopeFields;
-use crate::service::refresh::ingest::{DATASET_ID, Turn};
+use crate::service::refresh::ingest::{DATASET_ID, RefreshPermit};
 use crate::service::refresh::version_file::{Document, ImportProgress, UnpublishedFile, new_path};
 use crate::service::{App, RefreshError};
+use crate::source::EnvelopeFields;
 use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::Spooled;
@@ -37,7 +37,7 @@ const RENEWED: Duration = Duration::from_secs(75);
 /// Entities that were received whole, and the right to write them.
 pub struct PushedEntities {
     pub(in crate::service) spooled: Spooled,
-    pub(in crate::service) turn: Turn,
+    pub(in crate::service) permit: RefreshPermit,
 }
 
 /// A pushed JSON body that was received and decoded whole.
@@ -71,19 +71,19 @@ impl App {
         let document = Document { input, format: None, records_path: None, fetched_from: None, charge, envelope };
         let mut receiving = self.begin_receiving(owner, document, None).await?;
         let (head, ended) = receiving.head().await?;
-        // One that is no number is told in its turn.
+        // One that is no number is told in its permit.
         let named = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
         self.check_head(owner, named, ended).await?;
         let document = receiving.receive().await?;
-        let turn = self.ingest().turn(owner).await?;
-        let mut decoding = self.decode(document, &turn, &Arc::default());
+        let permit = self.ingest().permit(owner).await?;
+        let mut decoding = self.decode(document, &permit, &Arc::default());
         let members = decoding.fields().await;
         let spooled = decoding.finish().await?;
         let members = members.ok_or(RefreshError::Worker)?;
-        Ok(Pushed { members, entities: PushedEntities { spooled, turn } })
+        Ok(Pushed { members, entities: PushedEntities { spooled, permit } })
     }
 
-    /// Writes entities to a new file of the store, in a turn, reserved until it is recorded or abandoned.
+    /// Writes entities to a new file of the store, in a permit, reserved until it is recorded or abandoned.
     ///
     /// # Errors
     /// [`RefreshError`]; the file is abandoned then.
@@ -91,13 +91,13 @@ impl App {
         &self,
         entities: Spooled,
         index: IndexSettings,
-        turn: &Turn,
+        permit: &RefreshPermit,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let path = new_path();
         self.catalog().reserve_file(path.as_ref(), None, RESERVED).await?;
         let written = tokio::select! {
-            written = self.write_there(entities, path.clone(), index, turn, progress) => written,
+            written = self.write_there(entities, path.clone(), index, permit, progress) => written,
             error = self.keep_reserved(path.as_ref()) => Err(error),
         };
         if written.is_err() {
@@ -112,10 +112,10 @@ impl App {
         entities: Spooled,
         path: ObjectPath,
         index: IndexSettings,
-        turn: &Turn,
+        permit: &RefreshPermit,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
-        let file = self.write_file(entities, path, index, turn, progress).await?;
+        let file = self.write_file(entities, path, index, permit, progress).await?;
         match self.verify_store().await {
             Ok(()) => Ok(file),
             Err(error) => Err(error.into()),

@@ -18,10 +18,10 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 use crate::model::user::{Plan, User};
 use crate::model::version::{Version, VersionNumber};
-use crate::refresh::{Opened, SourceError, SourceInput};
 use crate::service::App;
 use crate::service::refresh::version_file::{Document, ImportProgress, UnpublishedFile};
 use crate::service::refresh::{Entities, RefreshError, not_asked};
+use crate::source::{Opened, SourceError, SourceInput};
 
 /// What to import, and for whom.
 #[derive(Clone, Debug)]
@@ -163,10 +163,10 @@ impl App {
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
-        let turn = self.ingest().turn(owner).await?;
+        let permit = self.ingest().permit(owner).await?;
         let document = self.open_import(owner, request, request.publish_query).await?;
-        let spooled = self.decode(document, &turn, progress).finish().await?;
-        self.write_reserved(spooled, IndexSettings::default(), &turn, progress).await
+        let spooled = self.decode(document, &permit, progress).finish().await?;
+        self.write_reserved(spooled, IndexSettings::default(), &permit, progress).await
     }
 
     async fn publish_new(

@@ -1,8 +1,8 @@
 //! What entities pass on their way in: received whole, then decoded, then written.
 //!
 //! - **Received** by nobody's leave but a place among `sources.receiving`, shared between users: a sender that dawdles holds
-//!   no thread and no turn. What was received is on disk, bounded for each user and in all (`SpoolBudget`).
-//! - **Decoded and written** in a turn, of which there are `sources.concurrent`. Users get theirs one after the other, so that
+//!   no thread and no permit. What was received is on disk, bounded for each user and in all (`SpoolBudget`).
+//! - **Decoded and written** in a permit, of which there are `sources.concurrent`. Users get theirs one after the other, so that
 //!   one with many refreshes keeps nobody waiting for long.
 //! - Decoding and writing have threads of their own, not those that everybody's blocking calls share.
 
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::model::ids::{DatasetId, UserId};
-use crate::refresh::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
 use crate::service::refresh::version_file::Document;
 use crate::service::{App, RefreshError};
+use crate::source::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
 use crate::storage::budget::{SpoolBudget, SpoolLimits};
 
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
@@ -26,14 +26,14 @@ pub(in crate::service) const DATASET_ID: &str = "dataset_id";
 /// The gates on the way in, and the disk.
 pub(in crate::service) struct Ingest {
     receiving: FairSemaphore,
-    turns: FairSemaphore,
+    permits: FairSemaphore,
     budget: SpoolBudget,
 }
 
 /// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when the
 /// last of them is gone, so that a thread whose client has left still counts.
 #[derive(Clone)]
-pub(in crate::service) struct Turn {
+pub(in crate::service) struct RefreshPermit {
     _permit: Arc<Permit>,
 }
 
@@ -43,10 +43,10 @@ impl Ingest {
         // What waits has its own bounds: the time of a refresh, or of its client.
         let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
         let receiving = Gate { name: "receive", what: "sources and bodies being received (sources.receiving)" };
-        let turns = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
+        let permits = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
         Ingest {
             receiving: FairSemaphore::new(receiving, &bounds(sources.receiving)),
-            turns: FairSemaphore::new(turns, &bounds(sources.concurrent)),
+            permits: FairSemaphore::new(permits, &bounds(sources.concurrent)),
             budget: SpoolBudget::new(SpoolLimits {
                 bytes: sources.spool_bytes,
                 user_bytes: sources.user_spool_bytes,
@@ -57,18 +57,18 @@ impl Ingest {
         }
     }
 
-    /// Waits for a turn.
+    /// Waits for a permit.
     ///
     /// # Errors
     /// [`Refused`].
-    pub(in crate::service) async fn turn(&self, user: UserId) -> Result<Turn, Refused> {
-        Ok(Turn { _permit: Arc::new(self.turns.acquire(Holder::User(user), 1).await?) })
+    pub(in crate::service) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Refused> {
+        Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
     }
 
     /// Turns that are taken.
     #[cfg(test)]
-    pub(in crate::service) fn turns_held(&self) -> u64 {
-        self.turns.held()
+    pub(in crate::service) fn permits_held(&self) -> u64 {
+        self.permits.held()
     }
 
     /// Waits for a place among what is received.
@@ -92,7 +92,7 @@ impl Ingest {
     /// Brings the metrics that show a state up to date.
     pub(in crate::service) fn update_metrics(&self) {
         self.receiving.update_metrics();
-        self.turns.update_metrics();
+        self.permits.update_metrics();
         crate::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
     }
 }

@@ -1,7 +1,7 @@
 //! The one way in which a dataset gets a new version, whoever asks for it: its owner, a ping, the schedule, an import.
 //!
 //! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
-//! 2. Fetch or take the document, all of it; then wait for a turn, and decode it into a spool (`ingest`).
+//! 2. Fetch or take the document, all of it; then wait for a permit, and decode it into a spool (`ingest`).
 //! 3. Write the version file under a reserved path. A source that says, or content that shows, that nothing has changed
 //!    needs none: the version shares the file of the one before, unless that was written with another index, or is
 //!    damaged: it is read whole before it is shared.
@@ -40,12 +40,12 @@ use crate::model::ids::{AttemptId, DatasetId, UserId};
 use crate::model::path::{Path as FieldPath, PathError};
 use crate::model::source::{SourceFormat, Validators};
 use crate::model::version::VersionFile;
-use crate::refresh::{Opened, ReceiveError, SourceError, SourceInput};
 use crate::service::App;
 use crate::service::admission::semaphore::{Permit, Refused};
 use crate::service::refresh::import::ImportRequest;
-use crate::service::refresh::ingest::{DATASET_ID, Receiving, Turn};
+use crate::service::refresh::ingest::{DATASET_ID, Receiving, RefreshPermit};
 use crate::service::refresh::version_file::{Decoding, Document, ImportProgress, UnpublishedFile, new_path};
+use crate::source::{Opened, ReceiveError, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::{SpoolCharge, SpoolFull};
 use crate::storage::reader::VersionReader;
@@ -261,8 +261,8 @@ pub(in crate::service) enum Entities {
     Imported(Box<ImportRequest>),
     /// From a body that still comes. While it does, the token tells that its sender has left.
     Pushed(Box<Receiving>, CancellationToken),
-    /// From a document that has been decoded, in this turn.
-    Decoded(Box<Decoding>, Turn),
+    /// From a document that has been decoded, in this permit.
+    Decoded(Box<Decoding>, RefreshPermit),
 }
 
 /// The entities of the version to be.
@@ -328,7 +328,7 @@ impl App {
         let mut dataset = push.dataset;
         if dataset.is_none() && push.enveloped {
             let (head, ended) = receiving.head().await?;
-            // One that is no number is told in its turn.
+            // One that is no number is told in its permit.
             dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
             self.check_head(owner, dataset, ended).await?;
             if let Some(dataset) = dataset {
@@ -371,8 +371,8 @@ impl App {
 
     /// Makes a version of a body that names its dataset behind its beginning.
     async fn push_unnamed(&self, owner: UserId, document: Document) -> Result<VersionRecord, RefreshError> {
-        let turn = self.ingest().turn(owner).await?;
-        let mut decoding = self.decode(document, &turn, &Arc::default());
+        let permit = self.ingest().permit(owner).await?;
+        let mut decoding = self.decode(document, &permit, &Arc::default());
         let fields = decoding.fields().await;
         if let Some(fields) = &fields {
             fields.integer(DATASET_ID)?;
@@ -384,7 +384,7 @@ impl App {
             SourceError::BadBody { reason }
         })?;
         self.pushed_to(owner, dataset).await?;
-        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), turn)).await
+        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), permit)).await
     }
 
     /// The dataset, if it takes what this owner pushes.
@@ -557,16 +557,16 @@ impl App {
         let owner = lease.dataset.owner;
         let before = self.reusable(&lease.dataset).await?;
         let (document, validators) = match entities {
-            Entities::Decoded(decoding, turn) => {
-                return self.write_version(lease, decoding.finish().await?, before, None, turn, progress).await;
+            Entities::Decoded(decoding, permit) => {
+                return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
             }
             Entities::Imported(request) => {
                 // A command has the process to itself, and reads while it decodes.
-                let turn = self.ingest().turn(owner).await?;
+                let permit = self.ingest().permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let document = self.open_import(owner, &request, publish_query).await?;
-                let decoding = self.decode(document, &turn, progress);
-                return self.write_version(lease, decoding.finish().await?, before, None, turn, progress).await;
+                let decoding = self.decode(document, &permit, progress);
+                return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
             }
             Entities::Pushed(receiving, left) => {
                 let document = tokio::select! {
@@ -614,8 +614,8 @@ impl App {
                 }
             }
         };
-        let turn = self.ingest().turn(owner).await?;
-        let mut decoding = self.decode(document, &turn, progress);
+        let permit = self.ingest().permit(owner).await?;
+        let mut decoding = self.decode(document, &permit, progress);
         let fields = decoding.fields().await;
         let spooled = decoding.finish().await?;
         let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
@@ -624,17 +624,17 @@ impl App {
                 format!("the request is for the dataset {}, and the body names the dataset {other}", lease.dataset.id);
             return Err(SourceError::BadBody { reason }.into());
         }
-        self.write_version(lease, spooled, before, validators, turn, progress).await
+        self.write_version(lease, spooled, before, validators, permit, progress).await
     }
 
-    /// The entities as a file, in a turn: the one of the version before, or a new one.
+    /// The entities as a file, in a permit: the one of the version before, or a new one.
     async fn write_version(
         &self,
         lease: &RefreshLease,
         spooled: Spooled,
         before: Option<VersionFile>,
         validators: Option<Validators>,
-        turn: Turn,
+        permit: RefreshPermit,
         progress: &Arc<ImportProgress>,
     ) -> Result<(Made, Option<Validators>), RefreshError> {
         crash::point("refresh.spooled");
@@ -647,7 +647,7 @@ impl App {
         let path = new_path();
         self.catalog().reserve_file(path.as_ref(), Some(lease.attempt), LEASE).await?;
         crash::point("refresh.reserved");
-        let file = self.write_file(spooled, path, lease.dataset.index.clone(), &turn, progress).await?;
+        let file = self.write_file(spooled, path, lease.dataset.index.clone(), &permit, progress).await?;
         Ok((Made::New(file), validators))
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::model::ids::UserId;
 use crate::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
-use crate::refresh::{FetchLimits, ObjectSources, SourceClient};
 use crate::service::App;
+use crate::source::{FetchLimits, ObjectSources, SourceClient};
 
 /// The way out, by the operator's `net.*`.
 pub(in crate::service) fn outgoing(config: &Config) -> Outgoing {

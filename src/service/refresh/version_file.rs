@@ -1,6 +1,6 @@
 //! Entities to a version file: decoded into a spool, then written to the store under a name never used before.
 //!
-//! Both steps run on threads of their own, which keep the turn that they work in until they end. Dropping what waits for
+//! Both steps run on threads of their own, which keep the permit that they work in until they end. Dropping what waits for
 //! them ends them early, and whatever they had made goes with them: a file that is written belongs to an
 //! [`UnpublishedFile`], which removes it unless it is kept.
 
@@ -24,12 +24,10 @@ use crate::model::path::Path as FieldPath;
 use crate::model::source::SourceFormat;
 use crate::model::version::NewFile;
 use crate::priority::Work;
-use crate::refresh::{
-    self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
-};
-use crate::service::refresh::ingest::Turn;
+use crate::service::refresh::ingest::RefreshPermit;
 use crate::service::refresh::threads::on_thread;
 use crate::service::{App, RefreshError};
+use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
 use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::{Spool, Spooled};
@@ -144,11 +142,11 @@ pub(in crate::service) fn new_path() -> ObjectPath {
 const BLOCK_BYTES: usize = 1 << 20;
 
 impl App {
-    /// Starts decoding a document into a spool, in a turn.
+    /// Starts decoding a document into a spool, in a permit.
     pub(in crate::service) fn decode(
         &self,
         document: Document,
-        turn: &Turn,
+        permit: &RefreshPermit,
         progress: &Arc<ImportProgress>,
     ) -> Decoding {
         let sources = &self.config().sources;
@@ -172,12 +170,12 @@ impl App {
         let (begin, begun) = oneshot::channel();
         let (directory, progress, ended) = (self.temporary_directory().to_owned(), progress.clone(), end.clone());
         let (input, envelope, charge) = (document.input, document.envelope, document.charge);
-        let turn = turn.clone();
+        let permit = permit.clone();
         let work = move || {
-            let _turn = turn;
+            let _permit = permit;
             let open = |input| match envelope {
-                None => refresh::open(input, &options).map(|(decoder, _)| (decoder, None)),
-                Some(members) => refresh::open_push(input, &options, members)
+                None => source::open(input, &options).map(|(decoder, _)| (decoder, None)),
+                Some(members) => source::open_push(input, &options, members)
                     .map(|(decoder, fields)| (decoder, Some((begin, fields)))),
             };
             decode(input, open, &directory, charge, &progress, &ended)
@@ -185,20 +183,20 @@ impl App {
         Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
     }
 
-    /// Writes a spool to `path`, which is reserved, in a turn, with the leaves that its profile and the index choose.
+    /// Writes a spool to `path`, which is reserved, in a permit, with the leaves that its profile and the index choose.
     pub(in crate::service) async fn write_file(
         &self,
         spooled: Spooled,
         path: ObjectPath,
         index: IndexSettings,
-        turn: &Turn,
+        permit: &RefreshPermit,
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let (store, runtime, progress) = (self.store().clone(), Handle::current(), progress.clone());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let turn = turn.clone();
+        let permit = permit.clone();
         let work = move || {
-            let _turn = turn;
+            let _permit = permit;
             Work::default().add(spooled.profile().document_bytes());
             let options = WriteOptions { threads, index, ..WriteOptions::default() };
             let report = |entities| {
@@ -315,7 +313,7 @@ mod tests {
         config.data.directory = directory.path().join("data");
         config.sources.concurrent = 1;
         let app = App::open(&config).await.expect("it opens");
-        let turn = app.ingest().turn(UserId::new(1)).await.expect("a turn");
+        let permit = app.ingest().permit(UserId::new(1)).await.expect("a permit");
         let (reads, read) = mpsc::sync_channel(0);
         let document = Document {
             input: SourceInput::stream(Blanks { reads, begun: false }),
@@ -325,18 +323,18 @@ mod tests {
             charge: SpoolCharge::unbounded(),
             envelope: None,
         };
-        let decoding = app.decode(document, &turn, &Arc::default());
+        let decoding = app.decode(document, &permit, &Arc::default());
         for _ in 0..3 {
             read.recv_timeout(Duration::from_secs(60)).expect("it reads");
         }
-        drop((decoding, turn));
-        assert_eq!(app.ingest().turns_held(), 1, "its thread still works, or waits for its source");
+        drop((decoding, permit));
+        assert_eq!(app.ingest().permits_held(), 1, "its thread still works, or waits for its source");
         // What it waits for comes, and is all that it takes; the rest need not.
         let mut more = 0;
-        while app.ingest().turns_held() == 1 {
+        while app.ingest().permits_held() == 1 {
             more += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());
             assert!(more < 1_000, "it goes on for nobody");
         }
-        assert!(app.ingest().turn(UserId::new(2)).await.is_ok());
+        assert!(app.ingest().permit(UserId::new(2)).await.is_ok());
     }
 }

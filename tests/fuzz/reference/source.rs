@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use strata::document;
 use strata::model::source::Compression;
-use strata::refresh::{Decode, DecodeOptions, Detected, SourceInput, open, open_push};
+use strata::source::{Decode, DecodeOptions, Detected, SourceInput, open, open_push};
 
 use crate::twin::Value;
 

@@ -1,7 +1,7 @@
 //! Sources in CSV and TSV. The input: a byte that chooses the delimiter and the pieces, then the table.
 
 use strata::model::source::SourceFormat;
-use strata::refresh::DecodeOptions;
+use strata::source::DecodeOptions;
 
 use crate::reference::delimited;
 use crate::reference::source::decode;

@@ -1,7 +1,7 @@
 //! Pushed JSON bodies: the entities and what stands beside them, in any order. The input: a byte that says how it is cut
 //! into pieces, then the body.
 
-use strata::refresh::DecodeOptions;
+use strata::source::DecodeOptions;
 
 use crate::reference::source::decode_push;
 use crate::twin::{Value, number};

@@ -3,7 +3,7 @@
 
 use strata::model::path::Path;
 use strata::model::source::{Compression, SourceFormat};
-use strata::refresh::DecodeOptions;
+use strata::source::DecodeOptions;
 
 use crate::reference::source::{Outcome, decode, unpack};
 use crate::twin::Value;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use strata::model::source::SourceFormat;
-use strata::refresh::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
+use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
 
 /// Decodes all of it; gives the number of entities and the bytes of their text.
 pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<(u64, u64), SourceError> {

@@ -9,7 +9,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use serde_json::{Value, json};
-use strata::refresh::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
+use strata::source::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open};
 use strata::storage::budget::{SpoolBudget, SpoolLimits};
 
 use super::bombs::{decode, gzip, tight, too_large};

@@ -9,15 +9,15 @@ type Lazy = Box<dyn Display + Send + Sync>;
 
 /// The notes of one request.
 #[derive(Default)]
-pub struct Notes {
+pub struct RequestLogContext {
     plan: OnceLock<Lazy>,
 }
 
 tokio::task_local! {
-    static CURRENT: Arc<Notes>;
+    static CURRENT: Arc<RequestLogContext>;
 }
 
-impl Notes {
+impl RequestLogContext {
     /// Runs the handling of a request, during which [`current`] gives these notes.
     pub async fn scope<F: Future>(self: Arc<Self>, handling: F) -> F::Output {
         CURRENT.scope(self, handling).await
@@ -35,6 +35,6 @@ impl Notes {
 }
 
 /// The notes of the request that this task handles; work handed to other tasks takes them along by itself.
-pub fn current() -> Option<Arc<Notes>> {
+pub fn current() -> Option<Arc<RequestLogContext>> {
     CURRENT.try_with(Arc::clone).ok()
 }
