@@ -167,7 +167,7 @@ async fn every_request_is_logged_once_with_the_id_that_the_caller_gets() {
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
     let fields = &line["fields"];
     assert_eq!(fields["method"], "GET");
-    assert_eq!(fields["path"], "\"/whole\"");
+    assert_eq!(fields["path"], "/whole");
     assert_eq!(fields["status"], 200);
     assert_eq!(fields["bytes"], 5);
     assert_eq!(fields["whole"], true);
