@@ -8,7 +8,7 @@ use crate::document::{Cursor, NumericValue, Scalar};
 use crate::model::similar;
 
 /// Most characters of a member's name that are shown.
-const MAX_SHOWN_CHARACTERS: usize = 100;
+const SHOWN_CHARACTERS: usize = 100;
 
 /// The name of the member that holds the entities.
 pub(super) const ENTITIES: &str = "entities";
@@ -46,7 +46,7 @@ impl EnvelopeFields {
     /// What is wrong with a member that nobody wants: a slip must not go unnoticed.
     pub(super) fn unknown(&self, name: &str) -> String {
         let known: Vec<&str> = self.with(|values| values.iter().map(|(name, _)| *name).chain([ENTITIES]).collect());
-        let shown: String = name.chars().take(MAX_SHOWN_CHARACTERS).collect();
+        let shown: String = name.chars().take(SHOWN_CHARACTERS).collect();
         let nearest = similar::nearest(name, known.iter().copied());
         let meant = nearest.map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"));
         format!("{shown:?}: there is no such field;{meant} valid: {}", known.join(", "))

@@ -107,15 +107,15 @@ const INTERNAL: &[(&str, &str)] = &[
     ("encode/tag.rs", "LONGEST_REMEMBERED"),
     ("encode/tag.rs", "MOST_REMEMBERED"),
     ("query/pipeline/offset_limit.rs", "MOST"),
-    ("refresh/compression.rs", "LAYERS_MAX"),
-    ("refresh/fetch.rs", "VALIDATOR_BYTES_MAX"),
-    ("refresh/parquet/footer.rs", "DEPTH_MAX"),
-    ("refresh/parquet/header.rs", "MOST_BYTES"),
-    ("refresh/parquet/plan.rs", "BATCH_ROWS_LOG_MAX"),
-    ("refresh/parquet/thrift.rs", "DEPTH_MAX"),
-    ("service/exports.rs", "MOST_FILES"),
-    ("service/stream.rs", "MOST_ENTITIES"),
-    ("service/under_way.rs", "MOST_ENTRIES"),
+    ("source/compression.rs", "LAYERS_MAX"),
+    ("source/fetch.rs", "VALIDATOR_BYTES_MAX"),
+    ("source/parquet/footer.rs", "DEPTH_MAX"),
+    ("source/parquet/header.rs", "MOST_BYTES"),
+    ("source/parquet/plan.rs", "BATCH_ROWS_LOG_MAX"),
+    ("source/parquet/thrift.rs", "DEPTH_MAX"),
+    ("service/export_cache/mod.rs", "MOST_FILES"),
+    ("service/read/stream.rs", "MOST_ENTITIES"),
+    ("service/read/single_flight.rs", "MOST_ENTRIES"),
     ("webhook/send.rs", "ANSWER_BYTES_MAX"),
 ];
 
@@ -127,7 +127,7 @@ fn constants_like_limits(text: &str) -> BTreeSet<String> {
         let (name, value) = rest.split_once(": ")?;
         let like = name.split('_').any(|word| matches!(word, "MAX" | "MOST" | "LIMIT" | "LONGEST"));
         let number = ["u", "i"].iter().any(|kind| value.starts_with(kind));
-        (before.len() < 20 && like && number && !value.contains("limits::")).then(|| name.to_owned())
+        (before.len() < 24 && like && number && !value.contains("limits::")).then(|| name.to_owned())
     });
     named.collect()
 }
