@@ -12,7 +12,7 @@ const AT_FIRST: u64 = 100;
 
 /// As many more for each request, and what may be saved up.
 const FOR_REQUEST: u64 = 50;
-const AT_MOST: u64 = 10_000;
+const SAVED: u64 = 10_000;
 
 /// Bytes of answers that allow one more: a client may open two windows for each few hundred.
 const BYTES_FOR_ONE: u64 = 128;
@@ -103,7 +103,7 @@ impl Frames {
     }
 
     fn allow(&mut self, frames: u64) {
-        self.credit = self.credit.saturating_add(frames).min(AT_MOST);
+        self.credit = self.credit.saturating_add(frames).min(SAVED);
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     /// How many of these frames are taken, in pieces of so many bytes.
     fn taken(frames: &mut Frames, frame: &[u8], piece: usize) -> u64 {
         let is_taken = |_: &u64| frame.chunks(piece).all(|bytes| frames.read(bytes));
-        (0..2 * AT_MOST).take_while(is_taken).count() as u64
+        (0..2 * SAVED).take_while(is_taken).count() as u64
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn requests_bodies_and_what_is_taken_of_answers_allow_more() {
         let mut frames = Frames::new();
-        assert_eq!(taken(&mut frames, &frame(DATA, 0, 20_000), 4_096), 2 * AT_MOST);
+        assert_eq!(taken(&mut frames, &frame(DATA, 0, 20_000), 4_096), 2 * SAVED);
         assert!(frames.read(&frame(HEADERS, 4, 30)) && frames.read(&frame(DATA, END_STREAM, 0)));
         assert_eq!(taken(&mut frames, &frame(PING, 0, 8), 100), AT_FIRST + FOR_REQUEST);
         let mut frames = Frames::new();
@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(frames.credit, 40, "answers to the service's own pings");
         let mut frames = Frames::new();
         frames.wrote(1 << 40);
-        assert_eq!(taken(&mut frames, &frame(PING, 0, 8), 100), AT_MOST, "no more is saved up");
+        assert_eq!(taken(&mut frames, &frame(PING, 0, 8), 100), SAVED, "no more is saved up");
     }
 }

@@ -360,7 +360,7 @@ async fn entities_are_pushed_in_every_form(owner: Owner) {
     check("/dataset/refresh", &json_type, text.clone().into_bytes(), one.clone()).await;
     check("/dataset/refresh", &json_type, gzip(text.as_bytes()), one.clone()).await;
     check(&plain, &json_type, text.into_bytes(), one.clone()).await;
-    let after = format!("{{\"entities\":[{{\"a\":\"{filler}\"}}],\"note\":[1],\"dataset_id\":{id}}}");
+    let after = format!("{{\"entities\":[{{\"a\":\"{filler}\"}}],\"dataset_id\":{id}}}");
     check("/dataset/refresh", &json_type, after.into_bytes(), json!([{"a": filler}])).await;
     let before = format!("{{\"dataset_id\":{id},\"entities\":[{{\"b\":\"{filler}\"}}]}}");
     check("/dataset/refresh", &json_type, before.into_bytes(), json!([{"b": filler}])).await;
