@@ -7,7 +7,7 @@
 //! Label values come from fixed sets (routes, statuses, formats, …), never from a request: no caller can make new series,
 //! and none names a dataset.
 //!
-//! [`notes`] carries what is found out about one request to its log line.
+//! [`request_log`] carries what is found out about one request to its log line.
 
 pub mod request_log;
 
