@@ -25,6 +25,11 @@ pub fn check(bytes: &[u8]) {
         return;
     }
     let Ok(envelope @ Value::Object(_)) = Value::parse_at(text, 0) else { return };
+    let Value::Object(members) = &envelope else { return };
+    if members.iter().any(|(name, _)| name != "entities" && name != "dataset_id") {
+        assert!(whole.error.is_some(), "{text}");
+        return;
+    }
     let Some(Value::Array(items)) = envelope.get("entities") else { return };
     if items.iter().all(|item| matches!(item, Value::Object(_))) {
         assert_eq!(whole.error, None, "{text}");
