@@ -46,7 +46,7 @@ section! {
         receiving: u64 = 256, within 4..=100_000;
         /// Refreshes that one process decodes and writes at the same time, each once its source or body is there; more
         /// wait for their turn, which users share by `fair.share_percent`.
-        concurrent: u64 = 3, within 1..=256;
+        concurrent: u64 = 4, within 1..=256;
         /// Refreshes that may wait for such a turn; more are refused.
         queue: u64 = 1_000, within 1..=100_000;
         /// Seconds by which scheduled refreshes are spread, so that those of one minute do not all start at once; at

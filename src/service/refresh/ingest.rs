@@ -2,8 +2,7 @@
 //!
 //! - **Received** by nobody's leave but a place among `sources.receiving`, shared between users: a sender that dawdles holds
 //!   no thread and no permit. What was received is on disk, bounded for each user and in all (`SpoolBudget`).
-//! - **Decoded and written** in a permit, of which there are `sources.concurrent`: by default so few that one user has one at
-//!   a time, since each takes all processors that it can get, and the disk. Users get theirs one after the other, so that
+//! - **Decoded and written** in a permit, of which there are `sources.concurrent`. Users get theirs one after the other, so that
 //!   one with many refreshes keeps nobody waiting for long.
 //! - Decoding and writing have threads of their own, not those that everybody's blocking calls share.
 
