@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use crate::metrics::value;
 use crate::postgres::Postgres;
-use crate::support::{Answer, TestService, files};
+use crate::support::{Answer, TestService, eventually, files};
 
 /// Makes every case a test of its own under each engine.
 macro_rules! suite {
@@ -216,15 +216,6 @@ fn held_source() -> (LoopbackServer, SyncSender<()>, tokio::sync::mpsc::Receiver
         ok("Content-Type: application/json\r\n", b"[{\"n\":1},{\"n\":2}]")
     });
     (server, release, arrived)
-}
-
-/// Waits until a condition holds.
-async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !condition().await {
-        assert!(Instant::now() < until, "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 async fn every_way_makes_the_next_version(owner: Owner) {

@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
-use crate::support::{Log, TestService};
+use crate::support::{Log, TestService, eventually};
 
 const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
 const PAGE: &str = "/api/1/large/v1/?limit=3&pretty=false";
@@ -84,13 +84,6 @@ async fn head(connection: &mut TcpStream) -> String {
     String::from_utf8(read).expect("text")
 }
 
-/// Awaits a condition that must come.
-async fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 // ---- streams ----
 
 #[tokio::test]
@@ -101,9 +94,9 @@ async fn a_client_that_leaves_stops_the_work_and_gives_everything_back() {
         connections.push(listening.slow_export().await);
     }
     assert_eq!(listening.load().streams, 3);
-    until(|| listening.load().buffered_bytes > 0).await;
+    eventually("bytes wait", async || listening.load().buffered_bytes > 0).await;
     drop(connections);
-    until(|| listening.load() == Load::default()).await;
+    eventually("all is given back", async || listening.load() == Load::default()).await;
     // Nothing is left that could move on.
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -124,7 +117,10 @@ async fn many_slow_readers_hold_little_and_keep_neither_pages_nor_exports_waitin
         readers.push(listening.slow_export().await);
     }
     // All have stopped: nothing is encoded any more.
-    until(|| listening.load().units == 0 && listening.load().streams == READERS).await;
+    eventually("the streams are all that is left", async || {
+        listening.load().units == 0 && listening.load().streams == READERS
+    })
+    .await;
     // The budget, and for each reader what its connection takes (up to 128 KiB, then no more units) and a unit ahead of
     // that; small units are 64 KiB of documents each.
     let most = BUDGET + READERS as u64 * 3 * (72 << 10);
@@ -340,7 +336,7 @@ async fn streamed_answers_have_places_of_their_own() {
     assert_eq!(listening.service.get(PAGE).await.status, 200);
     assert_eq!(listening.service.get("/api/1/large/v1/?format=csv&limit=3").await.status, 200);
     drop(reader);
-    until(|| listening.load() == Load::default()).await;
+    eventually("all is given back", async || listening.load() == Load::default()).await;
     assert_eq!(listening.service.get(EXPORT).await.status, 200);
 }
 
@@ -361,7 +357,7 @@ async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
     assert!((1..exports.len()).contains(&refused), "{refused} of {}", exports.len());
     assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)));
     // Nothing is left of those that were refused.
-    until(|| service.app.load() == Load::default()).await;
+    eventually("all is given back", async || service.app.load() == Load::default()).await;
     assert_eq!(service.get("/api/1/large/v1/?format=parquet&offset=7").await.status, 200);
 }
 
@@ -408,7 +404,7 @@ async fn a_streamed_body_whose_length_was_told_counts_as_whole_after_its_last_by
     connection.read_to_string(&mut answer).await.expect("an answer");
     assert!(answer.ends_with("halfhalf"), "{answer}");
     let access = || log.lines().into_iter().find(|line| line["fields"]["message"] == "request");
-    until(|| access().is_some()).await;
+    eventually("the access line", async || access().is_some()).await;
     let line = access().expect("an access line");
     assert_eq!((&line["fields"]["bytes"], &line["fields"]["whole"]), (&8.into(), &true.into()));
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alternates::{Owned, add_user};
 use crate::cli::{Machine, Server};
-use crate::support::{Answer, TestService, files};
+use crate::support::{Answer, TestService, eventually, files};
 
 /// Long enough for anything that does not hang.
 const NOT_HANGING: Duration = Duration::from_secs(60);
@@ -41,14 +41,6 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 async fn temporary(service: &TestService) -> Vec<std::path::PathBuf> {
     let all = files(&service.directory().join("tmp"));
     all.into_iter().filter(|file| !file.ends_with("lock")).collect()
-}
-
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let until = Instant::now() + NOT_HANGING;
-    while !condition().await {
-        assert!(Instant::now() < until, "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,7 +117,8 @@ async fn bodies_and_sources_that_dawdle_keep_nobody_else_waiting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whose_the_dataset_is_counts_before_the_body() {
-    let owned = Owned::start(|_| {}).await;
+    // Refusals wait for more of such bodies: not for long here.
+    let owned = Owned::start(|config| config.limits.refused_body_s = 1).await;
     let id = owned.dataset("Honest", json!({}), &["[{\"a\":1}]"]).await;
     let (_, eve) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
     let head = format!("{{\"dataset_id\":{id},\"version\":1,\"etag\":\"x\",\"entities\":[{{\"a\":1}},");
