@@ -23,8 +23,19 @@ impl Format {
     /// Every format, in the order in which documentation lists them.
     pub const ALL: [Format; 6] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv, Format::Xml, Format::Parquet];
 
+    /// The names of all, in the same order.
+    pub const NAMES: [&str; 6] = {
+        let mut names = [""; Format::ALL.len()];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = Format::ALL[index].name();
+            index += 1;
+        }
+        names
+    };
+
     /// The name in a URL, which is also the file name extension.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Format::Json => "json",
             Format::Jsonl => "jsonl",

@@ -40,7 +40,7 @@ struct Line {
 /// The first parameter or format of a query that does not exist yet.
 fn missing(query: &str) -> Option<String> {
     form_urlencoded::parse(query.as_bytes()).find_map(|(name, value)| {
-        let known = PARAMETERS.iter().any(|parameter| parameter.name() == name);
+        let known = PARAMETERS.iter().any(|parameter| parameter.name == name);
         let format = name == "format" && FORMATS.contains(&&*value);
         let known_format = Format::ALL.iter().any(|format| format.name() == value);
         (!known || format && !known_format).then(|| format!("{name}={value}"))
@@ -84,7 +84,7 @@ async fn every_example_is_answered_as_it_says() {
     // Nothing is left out that could run, and nothing is lost.
     for (what, missing) in &left_out {
         let name = missing.split('=').next().unwrap_or_default();
-        let unknown = PARAMETERS.iter().all(|parameter| parameter.name() != name);
+        let unknown = PARAMETERS.iter().all(|parameter| parameter.name != name);
         assert!(unknown || name == "format", "`{what}` was left out for {missing}");
     }
     assert_eq!((services.len(), ran + left_out.len()), (4, 59));

@@ -88,7 +88,7 @@ fn the_official_client_reads_edits_and_is_refused() {
         r#"{"id":"a1","change_type":"added","source":"","v1":null,"v2":{"k":"c"},"field_diffs":[]}]}"#,
     );
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
-    let parameters: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name()).collect();
+    let parameters: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
     let tools: Vec<&str> = strata::http::mcp::names().collect();
     let expects = json!({"tools": tools, "parameters": parameters, "pairs": pairs, "diff": diff}).to_string();
     let mut script = tool("python");
@@ -411,7 +411,7 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
             "offset",
             "none",
         ];
-        let parameters = PARAMETERS.iter().map(|parameter| parameter.name());
+        let parameters = PARAMETERS.iter().map(|parameter| parameter.name);
         for name in names.into_iter().chain(parameters.filter(|_| ["read", "explain"].contains(&tool))) {
             for value in &values {
                 let mut arguments = json!({"dataset_id": id});

@@ -174,27 +174,27 @@ async fn both_forms_of_a_read_take_the_parameters_of_the_registry_in_its_order_a
     for path in [READ, READ_ALT] {
         let described = document.parameters(path, "query");
         let names: Vec<&str> = described.iter().map(|parameter| parameter["name"].as_str().expect("a name")).collect();
-        let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name()).collect();
+        let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
         assert_eq!(names, registered, "{path}");
-        for (described, parameter) in described.into_iter().zip(PARAMETERS) {
-            is_described(described, *parameter);
+        for (described, parameter) in described.into_iter().zip(&PARAMETERS) {
+            is_described(described, parameter);
         }
         assert_eq!(document.parameters(path, "path").len(), 3);
     }
 }
 
 /// That the document says of a parameter what the registry says.
-fn is_described(described: &Value, parameter: &dyn Parameter) {
-    let name = parameter.name();
-    assert_eq!(described["description"], parameter.documentation(), "{name}");
+fn is_described(described: &Value, parameter: &Parameter) {
+    let name = parameter.name;
+    assert_eq!(described["description"], parameter.documentation, "{name}");
     assert_eq!(described["required"], false, "{name}");
-    let (value, explode) = match parameter.repetition() {
+    let (value, explode) = match parameter.repetition {
         Repetition::Single => (&described["schema"], Value::Null),
         Repetition::Repeat => (&described["schema"]["items"], true.into()),
         Repetition::List => (&described["schema"]["items"], false.into()),
     };
     assert_eq!(described["explode"], explode, "{name}");
-    let (value_type, names) = match parameter.kind() {
+    let (value_type, names) = match parameter.kind {
         Kind::Boolean => ("boolean", None),
         Kind::WholeNumber => ("integer", None),
         Kind::OneOf(names) => ("string", Some(Value::from(names))),
@@ -207,7 +207,7 @@ fn is_described(described: &Value, parameter: &dyn Parameter) {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    assert_eq!(default, parameter.default_text().replace("all", "none"), "{name}");
+    assert_eq!(default, parameter.default_text.replace("all", "none"), "{name}");
 }
 
 #[tokio::test]
@@ -305,7 +305,7 @@ async fn every_example_of_a_parameter_finds_something_alone_and_beside_the_other
     }
     let examples: BTreeMap<&str, String> = PARAMETERS
         .iter()
-        .filter_map(|parameter| Some((parameter.name(), encoded(parameter.name(), parameter.example()?))))
+        .filter_map(|parameter| Some((parameter.name, encoded(parameter.name, parameter.example?))))
         .collect();
     let all = examples.values().cloned().collect::<Vec<_>>().join("&");
     for query in examples.into_values().chain([all]) {

@@ -203,7 +203,7 @@ fn the_order_in_the_url_does_not_matter() {
         "alt=true",
     ];
     let names: Vec<&str> = pairs.iter().filter_map(|pair| pair.split('=').next()).collect();
-    let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name()).collect();
+    let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
     assert_eq!(names, registered, "the registry is in the order of docs/semantics.md, Steps");
     let expected = ReadRequest {
         include_source: false,
@@ -310,10 +310,10 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
 #[test]
 fn a_second_value_is_refused_even_when_it_is_the_same() {
     refuses("limit=1&limit=1", r#"parameter limit: "1" is a second value; valid: limit given at most once"#);
-    for parameter in PARAMETERS {
-        let name = parameter.name();
-        if parameter.repetition() == Repetition::Single && !["all", "none"].contains(&parameter.default_text()) {
-            let value = parameter.default_text();
+    for parameter in &PARAMETERS {
+        let name = parameter.name;
+        if parameter.repetition == Repetition::Single && !["all", "none"].contains(&parameter.default_text) {
+            let value = parameter.default_text;
             let refused = parse(Some(&format!("{name}={value}&{name}={value}")));
             assert!(refused.is_err_and(|error| error.to_string().contains("second value")), "{name}");
         }
@@ -389,17 +389,17 @@ fn paths_are_not_deeper_than_entities() {
 #[test]
 fn the_registry_is_consistent() {
     let mut names = HashSet::new();
-    for parameter in PARAMETERS {
-        let name = parameter.name();
+    for parameter in &PARAMETERS {
+        let name = parameter.name;
         assert!(names.insert(name), "{name} is listed twice");
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
-        assert!(!parameter.kind().text().is_empty(), "{name} has no values");
-        let shown = matches!(parameter.kind(), Kind::Boolean | Kind::OneOf(_)) || parameter.example().is_some();
+        assert!(!parameter.kind.text().is_empty(), "{name} has no values");
+        let shown = matches!(parameter.kind, Kind::Boolean | Kind::OneOf(_)) || parameter.example.is_some();
         assert!(shown, "{name} has no example");
-        assert!(!parameter.summary().is_empty() && !parameter.summary().ends_with('.'), "{name}");
-        assert!(parameter.documentation().ends_with('.'), "{name}");
+        assert!(!parameter.summary.is_empty() && !parameter.summary.ends_with('.'), "{name}");
+        assert!(parameter.documentation.ends_with('.'), "{name}");
         // A default that can be given is the default.
-        let default = parameter.default_text();
+        let default = parameter.default_text;
         if !["all", "none"].contains(&default) {
             accepts(&format!("{name}={default}"), defaults(), &[]);
         }
@@ -409,14 +409,14 @@ fn the_registry_is_consistent() {
 /// A Markdown table with one line per parameter, in the registry's order. Ends with a line break.
 fn markdown_table() -> String {
     let mut table = String::from("| Parameter | Values | Default | May repeat | Meaning |\n|---|---|---|---|---|\n");
-    for parameter in PARAMETERS {
+    for parameter in &PARAMETERS {
         table += &format!(
             "| `{}` | {} | {} | {} | {} |\n",
-            parameter.name(),
-            cell(&parameter.kind().text()),
-            cell(parameter.default_text()),
-            parameter.repetition().text(),
-            cell(parameter.summary()),
+            parameter.name,
+            cell(&parameter.kind.text()),
+            cell(parameter.default_text),
+            parameter.repetition.text(),
+            cell(parameter.summary),
         );
     }
     table
@@ -465,7 +465,7 @@ proptest! {
                 let expected: Vec<String> = form_urlencoded::parse(query.as_bytes())
                     .map(|(name, _)| name.into_owned())
                     .filter(|name| !name.is_empty())
-                    .filter(|name| !PARAMETERS.iter().any(|parameter| parameter.name() == name))
+                    .filter(|name| !PARAMETERS.iter().any(|parameter| parameter.name == name))
                     .filter(|name| seen.insert(name.clone()))
                     .collect();
                 let found: Vec<String> = unknown.iter().map(|unknown| unknown.0.clone()).collect();

@@ -60,13 +60,13 @@ pub(super) const EXPLAIN: Tool = Tool {
 fn arguments(dataset_id: &str) -> JsonObject {
     let own = [("dataset_id", schemas::positive(dataset_id)), ("version", schemas::selector())];
     let parameters =
-        PARAMETERS.iter().map(|parameter| (parameter.name(), schemas::parameter(*parameter, instead(*parameter))));
+        PARAMETERS.iter().map(|parameter| (parameter.name, schemas::parameter(parameter, instead(parameter))));
     schemas::object(own.into_iter().chain(parameters), &["dataset_id"])
 }
 
 /// What is otherwise here than in a URL.
-fn instead(parameter: &dyn Parameter) -> Value {
-    match parameter.name() {
+fn instead(parameter: &Parameter) -> Value {
+    match parameter.name {
         "format" => json!({"enum": FORMATS.map(Format::name)}),
         "limit" => json!({"default": ENTITIES}),
         "pretty" => json!({"default": false}),

@@ -56,10 +56,10 @@ pub(super) fn selector() -> Value {
 }
 
 /// A read parameter, as the registry has it, with these members in place of its own.
-pub(super) fn parameter(parameter: &dyn Parameter, instead: Value) -> Value {
+pub(super) fn parameter(parameter: &Parameter, instead: Value) -> Value {
     // Plain data, which always has a JSON form.
     let mut schema = serde_json::to_value(parameters::schema(parameter)).unwrap_or_else(|_| json!({}));
-    schema["description"] = json!(parameter.documentation());
+    schema["description"] = json!(parameter.documentation);
     if let Some(example) = parameters::example(parameter) {
         schema["examples"] = json!([example]);
     }

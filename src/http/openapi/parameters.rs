@@ -8,15 +8,15 @@ use utoipa::openapi::{ArrayBuilder, Object, ObjectBuilder, RefOr, Required, Sche
 use crate::http::params::{Kind, Parameter, Repetition};
 
 /// The parameter, with its schema, its default, its example and its documentation.
-pub(super) fn described(parameter: &dyn Parameter) -> Described {
+pub(super) fn described(parameter: &Parameter) -> Described {
     let described = ParameterBuilder::new()
-        .name(parameter.name())
+        .name(parameter.name)
         .parameter_in(ParameterIn::Query)
         .required(Required::False)
-        .description(Some(parameter.documentation()))
+        .description(Some(parameter.documentation))
         .schema(Some(schema(parameter)))
         .example(example(parameter));
-    match parameter.repetition() {
+    match parameter.repetition {
         Repetition::Single => described,
         repetition @ (Repetition::Repeat | Repetition::List) => {
             described.style(Some(ParameterStyle::Form)).explode(Some(repetition == Repetition::Repeat))
@@ -28,10 +28,10 @@ pub(super) fn described(parameter: &dyn Parameter) -> Described {
 /// What its values are in JSON, with its default.
 ///
 /// What may repeat is an array: one that repeats the parameter for each item (`explode`), or one comma-separated list.
-pub(in crate::http) fn schema(parameter: &dyn Parameter) -> RefOr<Schema> {
-    let kind = parameter.kind();
-    match parameter.repetition() {
-        Repetition::Single => value_schema(&kind, default(&kind, parameter.default_text())),
+pub(in crate::http) fn schema(parameter: &Parameter) -> RefOr<Schema> {
+    let kind = parameter.kind;
+    match parameter.repetition {
+        Repetition::Single => value_schema(&kind, default(&kind, parameter.default_text)),
         Repetition::Repeat | Repetition::List => {
             RefOr::T(Schema::Array(ArrayBuilder::new().items(value_schema(&kind, None)).build()))
         }
@@ -39,9 +39,9 @@ pub(in crate::http) fn schema(parameter: &dyn Parameter) -> RefOr<Schema> {
 }
 
 /// Its example, valid by its schema.
-pub(in crate::http) fn example(parameter: &dyn Parameter) -> Option<Value> {
-    let (kind, text) = (parameter.kind(), parameter.example()?);
-    match parameter.repetition() {
+pub(in crate::http) fn example(parameter: &Parameter) -> Option<Value> {
+    let (kind, text) = (parameter.kind, parameter.example?);
+    match parameter.repetition {
         Repetition::Single => kind.json(text),
         repetition @ (Repetition::Repeat | Repetition::List) => Some(items(text, repetition, &kind)),
     }

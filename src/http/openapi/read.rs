@@ -53,7 +53,7 @@ fn operation(id: &str, summary: &str) -> PathItem {
         .security(SecurityRequirement::default())
         .security(SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new()));
     let names = path_parameters().into_iter().chain(header_parameters()).map(|parameter| parameter.name);
-    let queries = PARAMETERS.iter().map(|parameter| parameter.name().to_owned());
+    let queries = PARAMETERS.iter().map(|parameter| parameter.name.to_owned());
     for name in names.chain(queries) {
         operation = operation.parameter_ref(Ref::new(format!("#/components/parameters/{name}")));
     }
@@ -72,7 +72,7 @@ fn components() -> Components {
         .response("Entities", entities())
         .response("Part", part())
         .response("NotModified", not_modified());
-    let queries = PARAMETERS.iter().map(|parameter| parameters::described(*parameter));
+    let queries = PARAMETERS.iter().map(parameters::described);
     for parameter in path_parameters().into_iter().chain(header_parameters()).chain(queries) {
         components = components.parameter(parameter.name.clone(), parameter);
     }

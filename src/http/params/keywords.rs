@@ -1,52 +1,51 @@
-//! `keywords`: full-text search over whole entities.
+//! `keywords` and `keywords_mode`: full-text search over whole entities.
 
 use super::{InvalidValue, Kind, Parameter, Repetition};
-use crate::model::request::ReadRequest;
+use crate::model::request::{KeywordsMode, ReadRequest};
 
 /// The parameter `keywords`.
-pub(super) struct Keywords;
-
-impl Parameter for Keywords {
-    fn name(&self) -> &'static str {
-        "keywords"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Keywords
-    }
-
-    fn default_text(&self) -> &'static str {
-        "none"
-    }
-
-    fn summary(&self) -> &'static str {
-        "Case-insensitive search in every value at every depth; any keyword matches, or all with `keywords_mode=and`"
-    }
-
-    fn documentation(&self) -> &'static str {
-        "Keeps the entities in which the text of any value, at any depth, contains a keyword, whatever the case; with \
+pub(super) const KEYWORDS: Parameter = Parameter {
+    name: "keywords",
+    kind: Kind::Keywords,
+    default_text: "none",
+    summary: "Case-insensitive search in every value at every depth; any keyword matches, or all with `keywords_mode=and`",
+    documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, whatever the case; with \
          `keywords_mode=and` every keyword must be in some value. The names of fields are not searched, nor is anything \
          that the steps before have removed. Split at every comma, without escapes; blanks around a keyword do not count, \
-         and empty ones are dropped; none left is as if the parameter were not given."
-    }
-
-    fn example(&self) -> Option<&'static str> {
-        Some("republic,kingdom")
-    }
-
-    fn repetition(&self) -> Repetition {
-        Repetition::List
-    }
-
-    fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
+         and empty ones are dropped; none left is as if the parameter were not given.",
+    example: Some("republic,kingdom"),
+    repetition: Repetition::List,
+    apply: |value, request| {
         request.keywords.extend(keywords(value).map(str::to_owned));
         Ok(())
-    }
-}
+    },
+};
+
+/// The parameter `keywords_mode`.
+pub(super) const KEYWORDS_MODE: Parameter = Parameter {
+    name: "keywords_mode",
+    kind: Kind::OneOf(&["or", "and"]),
+    default_text: "or",
+    summary: "`or`: any keyword matches; `and`: all must be present, in whatever fields",
+    documentation: "With `or` any of the `keywords` is enough; with `and` all of them must be present, in the same field or in different \
+         ones. Does nothing without `keywords`.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: mode,
+};
 
 /// The items of a list, trimmed of blanks (spaces and tabs), without the empty ones.
 fn keywords(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(|keyword| keyword.trim_matches([' ', '\t'])).filter(|keyword| !keyword.is_empty())
+}
+
+fn mode(value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
+    request.keywords_mode = match value {
+        "or" => KeywordsMode::Or,
+        "and" => KeywordsMode::And,
+        _ => return Err(InvalidValue::new("is not a mode", "or, and")),
+    };
+    Ok(())
 }
 
 #[cfg(test)]
@@ -57,7 +56,7 @@ mod tests {
     fn lists_are_joined_in_order() {
         let mut request = ReadRequest::default();
         for list in ["b,a", "", "b"] {
-            assert_eq!(Keywords.apply(list, &mut request), Ok(()));
+            assert_eq!((KEYWORDS.apply)(list, &mut request), Ok(()));
         }
         let keywords = ["b", "a", "b"].map(str::to_owned).to_vec();
         assert_eq!(request, ReadRequest { keywords, ..ReadRequest::default() });
@@ -71,5 +70,21 @@ mod tests {
         check(" new york ,\tberlin\t", &["new york", "berlin"]);
         check(r"a\,b,\ c,d\ ", &[r"a\", "b", r"\ c", r"d\"]);
         check("\u{a0}x\n,\u{a0}", &["\u{a0}x\n", "\u{a0}"]);
+    }
+
+    #[test]
+    fn takes_both_modes() {
+        for (value, keywords_mode) in [("or", KeywordsMode::Or), ("and", KeywordsMode::And)] {
+            let mut request = ReadRequest::default();
+            assert_eq!((KEYWORDS_MODE.apply)(value, &mut request), Ok(()));
+            assert_eq!(request, ReadRequest { keywords_mode, ..ReadRequest::default() });
+        }
+    }
+
+    #[test]
+    fn modes_are_exact() {
+        for value in ["", "OR", "And", " or", "xor", "or,and"] {
+            assert!((KEYWORDS_MODE.apply)(value, &mut ReadRequest::default()).is_err(), "{value:?}");
+        }
     }
 }

@@ -6,14 +6,14 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// What a parameter's values are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true`, `false`, `1` or `0`, in any case.
     Boolean,
     /// Decimal digits, up to the largest `u64`.
     WholeNumber,
     /// One of these names, exactly.
-    OneOf(Vec<&'static str>),
+    OneOf(&'static [&'static str]),
     /// Paths, separated by commas.
     Paths,
     /// Texts, separated by commas.
@@ -26,7 +26,7 @@ pub enum Kind {
 
 impl Kind {
     /// The words for tables, those of docs/read.md, Parameters.
-    pub fn text(&self) -> Cow<'static, str> {
+    pub fn text(self) -> Cow<'static, str> {
         match self {
             Kind::Boolean => "boolean".into(),
             Kind::WholeNumber => "integer".into(),
@@ -40,7 +40,7 @@ impl Kind {
 
     /// A value, decoded as from a URL, as the JSON value that stands for it; of a list, for one of its items. `None` for
     /// words that are no value of this kind ("all", for a number).
-    pub fn json(&self, text: &str) -> Option<Value> {
+    pub fn json(self, text: &str) -> Option<Value> {
         match self {
             Kind::Boolean => text.parse().ok().map(Value::Bool),
             Kind::WholeNumber => text.parse::<u64>().ok().map(Value::from),
@@ -50,7 +50,7 @@ impl Kind {
     }
 
     /// A regular expression (ECMA-262) that the values of this kind match and others do not, where there is one to tell.
-    pub fn pattern(&self) -> Option<&'static str> {
+    pub fn pattern(self) -> Option<&'static str> {
         match self {
             Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_) | Kind::Paths | Kind::Keywords => None,
             // A path that is not empty, up to the first colon that no backslash escapes.
@@ -71,8 +71,8 @@ mod tests {
         assert_eq!(Kind::Boolean.json("true"), Some(json!(true)));
         assert_eq!(Kind::WholeNumber.json("18446744073709551615"), Some(json!(u64::MAX)));
         assert_eq!(Kind::WholeNumber.json("all"), None);
-        assert_eq!(Kind::OneOf(vec!["or", "and"]).json("and"), Some(json!("and")));
-        assert_eq!(Kind::OneOf(vec!["or", "and"]).json("none"), None);
+        assert_eq!(Kind::OneOf(&["or", "and"]).json("and"), Some(json!("and")));
+        assert_eq!(Kind::OneOf(&["or", "and"]).json("none"), None);
         assert_eq!(Kind::PathValue.json("a:b,c"), Some(json!("a:b,c")));
     }
 }

@@ -1,33 +1,21 @@
-//! The query parameters of the read endpoint, as data: one file per parameter, holding its name, its documentation,
-//! its parser and its tests; `registry` lists them in order and turns a query string into a `ReadRequest`.
+//! The query parameters of the read endpoint, as data: name, documentation and parser of each, in files of those that
+//! are alike; `registry` lists them in order and turns a query string into a `ReadRequest`.
 //!
-//! To add a parameter, write its file and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
+//! To add a parameter, write its constant and its line in `registry::PARAMETERS`. Nothing else lists parameters: the
 //! table of docs/read.md, Parameters, the OpenAPI document and the tool `read` of the MCP server are generated from the
 //! registry.
 //!
 //! Parsing knows nothing of any dataset: it validates one value at a time and does no I/O.
 
-mod alt;
-mod count;
+mod booleans;
 mod decode;
-mod dedup;
-mod dedup_key;
-mod denull;
-mod drop_field;
-mod filter;
-mod filter_contains;
-mod flatten;
+mod fields;
+mod filters;
 mod format;
-mod include_source;
-mod keep_field;
 mod keywords;
-mod keywords_mode;
 mod kind;
-mod limit;
-mod offset;
-mod pretty;
+mod page;
 mod registry;
-mod sample;
 mod sort;
 mod unknown;
 mod value;
@@ -41,37 +29,32 @@ pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, p
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
 pub use value::{PATH_KEYS_LIMIT, boolean};
 
+/// Writes one decoded value into the request.
+///
+/// Called once per occurrence, in the order of the query string; never a second time for a parameter that may be given
+/// only once. Errors when the value is not valid; the request is not used then.
+type Apply = fn(&str, &mut ReadRequest) -> Result<(), InvalidValue>;
+
 /// One query parameter of the read endpoint.
-pub trait Parameter: Sync {
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
     /// The name in a URL: exact, lower case.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// What its values are.
-    fn kind(&self) -> Kind;
-
+    pub kind: Kind,
     /// What holds when it is not given, in the words of the table in docs/read.md, Parameters ("false", "all", "none").
-    fn default_text(&self) -> &'static str;
-
+    pub default_text: &'static str,
     /// What it does, in one line without a final full stop, for tables. May hold Markdown.
-    fn summary(&self) -> &'static str;
-
+    pub summary: &'static str,
     /// What it does, in full sentences, for reference documentation. May hold Markdown.
-    fn documentation(&self) -> &'static str;
-
-    /// A value to show, decoded as in [`Self::apply`], that finds something in the demo's dataset `world-countries`,
-    /// alone and beside those of all other parameters. `None` where the kind says all there is to say.
-    fn example(&self) -> Option<&'static str> {
-        None
-    }
-
+    pub documentation: &'static str,
+    /// A value to show, decoded as for `apply`, that finds something in the demo's dataset `world-countries`, alone and
+    /// beside those of all other parameters. `None` where the kind says all there is to say.
+    pub example: Option<&'static str>,
     /// Whether one request may give it more than once.
-    fn repetition(&self) -> Repetition;
-
-    /// Writes one decoded value into the request.
-    ///
-    /// Called once per occurrence, in the order of the query string; never a second time for a parameter that may be
-    /// given only once. Errors when the value is not valid; the request is not used then.
-    fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue>;
+    pub repetition: Repetition,
+    /// How a value gets into the request.
+    apply: Apply,
 }
 
 /// How often one request may give a parameter (docs/semantics.md, Parameters).

@@ -13,26 +13,10 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::alt::Alt;
-use super::count::Count;
-use super::dedup::Dedup;
-use super::dedup_key::DedupKey;
-use super::denull::Denull;
-use super::drop_field::DropField;
-use super::filter::Filter;
-use super::filter_contains::FilterContains;
-use super::flatten::Flatten;
-use super::format::FormatParameter;
-use super::include_source::IncludeSource;
-use super::keep_field::KeepField;
-use super::keywords::Keywords;
-use super::keywords_mode::KeywordsModeParameter;
-use super::limit::Limit;
-use super::offset::Offset;
-use super::pretty::Pretty;
-use super::sample::Sample;
-use super::sort::SortParameter;
-use super::{InvalidValue, Parameter, Repetition, UnknownParameter, decode};
+use super::{
+    InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
+    sort,
+};
 use crate::http::management::body::integer;
 use crate::http::text::quoted;
 use crate::model::limits;
@@ -40,26 +24,26 @@ use crate::model::request::ReadRequest;
 
 /// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
-pub const PARAMETERS: &[&dyn Parameter] = &[
-    &IncludeSource,
-    &Denull,
-    &KeepField,
-    &DropField,
-    &Filter,
-    &FilterContains,
-    &Keywords,
-    &KeywordsModeParameter,
-    &SortParameter,
-    &Dedup,
-    &DedupKey,
-    &Sample,
-    &Offset,
-    &Limit,
-    &Flatten,
-    &FormatParameter,
-    &Pretty,
-    &Count,
-    &Alt,
+pub static PARAMETERS: [Parameter; 19] = [
+    booleans::INCLUDE_SOURCE,
+    booleans::DENULL,
+    fields::KEEP_FIELD,
+    fields::DROP_FIELD,
+    filters::FILTER,
+    filters::FILTER_CONTAINS,
+    keywords::KEYWORDS,
+    keywords::KEYWORDS_MODE,
+    sort::SORT,
+    booleans::DEDUP,
+    fields::DEDUP_KEY,
+    page::SAMPLE,
+    page::OFFSET,
+    page::LIMIT,
+    booleans::FLATTEN,
+    format::FORMAT,
+    booleans::PRETTY,
+    booleans::COUNT,
+    booleans::ALT,
 ];
 
 /// Most bytes of a query string. Below what the HTTP implementation takes (65,534 bytes for the whole target), so that
@@ -141,7 +125,7 @@ pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>)
             Ok(value) => value,
             Err(_) => return Err(ParameterError::ValueNotUtf8 { name, raw: pair.value.to_owned() }),
         };
-        match PARAMETERS.iter().position(|parameter| parameter.name() == name) {
+        match PARAMETERS.iter().position(|parameter| parameter.name == name) {
             Some(index) => values.apply(index, value)?,
             None if !name.is_empty() && unknown_seen.insert(name.clone()) => unknown.push(UnknownParameter(name)),
             None => {}
@@ -157,17 +141,17 @@ pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>)
 pub fn parse_json(members: &Map<String, Value>) -> Result<ReadRequest, ParameterError> {
     let mut given = Vec::new();
     for (index, parameter) in PARAMETERS.iter().enumerate() {
-        let Some(value) = members.get(parameter.name()) else { continue };
-        let single = parameter.repetition() == Repetition::Single;
+        let Some(value) = members.get(parameter.name) else { continue };
+        let single = parameter.repetition == Repetition::Single;
         let texts = match value {
             Value::Array(items) if !single => items.iter().map(text).collect(),
             Value::Null => Some(Vec::new()),
             value => text(value).map(|text| vec![text]),
         };
         let invalid = || ParameterError::Invalid {
-            name: parameter.name(),
+            name: parameter.name,
             value: value.to_string(),
-            reason: InvalidValue::new("is not a value of it", parameter.kind().text()),
+            reason: InvalidValue::new("is not a value of it", parameter.kind.text()),
         };
         given.extend(texts.ok_or_else(invalid)?.into_iter().map(|text| (index, text)));
     }
@@ -203,13 +187,13 @@ struct Values {
 impl Values {
     /// Takes a value for the parameter of this place in [`PARAMETERS`].
     fn apply(&mut self, index: usize, value: String) -> Result<(), ParameterError> {
-        let parameter = PARAMETERS[index];
-        if self.given[index] && parameter.repetition() == Repetition::Single {
-            return Err(ParameterError::GivenTwice { name: parameter.name(), value });
+        let parameter = &PARAMETERS[index];
+        if self.given[index] && parameter.repetition == Repetition::Single {
+            return Err(ParameterError::GivenTwice { name: parameter.name, value });
         }
         self.given[index] = true;
-        let applied = parameter.apply(&value, &mut self.request);
-        applied.map_err(|reason| ParameterError::Invalid { name: parameter.name(), value, reason })
+        let applied = (parameter.apply)(&value, &mut self.request);
+        applied.map_err(|reason| ParameterError::Invalid { name: parameter.name, value, reason })
     }
 
     fn finish(self) -> Result<ReadRequest, ParameterError> {
@@ -229,5 +213,5 @@ fn items(request: &ReadRequest) -> usize {
 
 /// A name as it stands when it is one of ours, and in quotation marks when it can be anything.
 fn bare(name: &str) -> String {
-    if PARAMETERS.iter().any(|parameter| parameter.name() == name) { name.to_owned() } else { quoted(name).to_string() }
+    if PARAMETERS.iter().any(|parameter| parameter.name == name) { name.to_owned() } else { quoted(name).to_string() }
 }

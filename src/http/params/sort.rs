@@ -1,48 +1,25 @@
 //! `sort`: orders the entities by one field.
 
 use super::{InvalidValue, Kind, Parameter, Repetition};
-use crate::model::request::{ReadRequest, Sort};
+use crate::model::request::Sort;
 
-/// The parameter `sort`. Not called `Sort`, which is the value it sets.
-pub(super) struct SortParameter;
-
-impl Parameter for SortParameter {
-    fn name(&self) -> &'static str {
-        "sort"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Sort
-    }
-
-    fn default_text(&self) -> &'static str {
-        "none"
-    }
-
-    fn summary(&self) -> &'static str {
-        "Orders by one top-level field: numbers, then strings, false, true; null, missing and nested values last"
-    }
-
-    fn documentation(&self) -> &'static str {
-        "Orders the entities by one top-level field, ascending or descending; `field` alone is ascending. Ascending is \
+/// The parameter `sort`.
+pub(super) const SORT: Parameter = Parameter {
+    name: "sort",
+    kind: Kind::Sort,
+    default_text: "none",
+    summary: "Orders by one top-level field: numbers, then strings, false, true; null, missing and nested values last",
+    documentation: "Orders the entities by one top-level field, ascending or descending; `field` alone is ascending. Ascending is \
          numbers by value, then strings by code point, then false, then true; descending is the exact reverse. Entities in \
          which the field is null, missing, an object or an array come last in both directions. The sort is stable. Split \
-         at the last colon; the name has no escapes, and a dot in it is a dot."
-    }
-
-    fn example(&self) -> Option<&'static str> {
-        Some("area:desc")
-    }
-
-    fn repetition(&self) -> Repetition {
-        Repetition::Single
-    }
-
-    fn apply(&self, value: &str, request: &mut ReadRequest) -> Result<(), InvalidValue> {
+         at the last colon; the name has no escapes, and a dot in it is a dot.",
+    example: Some("area:desc"),
+    repetition: Repetition::Single,
+    apply: |value, request| {
         request.sort = Some(sort(value)?);
         Ok(())
-    }
-}
+    },
+};
 
 /// `field:asc`, `field:desc` or `field`, split at the last colon.
 fn sort(value: &str) -> Result<Sort, InvalidValue> {
@@ -63,6 +40,7 @@ fn sort(value: &str) -> Result<Sort, InvalidValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::request::ReadRequest;
 
     #[test]
     fn takes_a_field_and_a_direction() {
@@ -78,7 +56,7 @@ mod tests {
             (" a :asc", " a ", false),
         ] {
             let mut request = ReadRequest::default();
-            assert_eq!(SortParameter.apply(value, &mut request), Ok(()), "{value}");
+            assert_eq!((SORT.apply)(value, &mut request), Ok(()), "{value}");
             let sort = Some(Sort { field: field.to_owned(), descending });
             assert_eq!(request, ReadRequest { sort, ..ReadRequest::default() }, "{value}");
         }

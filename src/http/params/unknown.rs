@@ -22,7 +22,7 @@ pub struct UnknownParameter(pub String);
 
 impl From<UnknownParameter> for IgnoredParameter {
     fn from(UnknownParameter(name): UnknownParameter) -> Self {
-        let nearest = similar::nearest(&name, PARAMETERS.iter().map(|parameter| parameter.name()));
+        let nearest = similar::nearest(&name, PARAMETERS.iter().map(|parameter| parameter.name));
         IgnoredParameter { name, nearest }
     }
 }

@@ -43,7 +43,7 @@ pub fn parse(query: &str) -> Option<Result<(ReadRequest, Vec<String>), String>> 
         let named = if KNOWN.contains(&name.as_str()) { name.clone() } else { String::new() };
         let Some(value) = decode(value) else { return Some(Err(named)) };
         if named.is_empty() {
-            if PARAMETERS.iter().any(|parameter| parameter.name() == name) {
+            if PARAMETERS.iter().any(|parameter| parameter.name == name) {
                 return None;
             }
             if !name.is_empty() && !unknown.contains(&name) {

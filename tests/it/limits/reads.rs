@@ -13,9 +13,9 @@ use super::{DATASETS, ORDINARY, World, encoded};
 const SPARE_BYTES: usize = 64;
 
 /// One parameter as often as given.
-fn given(parameter: &dyn Parameter, values: impl IntoIterator<Item = String>) -> String {
+fn given(parameter: &Parameter, values: impl IntoIterator<Item = String>) -> String {
     let pairs: Vec<String> =
-        values.into_iter().map(|value| format!("{}={}", parameter.name(), encoded(&value))).collect();
+        values.into_iter().map(|value| format!("{}={}", parameter.name, encoded(&value))).collect();
     pairs.join("&")
 }
 
@@ -25,23 +25,23 @@ fn path(names: usize) -> String {
 }
 
 /// A value that makes the query string as long as it may be, within `rest` bytes.
-fn filling(parameter: &dyn Parameter, head: &str) -> String {
-    let bytes = limits::QUERY_BYTES - parameter.name().len() - 1 - encoded(head).len();
+fn filling(parameter: &Parameter, head: &str) -> String {
+    let bytes = limits::QUERY_BYTES - parameter.name.len() - 1 - encoded(head).len();
     format!("{head}{}", "x".repeat(bytes))
 }
 
 /// Query strings of this parameter alone that are at a limit: each is taken.
-fn at_most(parameter: &dyn Parameter) -> Vec<String> {
+fn at_most(parameter: &Parameter) -> Vec<String> {
     let one = |value: &str| given(parameter, [value.to_owned()]);
-    let items = |item: fn(usize) -> String| match parameter.repetition() {
-        Repetition::Single => unreachable!("{} is given once", parameter.name()),
+    let items = |item: fn(usize) -> String| match parameter.repetition {
+        Repetition::Single => unreachable!("{} is given once", parameter.name),
         Repetition::Repeat => given(parameter, (0..limits::ITEMS).map(item)),
         Repetition::List => given(parameter, [(0..limits::ITEMS).map(item).collect::<Vec<_>>().join(",")]),
     };
-    match parameter.kind() {
+    match parameter.kind {
         Kind::Boolean => ["true", "FALSE", "1", "0"].map(one).into(),
         Kind::WholeNumber => vec![one("0"), one(&u64::MAX.to_string()), one(&format!("{:0>5000}", 7))],
-        Kind::OneOf(names) => names.into_iter().map(one).collect(),
+        Kind::OneOf(names) => names.iter().copied().map(one).collect(),
         Kind::Paths => vec![
             items(|number| format!("f{number}")),
             items(|_| path(3)),
@@ -61,21 +61,21 @@ fn at_most(parameter: &dyn Parameter) -> Vec<String> {
 }
 
 /// Query strings that are one past a limit, with the status and a word of the refusal.
-fn beyond(parameter: &dyn Parameter) -> Vec<(String, u16, &'static str)> {
+fn beyond(parameter: &Parameter) -> Vec<(String, u16, &'static str)> {
     let one = |value: &str| given(parameter, [value.to_owned()]);
-    let many = |item: &str| match parameter.repetition() {
-        Repetition::Single => unreachable!("{} is given once", parameter.name()),
+    let many = |item: &str| match parameter.repetition {
+        Repetition::Single => unreachable!("{} is given once", parameter.name),
         Repetition::Repeat => given(parameter, vec![item.to_owned(); limits::ITEMS + 1]),
         Repetition::List => given(parameter, [vec![item; limits::ITEMS + 1].join(",")]),
     };
     let mut all = vec![
         (format!("{}x", given(parameter, [filling(parameter, "")])), 414, "at most 32768 bytes"),
-        (format!("{}=%FF", parameter.name()), 400, "UTF-8"),
+        (format!("{}=%FF", parameter.name), 400, "UTF-8"),
     ];
-    if parameter.repetition() == Repetition::Single {
-        all.push((format!("{0}&{0}", one(parameter.example().unwrap_or("1"))), 400, "valid"));
+    if parameter.repetition == Repetition::Single {
+        all.push((format!("{0}&{0}", one(parameter.example.unwrap_or("1"))), 400, "valid"));
     }
-    all.extend(match parameter.kind() {
+    all.extend(match parameter.kind {
         Kind::Boolean => vec![(one("2"), 400, "true, false, 1 or 0")],
         Kind::WholeNumber => vec![
             (one("18446744073709551616"), 400, "too large"),
@@ -98,8 +98,8 @@ fn beyond(parameter: &dyn Parameter) -> Vec<(String, u16, &'static str)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_parameter_is_taken_at_its_limits_and_refused_beyond() {
     let world = World::new().await;
-    for parameter in PARAMETERS {
-        for query in at_most(*parameter) {
+    for parameter in &PARAMETERS {
+        for query in at_most(parameter) {
             assert!(query.len() <= limits::QUERY_BYTES, "{} bytes", query.len());
             for dataset in DATASETS {
                 // There are no alternates.
@@ -107,7 +107,7 @@ async fn each_parameter_is_taken_at_its_limits_and_refused_beyond() {
                 world.read(dataset, &query).await.is(statuses, &query);
             }
         }
-        for (query, status, word) in beyond(*parameter) {
+        for (query, status, word) in beyond(parameter) {
             let answer = world.read(ORDINARY, &query).await;
             answer.is(&[status], &query);
             assert!(answer.text().contains(word), "{} for {word}", answer.shown());
@@ -120,27 +120,27 @@ async fn each_parameter_is_taken_at_its_limits_and_refused_beyond() {
 /// Some parameters at once, each with some of what it may have, no more together than a request may.
 fn combination(random: &mut StdRng) -> String {
     let (mut pairs, mut bytes, mut items) = (Vec::new(), 0, 0);
-    for parameter in PARAMETERS {
-        if parameter.name() == "alt" || random.random_bool(0.5) {
+    for parameter in &PARAMETERS {
+        if parameter.name == "alt" || random.random_bool(0.5) {
             continue;
         }
-        let all = at_most(*parameter);
+        let all = at_most(parameter);
         let mut pair = all.choose(random).expect("a value").clone();
-        let plain = matches!(parameter.kind(), Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_));
+        let plain = matches!(parameter.kind, Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_));
         if !plain {
             // As many items as fit, and as much of the query string.
             let few = random.random_range(1..=(limits::ITEMS - items).clamp(1, 400));
-            let item = |number: usize| match parameter.kind() {
+            let item = |number: usize| match parameter.kind {
                 Kind::PathValue => ["region:Europe", "a.a:x", "c7:7", "name.common:", "cca3:f"][number % 5].to_owned(),
                 Kind::Keywords => ["a", "europe", "x", "7"][number % 4].to_owned(),
                 _ => ["region", "name.common", "a.a.a", "c7", "cca3", "_source"][number % 6].to_owned(),
             };
-            pair = match parameter.repetition() {
-                Repetition::Single => given(*parameter, [item(few)]),
-                Repetition::Repeat => given(*parameter, (0..few).map(item)),
-                Repetition::List => given(*parameter, [(0..few).map(item).collect::<Vec<_>>().join(",")]),
+            pair = match parameter.repetition {
+                Repetition::Single => given(parameter, [item(few)]),
+                Repetition::Repeat => given(parameter, (0..few).map(item)),
+                Repetition::List => given(parameter, [(0..few).map(item).collect::<Vec<_>>().join(",")]),
             };
-            items += if parameter.repetition() == Repetition::Single { 0 } else { few };
+            items += if parameter.repetition == Repetition::Single { 0 } else { few };
         }
         if items > limits::ITEMS || bytes + pair.len() + SPARE_BYTES > limits::QUERY_BYTES {
             break;

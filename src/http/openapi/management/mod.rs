@@ -114,7 +114,7 @@ fn described(operation: &Operation) -> Described {
         Nothing => described,
         Query(fields) => query(described, fields),
         Read(fields) => PARAMETERS.iter().fold(query(described, fields), |described, parameter| {
-            described.parameter_ref(Ref::new(format!("#/components/parameters/{}", parameter.name())))
+            described.parameter_ref(Ref::new(format!("#/components/parameters/{}", parameter.name)))
         }),
         Body(fields) => described.request_body(Some(body(fields, false))),
         BodyOrDocument(fields, parameters) => query(described, parameters).request_body(Some(body(fields, true))),

@@ -1,0 +1,154 @@
+//! The parameters that are `true` or `false`.
+
+use super::{Kind, Parameter, Repetition, value};
+
+/// The parameter `include_source`.
+pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
+    name: "include_source",
+    kind: Kind::Boolean,
+    default_text: "true",
+    summary: "`false` removes the top-level `_source`",
+    documentation: "`false` removes the top-level `_source` of every entity before any other step, so that no later step finds it. A \
+         `_source` deeper in an entity stays. With `keep_field`, `_source` is kept only if it is listed.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.include_source = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+/// The parameter `denull`.
+pub(super) const DENULL: Parameter = Parameter {
+    name: "denull",
+    kind: Kind::Boolean,
+    default_text: "false",
+    summary: "Removes nulls and empty strings at every depth, and the arrays that this empties",
+    documentation: "Removes nulls and empty strings from objects and arrays at every depth. An array that held something and is empty \
+         afterwards is removed too, from the inside out; arrays that came empty stay, and so do objects, even when nothing \
+         is left in them. The number of entities does not change.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.denull = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+/// The parameter `dedup`.
+pub(super) const DEDUP: Parameter = Parameter {
+    name: "dedup",
+    kind: Kind::Boolean,
+    default_text: "false",
+    summary: "Keeps the first of equal entities, compared without `_source`, or by `dedup_key`",
+    documentation: "Keeps the first of each group of equal entities, in the order of `sort` if it is given. Entities are equal when \
+         their JSON values are: the order of keys and the spelling of numbers (`1`, `1.0`) do not matter, strings are \
+         compared exactly, null and missing differ. The top-level `_source` is left out. `dedup_key` compares chosen \
+         fields instead.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.dedup = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+/// The parameter `flatten`.
+pub(super) const FLATTEN: Parameter = Parameter {
+    name: "flatten",
+    kind: Kind::Boolean,
+    default_text: "false",
+    summary: "Makes `parent.field` keys of nested objects; always on for csv, tsv and parquet",
+    documentation: "Makes entities flat. The fields of an object become `parent.field`; an array whose elements are all objects becomes \
+         `parent_0_field`, `parent_1_field`; any other array becomes one string that holds it as compact JSON; an empty \
+         object leaves no key. The last step: filters, `sort` and field lists name the original fields. `csv`, `tsv` and \
+         `parquet` are always flat, whatever this says.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.flatten = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+/// The parameter `pretty`.
+pub(super) const PRETTY: Parameter = Parameter {
+    name: "pretty",
+    kind: Kind::Boolean,
+    default_text: "true",
+    summary: "Indents JSON; `false` gives compact single-line output; no effect on other formats",
+    documentation: "Indents JSON by two spaces; `false` gives compact output on a single line. Has no effect on other formats.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.pretty = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+/// The parameter `count`.
+pub(super) const COUNT: Parameter = Parameter {
+    name: "count",
+    kind: Kind::Boolean,
+    default_text: "false",
+    summary: "Returns only `{\"count\":…,\"dataset_id\":…,\"version\":…,\"alt\":…}`",
+    documentation: "Returns, instead of the entities, one JSON object with the fields `count`, `dataset_id`, `version` and `alt`. \
+         `count` is the number of entities that the same request would return without it, after `offset` and `limit`. \
+         The answer is JSON whatever `format` says.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.count = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+/// The parameter `alt`.
+pub(super) const ALT: Parameter = Parameter {
+    name: "alt",
+    kind: Kind::Boolean,
+    default_text: "false",
+    summary: "Serves the alternate of the version; equals the path suffix `/alt/`",
+    documentation: "Serves the alternate of the requested version; 404 when the version has none. The path suffix `/alt/` means the \
+         same, and wins over `alt=false`.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.alt = value::boolean(value)?;
+        Ok(())
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::request::ReadRequest;
+
+    #[test]
+    fn each_sets_its_own() {
+        type Field = fn(&ReadRequest) -> bool;
+        let read: [(Parameter, Field); 7] = [
+            (INCLUDE_SOURCE, |request| request.include_source),
+            (DENULL, |request| request.denull),
+            (DEDUP, |request| request.dedup),
+            (FLATTEN, |request| request.flatten),
+            (PRETTY, |request| request.pretty),
+            (COUNT, |request| request.count),
+            (ALT, |request| request.alt),
+        ];
+        for (parameter, field) in &read {
+            let name = parameter.name;
+            let default = ReadRequest::default();
+            assert_eq!(field(&default).to_string(), parameter.default_text, "{name}");
+            for value in [!field(&default), field(&default)] {
+                let mut request = ReadRequest::default();
+                assert_eq!((parameter.apply)(&value.to_string(), &mut request), Ok(()), "{name}");
+                assert_eq!(field(&request), value, "{name}");
+                // And nothing else.
+                let changed = read.iter().filter(|(_, other)| other(&request) != other(&default)).count();
+                assert_eq!(changed, usize::from(value != field(&default)), "{name}");
+            }
+            assert!((parameter.apply)("yes", &mut ReadRequest::default()).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The parameters that list fields by their paths.
+
+use super::{Kind, Parameter, Repetition, value};
+
+/// The parameter `keep_field`.
+pub(super) const KEEP_FIELD: Parameter = Parameter {
+    name: "keep_field",
+    kind: Kind::Paths,
+    default_text: "none",
+    summary: "Keeps only the listed fields; `a.b` keeps of `a` only `b`",
+    documentation: "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent `a` with only its \
+         field `b`; in arrays, nested ones too, every object is reduced so. What has no fields, a scalar, is removed \
+         there. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. The steps \
+         after it (`filter`, `keywords`, `sort`, `dedup`) find only what is kept. `\\.`, `\\,` and `\\\\` stand for the \
+         characters themselves. Blanks around a path do not count, and empty items are dropped; none left is as if the \
+         parameter were not given.",
+    example: Some("name,region,area"),
+    repetition: Repetition::List,
+    apply: |value, request| {
+        request.keep.extend(value::paths(value)?);
+        Ok(())
+    },
+};
+
+/// The parameter `drop_field`.
+pub(super) const DROP_FIELD: Parameter = Parameter {
+    name: "drop_field",
+    kind: Kind::Paths,
+    default_text: "none",
+    summary: "Removes the listed fields; `a.b` reaches into objects and arrays of objects",
+    documentation: "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into objects and, through \
+         arrays, into every element. A parent that is emptied stays. Applied after `keep_field` and before `filter`, \
+         `keywords`, `sort` and `dedup`, which no longer find what is removed. `\\.`, `\\,` and `\\\\` \
+         stand for the characters themselves. Blanks around a path do not count, and empty items are dropped; none left \
+         is as if the parameter were not given.",
+    example: Some("name.native"),
+    repetition: Repetition::List,
+    apply: |value, request| {
+        request.drop.extend(value::paths(value)?);
+        Ok(())
+    },
+};
+
+/// The parameter `dedup_key`.
+pub(super) const DEDUP_KEY: Parameter = Parameter {
+    name: "dedup_key",
+    kind: Kind::Paths,
+    default_text: "none",
+    summary: "With `dedup=true`, compares only these fields",
+    documentation: "With `dedup=true`, entities are duplicates when the values that these paths reach are equal; `_source` may be named. \
+         A field that is missing is a value of its own, and an array is compared as a whole. Does nothing without \
+         `dedup=true`. `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a path do \
+         not count, and empty items are dropped; none left is as if the parameter were not given.",
+    example: Some("region,subregion"),
+    repetition: Repetition::List,
+    apply: |value, request| {
+        request.dedup_key.extend(value::paths(value)?);
+        Ok(())
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::path::Path;
+    use crate::model::request::ReadRequest;
+
+    fn paths(parameter: &Parameter, lists: &[&str]) -> ReadRequest {
+        let mut request = ReadRequest::default();
+        for list in lists {
+            assert_eq!((parameter.apply)(list, &mut request), Ok(()), "{list:?}");
+        }
+        request
+    }
+
+    #[test]
+    fn lists_are_joined_in_order() {
+        let lists = ["b.c, a", ",", r"x\,y"];
+        let joined = || ["b.c", "a", r"x\,y"].map(|path| Path::parse(path).expect(path)).to_vec();
+        let default = ReadRequest::default;
+        assert_eq!(paths(&KEEP_FIELD, &lists), ReadRequest { keep: joined(), ..default() });
+        assert_eq!(paths(&DROP_FIELD, &lists), ReadRequest { drop: joined(), ..default() });
+        assert_eq!(paths(&DEDUP_KEY, &lists), ReadRequest { dedup_key: joined(), ..default() });
+    }
+
+    #[test]
+    fn nothing_listed_is_nothing_given() {
+        for parameter in [KEEP_FIELD, DROP_FIELD, DEDUP_KEY] {
+            assert_eq!(paths(&parameter, &["", ",", " ,\t, "]), ReadRequest::default(), "{}", parameter.name);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The parameters that take a part of the result: `sample`, `offset` and `limit`.
+
+use super::{Kind, Parameter, Repetition, value};
+
+/// The parameter `sample`.
+pub(super) const SAMPLE: Parameter = Parameter {
+    name: "sample",
+    kind: Kind::WholeNumber,
+    default_text: "none",
+    summary: "Returns N entities at random, without repetition, in random order",
+    documentation: "Returns N of the entities that the steps before have left, or all when there are fewer: chosen without repetition, \
+         each as likely as any other, and shuffled, with a cryptographically secure generator. Every request draws anew. \
+         `offset` and `limit` apply to the sample.",
+    example: Some("100"),
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.sample = Some(value::whole_number(value)?);
+        Ok(())
+    },
+};
+
+/// The parameter `offset`.
+pub(super) const OFFSET: Parameter = Parameter {
+    name: "offset",
+    kind: Kind::WholeNumber,
+    default_text: "0",
+    summary: "Skips the first N entities",
+    documentation: "Skips the first N entities of what the steps before it have left. An offset past the end gives an empty \
+         result, not an error. Applied before `limit`.",
+    example: Some("2"),
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.offset = value::whole_number(value)?;
+        Ok(())
+    },
+};
+
+/// The parameter `limit`.
+pub(super) const LIMIT: Parameter = Parameter {
+    name: "limit",
+    kind: Kind::WholeNumber,
+    default_text: "all",
+    summary: "Returns at most N entities",
+    documentation: "Returns at most N entities, counted after `offset`. `limit=0` is valid and gives an empty result.",
+    example: Some("5"),
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.limit = Some(value::whole_number(value)?);
+        Ok(())
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::request::ReadRequest;
+
+    #[test]
+    fn takes_whole_numbers() {
+        for (value, offset) in [("0", 0), ("250", 250), ("18446744073709551615", u64::MAX)] {
+            let mut request = ReadRequest::default();
+            for parameter in [SAMPLE, OFFSET, LIMIT] {
+                assert_eq!((parameter.apply)(value, &mut request), Ok(()));
+            }
+            let (sample, limit) = (Some(offset), Some(offset));
+            assert_eq!(request, ReadRequest { sample, offset, limit, ..ReadRequest::default() });
+        }
+    }
+
+    #[test]
+    fn refuses_everything_else() {
+        for parameter in [SAMPLE, OFFSET, LIMIT] {
+            let problem =
+                |value| (parameter.apply)(value, &mut ReadRequest::default()).map_err(|reason| reason.problem);
+            for value in ["", "-1", "+1", " 1", "1 ", "1.0", "1e2", "0x10", "ten", "\u{661}"] {
+                assert_eq!(problem(value), Err("is not a whole number".into()), "{value:?}");
+            }
+            assert_eq!(problem("18446744073709551616"), Err("is too large".into()));
+        }
+    }
+}
