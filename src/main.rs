@@ -27,8 +27,8 @@ fn create_private_files() {
 #[cfg(not(unix))]
 fn create_private_files() {}
 
-/// A write past the process's limit for the size of files (RLIMIT_FSIZE) is an error, as on a full disk, and not the end of the
-/// process.
+/// A write past the process's limit for the size of files (RLIMIT_FSIZE) is an error, as on a full disk, and not the
+/// end of the process.
 #[cfg(unix)]
 fn outlive_large_files() {
     // SAFETY: it installs no handler, and no other thread runs yet.

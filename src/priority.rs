@@ -1,7 +1,7 @@
 //! Threads that give way: long work is not what short work waits for.
 //!
-//! What takes long (an import, the rest of a large export) runs on threads of lower priority than what answers requests. The
-//! system then runs whoever has little to do first, and gives all that is left to those that have much.
+//! What takes long (an import, the rest of a large export) runs on threads of lower priority than what answers
+//! requests. The system then runs whoever has little to do first, and gives all that is left to those that have much.
 
 /// Work that is done before a thread gives way, in bytes of documents: a few tens of milliseconds.
 pub const SHORT_BYTES: u64 = 4 << 20;
@@ -23,9 +23,12 @@ impl Work {
     }
 }
 
-/// Has the calling thread, and those that it starts, give way to all others where processors are scarce: for the rest of work
-/// that takes long, so that refreshes of much are not what reads and refreshes of little wait for. It gets a tenth of what another
-/// one gets, and all that is left. Such a thread ends with its work, for it cannot be raised again.
+/// Has the calling thread, and those that it starts, give way to all others where processors are scarce. It gets a
+/// tenth of what another one gets, and all that is left. It cannot be raised again: a thread that does other work later
+/// must not be the one.
+///
+/// What others wait for is not for such a thread to hold: it has permits of its own, and begins no thread of the
+/// runtime. Parts of files that it loads into the cache are the exception; they are small.
 #[cfg(target_os = "linux")]
 pub fn give_way() {
     const NICE: libc::c_int = 10;

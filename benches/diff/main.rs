@@ -3,16 +3,16 @@
 //! ```text
 //! cargo bench --bench diff                          every shape at 100,000 entities
 //! cargo bench --bench diff -- 1000000               at a million; any numbers
-//! cargo bench --bench diff -- all                   every shape at 100,000, and those of real versions at 1,000,000, too
-//! cargo bench --bench diff -- --only "one source"   the shapes whose name holds the text
+//! cargo bench --bench diff -- all                   every shape at 100,000, and those of real versions at 1,000,000,
+//! too cargo bench --bench diff -- --only "one source"   the shapes whose name holds the text
 //! ```
 //!
 //! Steps, per shape ([`shapes`]) and size: both versions are written as the service writes them; a child process with a
 //! small cache and the memory of a server's queries compares them, writes every record, and tells time and peak memory.
 //! Counts are compared with what the shape says: a wrong diff is not fast, it panics. The baseline is copying both
-//! versions' documents on one thread; `growth` is the time against that of the size before, over the growth of the size:
-//! 1 is linear. The files stay under the build directory while they are measured (3 GB for a million). No duration is
-//! asserted.
+//! versions' documents on one thread; `growth` is the time against that of the size before, over the growth of the
+//! size: 1 is linear. The files stay under the build directory while they are measured (3 GB for a million). No
+//! duration is asserted.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 

@@ -97,6 +97,6 @@ pub async fn serve_static(body: Bytes, listener: TcpListener, shutdown: impl Fut
         async move { ([(CONTENT_TYPE, "application/json")], body) }
     };
     let router = around(Router::new().route("/static", get(handler)));
-    let limits = ServerLimits::from(&Config::default().server);
+    let limits = ServerLimits::from(&Config::default());
     serve_router(router, listener, limits, shutdown, |_| ()).await.expect("the server runs");
 }

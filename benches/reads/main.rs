@@ -16,10 +16,10 @@
 //!    is not); the median of up to three. Then *warm*: on one application for all cases, again and again after one
 //!    request whose answer is compared with what the generator knows. A wrong answer is not fast, it panics.
 //!
-//! Reads are measured from the look-up in the catalog to the last byte of the body, on a thread of the server's runtime;
-//! the rows named HTTP over a connection on the loopback interface, client and server sharing the cores. Baselines:
-//! copying as many bytes on one thread, and for HTTP a handler that returns the same bytes, asked in turn with the
-//! service. No duration is asserted.
+//! Reads are measured from the look-up in the catalog to the last byte of the body, on a thread of the server's
+//! runtime; the rows named HTTP over a connection on the loopback interface, client and server sharing the cores.
+//! Baselines: copying as many bytes on one thread, and for HTTP a handler that returns the same bytes, asked in turn
+//! with the service. No duration is asserted.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 

@@ -67,7 +67,8 @@ struct World {
     hostile: User,
     /// A server on the loopback interface with a small document.
     source: SocketAddr,
-    /// Entities that the hostile user pushes, each with a comma before it: written once, since its work is not the service's.
+    /// Entities that the hostile user pushes, each with a comma before it: written once, since its work is not the
+    /// service's.
     large: String,
     numbers: AtomicU64,
 }

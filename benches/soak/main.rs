@@ -11,14 +11,14 @@
 //!    measurements of about 100 bytes.
 //! 2. The binary serves them on the loopback interface, as configured by default, but for rate limits, which are off.
 //! 3. Every request of the mix ([`traffic`]) is made once, so that the cache holds what it will hold.
-//! 4. The connections make requests of the mix, one after the other each, chosen by a generator with a fixed seed. Every
-//!    answer is checked: its status, that it is whole, and for most that it has as many bytes as the first time.
+//! 4. The connections make requests of the mix, one after the other each, chosen by a generator with a fixed seed.
+//!    Every answer is checked: its status, that it is whole, and for most that it has as many bytes as the first time.
 //! 5. The resident memory of the server is looked at every second, and compared with that after 20 s.
 //!
-//! With `--slow`, idle connections (after one answer each) and readers that take an export at 16 KiB/s stand beside four
-//! connections that read pages, filters and counts. It needs a file descriptor for each on both sides: the benchmark
-//! raises its soft limit (`ulimit -n`) to twice their number and 512, which the hard limit must allow. So that idle
-//! connections stay, `server.header_timeout_s` is raised.
+//! With `--slow`, idle connections (after one answer each) and readers that take an export at 16 KiB/s stand beside
+//! four connections that read pages, filters and counts. It needs a file descriptor for each on both sides: the
+//! benchmark raises its soft limit (`ulimit -n`) to twice their number and 512, which the hard limit must allow. So
+//! that idle connections stay, `server.header_timeout_s` is raised.
 //!
 //! With `--hostile`, a table says for each shared resource how long requests of an honest user take alone, and beside a
 //! hostile one; the exit code is 1 if a request failed, or if its p99 is more than three times as long.

@@ -150,8 +150,8 @@ fn import(directory: &Path, name: &str, entities: u64, mut write: impl FnMut(u64
     format!("/api/{}/{slug}/v{}/", report["dataset_id"], report["version"])
 }
 
-/// Runs the benchmark again with the soft limit of open files raised, which a process cannot do by itself without unsafe
-/// code.
+/// Runs the benchmark again with the soft limit of open files raised, which a process cannot do by itself without
+/// unsafe code.
 pub fn with_open_files(files: u64) -> ExitCode {
     let script = format!("ulimit -S -n {files} || exit 1; exec \"$0\" \"$@\"");
     let binary = std::env::current_exe().expect("the benchmark knows its binary");

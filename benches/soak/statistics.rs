@@ -101,7 +101,8 @@ impl Memory {
         self.0.extend(bytes.map(|bytes| (at, bytes)));
     }
 
-    /// About a dozen measurements, and the growth after the first 20 s: the mean of the last tenth against the one then.
+    /// About a dozen measurements, and the growth after the first 20 s: the mean of the last tenth against the one
+    /// then.
     pub fn report(&self) -> String {
         let mut text = "resident memory of the server:\n".to_owned();
         let step = (self.0.len() / 12).max(1);

@@ -12,8 +12,8 @@
 //! 3. The paths that the explanations name are put into `index`, and the source is imported again: version 2.
 //! 4. The same reads are explained and measured again. Their bodies must be those of version 1.
 //!
-//! What the leaves cost is told, too: the size of the file and the time of the import, with and without them. No duration
-//! is asserted.
+//! What the leaves cost is told, too: the size of the file and the time of the import, with and without them. No
+//! duration is asserted.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 

@@ -1,7 +1,8 @@
 //! Writes that a reader should not have to wait for: when a token was last used, that a session goes on.
 //!
-//! One runs at a time and is waited for a moment, so that usually the next call sees it. Where it takes longer, or fails, the
-//! reader gets its answer all the same, and no other is tried for a while. The first failure in a row is logged.
+//! One runs at a time and is waited for a moment, so that usually the next call sees it. Where it takes longer, or
+//! fails, the reader gets its answer all the same, and no other is tried for a while. The first failure in a row is
+//! logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,8 +48,8 @@ impl State {
 }
 
 impl Catalog {
-    /// Begins a write, and returns when it is done or late. One that is late goes on. Not begun while another runs, and for
-    /// [`PAUSE`] after one that failed.
+    /// Begins a write, and returns when it is done or late. One that is late goes on. Not begun while another runs, and
+    /// for [`PAUSE`] after one that failed.
     pub(super) async fn try_write<F, W>(&self, what: &'static str, write: F)
     where
         F: FnOnce(Catalog) -> W,

@@ -13,8 +13,8 @@
 //! - `datasets` once more: what its source is asked by. What does not verify there is no damage to whoever reads: the
 //!   source is fetched whole.
 //!
-//! Rows from before there were checksums have none; neither have those that somebody changes by hand and sets it to null.
-//! They are taken as they are, and sealed when the catalog is opened next (`seals.rs`).
+//! Rows from before there were checksums have none; neither have those that somebody changes by hand and sets it to
+//! null. They are taken as they are, and sealed when the catalog is opened next (`seals.rs`).
 //!
 //! What is lost altogether is noticed where the rest refers to it: versions are never deleted, so each number up to the
 //! dataset's latest must be there, and so must a dataset that has versions, and a file that a version names.
@@ -196,7 +196,8 @@ pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) 
     }
 }
 
-/// What a version is that was not found, under the lock of its dataset, whose latest version this is: lost, or never there.
+/// What a version is that was not found, under the lock of its dataset, whose latest version this is: lost, or never
+/// there.
 pub(super) fn no_version(dataset: DatasetId, latest: Option<VersionNumber>, number: VersionNumber) -> CatalogError {
     match latest {
         Some(latest) if (VersionNumber::new(1)..=latest).contains(&number) => {

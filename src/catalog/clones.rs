@@ -7,8 +7,8 @@ use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
 use crate::model::version::{Version, VersionSelector};
 
 impl Catalog {
-    /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Four look-ups; whoever reads the
-    /// files first asks this before.
+    /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Four look-ups; whoever reads
+    /// the files first asks this before.
     ///
     /// # Errors
     ///
@@ -36,8 +36,9 @@ impl Catalog {
 
     /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is
     /// one. They share files, which are immutable; everything after is independent. The clone's source is
-    /// `push`, its index that of the original. A private dataset can be cloned by its owner alone, and the clone is private with a key of its
-    /// own. No webhook fires: the clone has none yet. `expected` says which files the version has.
+    /// `push`, its index that of the original. A private dataset can be cloned by its owner alone, and the clone is
+    /// private with a key of its own. No webhook fires: the clone has none yet. `expected` says which files the version
+    /// has.
     ///
     /// # Errors
     ///

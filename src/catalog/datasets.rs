@@ -237,8 +237,8 @@ impl Catalog {
         }))
     }
 
-    /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is never
-    /// used again.
+    /// Deletes a dataset without versions, with its webhook and the attempts to refresh it. Its name is free, its id is
+    /// never used again.
     ///
     /// # Errors
     ///

@@ -196,8 +196,8 @@ impl Catalog {
         Ok(named)
     }
 
-    /// As [`Catalog::files_named`], whatever indexes say: whoever removes a file asks this, too, because a damaged index
-    /// knows less than its table. Reads all records of files and reservations for every hundred paths.
+    /// As [`Catalog::files_named`], whatever indexes say: whoever removes a file asks this, too, because a damaged
+    /// index knows less than its table. Reads all records of files and reservations for every hundred paths.
     pub async fn files_named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
         let mut named = HashSet::new();
         for chunk in paths.chunks(PATHS_AT_ONCE) {
@@ -239,8 +239,8 @@ impl Catalog {
         rows.into_iter().map(RecordedFile::try_from).collect()
     }
 
-    /// As [`Catalog::files`], with the error of each record that cannot be read in its place, so that one damaged record
-    /// keeps nobody from the others. Costs a statement for each record where a page holds such a one.
+    /// As [`Catalog::files`], with the error of each record that cannot be read in its place, so that one damaged
+    /// record keeps nobody from the others. Costs a statement for each record where a page holds such a one.
     ///
     /// # Errors
     ///

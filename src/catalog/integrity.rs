@@ -1,13 +1,14 @@
-//! Whether the database itself is whole: what it can say of its own pages and indexes, and every row of every table, read
-//! through the types that the service reads it through.
+//! Whether the database itself is whole: what it can say of its own pages and indexes, and every row of every table,
+//! read through the types that the service reads it through.
 //!
-//! 1. The engine's own check. SQLite: `integrity_check` (or `quick_check`) and `foreign_key_check`. PostgreSQL: indexes that
-//!    it has marked invalid, and `amcheck`, which compares indexes with their tables, where the extension is installed.
+//! 1. The engine's own check. SQLite: `integrity_check` (or `quick_check`) and `foreign_key_check`. PostgreSQL: indexes
+//!    that it has marked invalid, and `amcheck`, which compares indexes with their tables, where the extension is
+//!    installed.
 //! 2. Every row, page by page by primary key.
 //! 3. What rows of different tables must agree in.
 //!
-//! What is damaged is told and does not end the check. A value that was changed into another one that is possible there, such as
-//! a letter of a description, cannot be noticed.
+//! What is damaged is told and does not end the check. A value that was changed into another one that is possible
+//! there, such as a letter of a description, cannot be noticed.
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Connection};
@@ -46,8 +47,8 @@ const ASSIGNED: &str = "SELECT used.name, used.last FROM (
 type Tell<'a> = dyn FnMut(String) + Send + 'a;
 
 impl Catalog {
-    /// Reads the whole database and tells of all that is wrong with it. `quick` leaves out, under SQLite, whether indexes
-    /// and tables agree, which takes most of the time.
+    /// Reads the whole database and tells of all that is wrong with it. `quick` leaves out, under SQLite, whether
+    /// indexes and tables agree, which takes most of the time.
     ///
     /// # Errors
     ///
@@ -58,8 +59,8 @@ impl Catalog {
         self.check_agreement(tell).await
     }
 
-    /// The first thing that is wrong with the pages of an SQLite file; `None` if nothing is, or the database is no file. Reads all
-    /// of it once.
+    /// The first thing that is wrong with the pages of an SQLite file; `None` if nothing is, or the database is no
+    /// file. Reads all of it once.
     ///
     /// # Errors
     ///
@@ -351,8 +352,8 @@ fn told(error: CatalogError) -> Result<String, CatalogError> {
     }
 }
 
-/// Whether each index over a part of a table has as many entries as the table has such rows. SQLite's own check finds entries
-/// that are missing there, but none that are too many.
+/// Whether each index over a part of a table has as many entries as the table has such rows. SQLite's own check finds
+/// entries that are missing there, but none that are too many.
 async fn check_partial_indexes(pool: &sqlx::SqlitePool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
     let sql = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'";
     let indexes: Vec<(String, String, String)> = match sqlx::query_as(sql).fetch_all(pool).await {

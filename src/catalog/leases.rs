@@ -130,7 +130,8 @@ impl Catalog {
         self.end_refreshes(expired, now).await
     }
 
-    /// The refreshes that began before, of whatever process, and hold their datasets: dataset and attempt, at most 1,000.
+    /// The refreshes that began before, of whatever process, and hold their datasets: dataset and attempt, at most
+    /// 1,000.
     pub async fn held_refreshes(&self, before: DateTime<Utc>) -> Result<Vec<(DatasetId, AttemptId)>, CatalogError> {
         let sql = "SELECT refresh_leases.dataset_id, refresh_leases.attempt_id
                    FROM refresh_leases JOIN refresh_attempts ON refresh_attempts.attempt_id = refresh_leases.attempt_id

@@ -2,8 +2,8 @@
 //!
 //! A connection that failed at anything but a rule of the tables is discarded: after a full disk SQLite has ended the
 //! transaction by itself, and the driver, which does not know, would refuse every later one. The next call makes a new
-//! connection. What a cancelled call leaves behind is seen when its connection is released (`sqlite.rs`); to a server, a
-//! connection whose `BEGIN` was cut is not given back at all.
+//! connection. What a cancelled call leaves behind is seen when its connection is released (`sqlite.rs`); to a server,
+//! a connection whose `BEGIN` was cut is not given back at all.
 
 use std::fmt;
 use std::io;
@@ -185,7 +185,8 @@ impl<DB: Database> Lent<DB> {
         Ok((&mut **connection, timeout))
     }
 
-    /// Discards the connection if the statement's failure may have left it in another state than the driver takes it to be in.
+    /// Discards the connection if the statement's failure may have left it in another state than the driver takes it to
+    /// be in.
     pub(super) fn judge<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         self.running = false;
         match &outcome {
@@ -266,8 +267,8 @@ impl<DB: Database> Drop for Lent<DB> {
             DB::TransactionManager::start_rollback(&mut connection);
         }
         let Some(server) = self.server.as_ref().filter(|_| self.running) else { return };
-        // The caller left in the middle of a statement. Releasing the connection waits for the statement's end, for ever
-        // if the server hangs.
+        // The caller left in the middle of a statement. Releasing the connection waits for the statement's end, for
+        // ever if the server hangs.
         let limit = server.statement;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {

@@ -108,8 +108,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Opens the catalog at `url`, brings its tables up to date, and gives records that have no checksum theirs. Several
-    /// processes may do so at once.
+    /// Opens the catalog at `url`, brings its tables up to date, and gives records that have no checksum theirs.
+    /// Several processes may do so at once.
     ///
     /// - `sqlite://PATH` (or `sqlite:PATH`): a file, made if it is missing together with its directory.
     ///   The path is taken literally, nothing in it is decoded; it has no parameters.
@@ -156,7 +156,8 @@ impl Catalog {
         self.clock.now()
     }
 
-    /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log beside it.
+    /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log beside
+    /// it.
     pub async fn close(self) {
         self.engine.close().await;
     }

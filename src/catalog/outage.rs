@@ -1,8 +1,8 @@
 //! Whether a database server answers, as its connections have learned.
 //!
-//! While it does not, one call at a time waits for it and all others fail at once, so that nobody queues behind a server
-//! that is gone. The first call that gets through ends the outage. A connection that was made before the last failure is
-//! tested before it is used again: a restarted server has forgotten it.
+//! While it does not, one call at a time waits for it and all others fail at once, so that nobody queues behind a
+//! server that is gone. The first call that gets through ends the outage. A connection that was made before the last
+//! failure is tested before it is used again: a restarted server has forgotten it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -78,8 +78,8 @@ impl Outage {
         self.down.store(true, Ordering::SeqCst);
     }
 
-    /// No connection came within `waited`. Whether the server is down, which it is if nothing else has succeeded meanwhile:
-    /// then it is not only that all connections are in use.
+    /// No connection came within `waited`. Whether the server is down, which it is if nothing else has succeeded
+    /// meanwhile: then it is not only that all connections are in use.
     pub(super) fn waited_in_vain(&self, waited: Duration) -> bool {
         let down = !self.succeeded_within(waited);
         if down {

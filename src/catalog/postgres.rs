@@ -23,7 +23,8 @@ const CONNECTIONS: u32 = 16;
 /// question costs a round trip, which would double the cost of a read.
 const TRUSTED_IDLE: Duration = Duration::from_secs(10);
 
-/// How long the first connection is waited for at most: whoever starts the service should learn soon that there is no server.
+/// How long the first connection is waited for at most: whoever starts the service should learn soon that there is no
+/// server.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Whether this is a PostgreSQL URL.

@@ -24,9 +24,9 @@ pub struct DueSchedule {
 }
 
 impl Catalog {
-    /// The schedules that are due, one of each owner, then a second one of each, and so on; of each the longest due first,
-    /// those yet to be computed before all; at most `limit`. A dataset that is frozen or has nothing to fetch is never due. One range of an index that
-    /// holds the scheduled datasets alone.
+    /// The schedules that are due, one of each owner, then a second one of each, and so on; of each the longest due
+    /// first, those yet to be computed before all; at most `limit`. A dataset that is frozen or has nothing to fetch is
+    /// never due. One range of an index that holds the scheduled datasets alone.
     pub async fn due_schedules(&self, limit: u32) -> Result<Vec<DueSchedule>, CatalogError> {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at
                    FROM (SELECT dataset_id, owner_id, schedule, next_run_at,

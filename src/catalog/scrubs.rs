@@ -7,8 +7,8 @@ use super::convert::{from_time, to_unsigned};
 use super::{Catalog, CatalogError, FileId};
 
 impl Catalog {
-    /// Takes the scrub for as long as `lasts`, if it is due and no other process has it: one that was begun goes on, and
-    /// another begins when the last one ended longer than `interval` ago. Gives the last file that is done.
+    /// Takes the scrub for as long as `lasts`, if it is due and no other process has it: one that was begun goes on,
+    /// and another begins when the last one ended longer than `interval` ago. Gives the last file that is done.
     pub async fn take_scrub(
         &self,
         interval: Duration,

@@ -35,8 +35,8 @@ pub(super) fn path_of(url: &str) -> Option<&str> {
 
 /// Opens the file at `path`, making it and its directory if they are missing.
 ///
-/// `options.wait` bounds how long a call waits for this process's other calls, and how long for the transaction of another
-/// process. Transactions here take milliseconds.
+/// `options.wait` bounds how long a call waits for this process's other calls, and how long for the transaction of
+/// another process. Transactions here take milliseconds.
 pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine, CatalogError> {
     let wait = options.wait;
     if path.is_empty() || path == ":memory:" {

@@ -52,8 +52,8 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// [`CatalogError::TooManyTokens`], [`CatalogError::TokenNameTaken`]; [`CatalogError::NotFound`] if there is no such
-    /// user.
+    /// [`CatalogError::TooManyTokens`], [`CatalogError::TokenNameTaken`]; [`CatalogError::NotFound`] if there is no
+    /// such user.
     pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<(), CatalogError> {
         let checksum = token_checksum(token_hash, i64::try_from(user.get()).unwrap_or(-1)).finish();
         let mut transaction = self.engine.begin().await?;

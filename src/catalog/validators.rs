@@ -25,8 +25,8 @@ type ValidatorsRow = (i64, Option<String>, Option<String>, Option<String>, Optio
 
 impl Catalog {
     /// What to ask the dataset's source by; `None` when it must be fetched whole. What answers that it has not changed
-    /// since is the document of the dataset's newest version. One look-up by primary key. What is not what was written asks
-    /// for nothing.
+    /// since is the document of the dataset's newest version. One look-up by primary key. What is not what was written
+    /// asks for nothing.
     pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>, CatalogError> {
         let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
                    FROM datasets WHERE dataset_id = $1";

@@ -261,8 +261,8 @@ impl Catalog {
     }
 }
 
-/// Records, with the version that `transaction` publishes, that the dataset's webhook is due, if it has one; and forgets
-/// deliveries that are too old to keep. A range of the primary key.
+/// Records, with the version that `transaction` publishes, that the dataset's webhook is due, if it has one; and
+/// forgets deliveries that are too old to keep. A range of the primary key.
 pub(super) async fn record_due(
     transaction: &mut Transaction,
     dataset: DatasetId,

@@ -12,10 +12,10 @@ use crate::service::{App, CheckDepth, Checked, Finding};
 
 /// Verify that the catalog is whole and every recorded file is there and readable
 ///
-/// Runs the check of the catalog's database, reads each of its records, reads all files whole and compares them with the
-/// catalog. Prints a line for each finding, and a last line with the
-/// sum. Exits with 1 when something is wrong. Files that the catalog does not know are listed and are not wrong: they
-/// are being written, or the next sweep takes them.
+/// Runs the check of the catalog's database, reads each of its records, reads all files whole and compares them with
+/// the catalog. Prints a line for each finding, and a last line with the sum. Exits with 1 when something is wrong.
+/// Files that the catalog does not know are listed and are not wrong: they are being written, or the next sweep takes
+/// them.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Look at sizes and footers of files alone, and compare no index of the catalog with its table

@@ -20,8 +20,8 @@ const LISTED: u64 = 20;
 
 /// Show what two versions of a dataset differ in
 ///
-/// Prints both versions and how many entities were added, subtracted and modified, then the records: of a modified entity
-/// each field with its old and its new value, of the others the entity.
+/// Prints both versions and how many entities were added, subtracted and modified, then the records: of a modified
+/// entity each field with its old and its new value, of the others the entity.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The dataset

@@ -217,7 +217,8 @@ fn string(value: &[u8]) -> String {
     visible(&String::from_utf8_lossy(unquoted(value)))
 }
 
-/// The text with escapes for what a terminal would obey, or not show; but for what joins the parts of emoji and letters.
+/// The text with escapes for what a terminal would obey, or not show; but for what joins the parts of emoji and
+/// letters.
 fn visible(text: &str) -> String {
     let obeyed = |character| is_invisible(character) && !matches!(character, '\u{200c}' | '\u{200d}');
     let mut shown = String::with_capacity(text.len());

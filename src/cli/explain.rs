@@ -14,8 +14,8 @@ use crate::service::{App, IgnoredParameter};
 
 /// Show the plan of a read, and what running it takes
 ///
-/// Makes the read once, of any dataset, frozen or not, and discards its answer. The caches are this command's own and empty
-/// when it begins: a server has more at hand.
+/// Makes the read once, of any dataset, frozen or not, and discards its answer. The caches are this command's own and
+/// empty when it begins: a server has more at hand.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The dataset

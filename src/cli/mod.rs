@@ -164,8 +164,8 @@ fn sources(shared: SharedArguments, listen: Option<String>) -> ConfigSources {
 /// The stack of the thread that runs the command.
 const MAIN_STACK_BYTES: usize = 8 << 20;
 
-/// The stack of every other thread but those of queries. Given here, so that no limit of the system or its environment makes it
-/// smaller; address space for hundreds of threads is little beside it.
+/// The stack of every other thread but those of queries. Given here, so that no limit of the system or its environment
+/// makes it smaller; address space for hundreds of threads is little beside it.
 const STACK_BYTES: usize = 2 << 20;
 
 /// Runs a command on a runtime with a worker per core.

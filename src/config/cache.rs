@@ -9,8 +9,8 @@ section! {
         memory_bytes: u64 = 1 << 30;
         /// Bytes of memory for small compressed answers; 0 keeps none.
         response_bytes: u64 = 64 << 20;
-        /// Bytes of memory for what versions differ in, 16 for each change; 0 keeps nothing. Answers that are still sent
-        /// of what had to go hold at most as much again.
+        /// Bytes of memory for what versions differ in, 16 for each change; 0 keeps nothing. Answers that are still
+        /// sent of what had to go hold at most as much again.
         diff_bytes: u64 = 64 << 20;
         /// Bytes of disk in the data directory for Parquet exports, which are served in parts from there; 0 keeps
         /// none.

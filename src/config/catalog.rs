@@ -19,8 +19,8 @@ section! {
         /// Changes that owners make in the catalog at the same time; more wait, for `wait_s`. Users share them by
         /// `fair.share_percent`. Publishing versions, leases and probes are not among them.
         writes: u64 = 4, within 1..=1_000;
-        /// Callers that are looked up by a token or a session at the same time; more wait, for `wait_s`. Networks of clients
-        /// share them by `fair.share_percent`.
+        /// Callers that are looked up by a token or a session at the same time; more wait, for `wait_s`. Networks of
+        /// clients share them by `fair.share_percent`.
         look_ups: u64 = 8, within 1..=1_000;
         /// Changes that may wait, and likewise look-ups; more are answered with 503 at once.
         queue: u64 = 1_000, within 1..=100_000;

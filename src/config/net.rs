@@ -13,8 +13,9 @@ section! {
         /// Networks that sources and webhooks may be in besides public ones, as `10.0.0.0/8`, `fd00::/8` or a single
         /// address; none when not given.
         allow: Networks = Networks::default();
-        /// Name servers that are asked for the hosts of sources and webhooks, as `192.0.2.53`, `[2001:db8::53]:5353`; those of
-        /// `/etc/resolv.conf` when none are given. The hosts file goes first. Catalog and store resolve as the system does.
+        /// Name servers that are asked for the hosts of sources and webhooks, as `192.0.2.53`, `[2001:db8::53]:5353`;
+        /// those of `/etc/resolv.conf` when none are given. The hosts file goes first. Catalog and store resolve as the
+        /// system does.
         name_servers: NameServers = NameServers::default();
         /// Names of hosts that are looked up at the same time.
         look_ups: u64 = 256, within 1..=100_000;

@@ -16,7 +16,8 @@ section! {
         /// Seconds that comparing two versions may take, until the answer begins.
         diff_timeout_s: u64 = 300, within 1..=86_400;
         /// Work above which a query is heavy, in bytes: those of documents that it has to read, a quarter of them where
-        /// the search text is enough, and 16 for each entity and each filter, sort or dedup that a stored column answers.
+        /// the search text is enough, and 16 for each entity and each filter, sort or dedup that a stored column
+        /// answers.
         heavy_bytes: u64 = 16 << 20, within 1..=1 << 50;
         /// Heavy queries that run at the same time; 0 is one per thread, and at least 4.
         heavy_queries: u64 = 0, within 0..=10_000;
@@ -24,8 +25,8 @@ section! {
         medium_bytes: u64 = 1 << 20, within 1..=1 << 50;
         /// Medium queries that run at the same time; 0 is three for each thread, and at least 6.
         medium_queries: u64 = 0, within 0..=10_000;
-        /// Heavy queries that may wait for their turn, and likewise comparisons, requests for streamed answers and for Parquet;
-        /// more are refused.
+        /// Heavy queries that may wait for their turn, and likewise comparisons, requests for streamed answers and for
+        /// Parquet; more are refused.
         heavy_queue: u64 = 64, within 0..=100_000;
         /// Seconds that one of them, or another query, may wait.
         heavy_wait_s: u64 = 10, within 1..=3_600;

@@ -9,20 +9,21 @@ section! {
     Sources in "sources" {
         /// Bytes of one source, as it comes and after decompression.
         max_bytes: u64 = 16 << 30, within 1..=1 << 50;
-        /// Times the bytes that come of a source that may become of it: behind a compression, by the account of a Parquet
-        /// file, as the text of its entities.
+        /// Times the bytes that come of a source that may become of it: behind a compression, by the account of a
+        /// Parquet file, as the text of its entities.
         max_expansion: u64 = 500, within 1..=1 << 50;
         /// Bytes that any source may become, however few come of it.
         free_expansion_bytes: u64 = 64 << 20, within 0..=1 << 50;
-        /// Bytes of history that a Zstandard frame may want, rounded down to a power of two; `zstd --long` wants 128 MiB.
+        /// Bytes of history that a Zstandard frame may want, rounded down to a power of two; `zstd --long` wants 128
+        /// MiB.
         zstd_window_bytes: u64 = 128 << 20, within 1_024..=1 << 31;
         /// Columns that a table (csv, tsv, parquet) may have.
         max_columns: u64 = 100_000, within 1..=10_000_000;
         /// Bytes of memory that decoding one Parquet source may take, by its own account: its metadata, a page and a
         /// dictionary of each column, and a batch of rows.
         parquet_memory_bytes: u64 = 512 << 20, within 1 << 20..=1 << 40;
-        /// Bytes of disk in the data directory that sources and pushed bodies may take while they are received, decoded and
-        /// written, all users together.
+        /// Bytes of disk in the data directory that sources and pushed bodies may take while they are received, decoded
+        /// and written, all users together.
         spool_bytes: u64 = 128 << 30, within 1..=1 << 50;
         /// Of these, those of one user; at most `fair.space_percent` of what the others leave, too.
         user_spool_bytes: u64 = 32 << 30, within 1..=1 << 50;

@@ -2,8 +2,8 @@
 //! their keys, numbers by numeric value, strings exactly.
 //!
 //! The form is the canonical text with the members of every object in the order of their keys' bytes, and with each
-//! number in the one form of its value ([`NumericValue`]). It is made in one pass: an object's members are written as they
-//! come, and put into order when it closes, if they are not.
+//! number in the one form of its value ([`NumericValue`]). It is made in one pass: an object's members are written as
+//! they come, and put into order when it closes, if they are not.
 
 use std::cmp::Ordering;
 

@@ -18,8 +18,8 @@ impl KeyHashes {
         self.0.truncate(first);
     }
 
-    /// RequestLogContext a key of the innermost object, whose first key is number `first`. False when it is certainly unlike the
-    /// keys before it; true when [`Winners::find`] has to decide.
+    /// Takes note of a key of the innermost object, whose first key is number `first`. False when it is certainly
+    /// unlike the keys before it; true when [`Winners::find`] has to decide.
     #[inline]
     pub(super) fn may_repeat(&mut self, first: usize, key: &[u8]) -> bool {
         let hash = hash(key);
@@ -30,7 +30,8 @@ impl KeyHashes {
     }
 }
 
-/// Length and outer bytes of the key, mixed: keys that differ in the middle only collide, which is rare in real objects.
+/// Length and outer bytes of the key, mixed: keys that differ in the middle only collide, which is rare in real
+/// objects.
 #[inline]
 fn hash(key: &[u8]) -> u32 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

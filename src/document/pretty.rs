@@ -10,8 +10,8 @@ use super::scan::{Block, StringState, block_at};
 const STRIDE_BYTES: usize = 32;
 
 /// Appends the value indented, as it looks when nested in `indent_levels` levels: its first line follows what the
-/// caller has written, further lines are indented by as many levels more (1 for the entities of an array). No line break
-/// at the end.
+/// caller has written, further lines are indented by as many levels more (1 for the entities of an array). No line
+/// break at the end.
 ///
 /// Unless that takes more than about `most_bytes`: 128 levels deep, a byte can take 257. Whether it was all written; if
 /// not, what is there is of no use.

@@ -1,8 +1,8 @@
 //! How large an entity may become when it is written.
 //!
-//! Some forms of an answer repeat what an entity has once: indentation, for every value in it; flattened names, the keys
-//! above them; XML, the tag of an array for each of its elements. So a small entity can have a form that fits into no
-//! memory, and an entity is written as a whole.
+//! Some forms of an answer repeat what an entity has once: indentation, for every value in it; flattened names, the
+//! keys above them; XML, the tag of an array for each of its elements. So a small entity can have a form that fits into
+//! no memory, and an entity is written as a whole.
 
 /// How many times its JSON an entity may always take.
 const ALWAYS: usize = 4;

@@ -2,8 +2,8 @@
 //! (docs/semantics.md, csv and tsv).
 //!
 //! They are found in a pass of their own, before the first row is written, and without keeping entities: parts of the
-//! answer in parallel, each with a [`ColumnsBuilder`], which are then merged in the order of the parts. Whose columns an
-//! answer without entities has is for the caller to say.
+//! answer in parallel, each with a [`ColumnsBuilder`], which are then merged in the order of the parts. Whose columns
+//! an answer without entities has is for the caller to say.
 
 use std::hash::BuildHasher;
 
@@ -17,8 +17,8 @@ use crate::model::limits;
 /// The one column of a table whose entities have no key.
 const FALLBACK: &str = "_source";
 
-/// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so that a small entity
-/// can have names that would not fit into memory.
+/// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so that a small
+/// entity can have names that would not fit into memory.
 const MOST_NAME_BYTES: usize = limits::COLUMN_NAME_BYTES;
 
 /// A table would have more columns than it may (`limits.columns`), or names longer than anything sensible.
@@ -112,7 +112,8 @@ impl ColumnsBuilder {
         ColumnsBuilder { found: Found { names: Names::default(), limit }, shape: Shape::default() }
     }
 
-    /// Adds the columns of one entity, a canonical document. Entities that repeat the keys of those before cost one scan.
+    /// Adds the columns of one entity, a canonical document. Entities that repeat the keys of those before cost one
+    /// scan.
     ///
     /// # Errors
     /// [`TooManyColumns`]. The columns so far stay.

@@ -1,11 +1,11 @@
 //! The bytes of an answer, compressed as a client asked (`Content-Encoding`).
 //!
-//! A [`Compressor`] makes one continuous stream of all the parts of an answer: browsers do not read members or frames that
-//! were made apart and joined. Now and then it flushes, so that a client sees what has been made: early at first, then
-//! seldom enough that it costs next to nothing.
+//! A [`Compressor`] makes one continuous stream of all the parts of an answer: browsers do not read members or frames
+//! that were made apart and joined. Now and then it flushes, so that a client sees what has been made: early at first,
+//! then seldom enough that it costs next to nothing.
 //!
-//! Equal bodies give equal bytes, however they come in parts, which depends on who reads them and how busy the service is:
-//! the encoder gets them cut at places of their own, and no time, no name, no state but the stream's.
+//! Equal bodies give equal bytes, however they come in parts, which depends on who reads them and how busy the service
+//! is: the encoder gets them cut at places of their own, and no time, no name, no state but the stream's.
 
 use std::io::{self, Write};
 
@@ -87,7 +87,8 @@ pub const LEAST_COMPRESSED_BYTES: usize = 1 << 10;
 const FIRST_FLUSH_BYTES: usize = 64 << 10;
 const MOST_UNFLUSHED_BYTES: usize = 1 << 20;
 
-/// Compresses one body, part by part. Dropped before its end, what it made is incomplete and no reader takes it for whole.
+/// Compresses one body, part by part. Dropped before its end, what it made is incomplete and no reader takes it for
+/// whole.
 ///
 /// Holds up to `MOST_UNFLUSHED_BYTES` of the body besides what the encoder needs.
 pub struct Compressor {

@@ -9,8 +9,8 @@ use super::pool::Pool;
 use super::shape::{Name, Place, Shape};
 use super::{Encode, EntityBound, EntityTooLarge};
 
-/// Bytes of learned names, and names, above which they are dropped. One entity may exceed them, up to its bound, until it is
-/// written. A body keeps its names while its reader dawdles, once for each thread.
+/// Bytes of learned names, and names, above which they are dropped. One entity may exceed them, up to its bound, until
+/// it is written. A body keeps its names while its reader dawdles, once for each thread.
 const MOST_NAME_BYTES: usize = 2 << 20;
 const MOST_NAMES: usize = 1 << 15;
 

@@ -3,8 +3,8 @@
 //! Two halves, so that parts of an answer are made in parallel and written in order:
 //!
 //! 1. [`BatchBuilder`], one per part, finds the cells of entities; what is not there takes no room.
-//! 2. [`ParquetStream`], one per answer, collects the cells of a row group column by column, and encodes one column after
-//!    the other: so a table of thousands of columns needs the writer, the dictionary and the compressor of one.
+//! 2. [`ParquetStream`], one per answer, collects the cells of a row group column by column, and encodes one column
+//!    after the other: so a table of thousands of columns needs the writer, the dictionary and the compressor of one.
 //!
 //! What is held is known, and bounded: see [`ParquetStream::held_bytes`].
 //!
@@ -39,7 +39,8 @@ use crate::document::Text;
 const ROW_GROUP_BYTES: usize = 18 << 20;
 const COLUMN_BYTES: usize = 8 << 10;
 
-/// How often the bytes of a row group may be there at once: as cells and encoded, then encoded and as bytes of the file.
+/// How often the bytes of a row group may be there at once: as cells and encoded, then encoded and as bytes of the
+/// file.
 const COPIES: usize = 2;
 
 /// What the footer holds of a column of a row group, besides its name: its metadata, in memory and as written.
@@ -233,7 +234,8 @@ impl Write for Sink {
 
 /// Writes the batches of one answer as a Parquet file, from front to back, a row group at a time:
 ///
-/// 1. [`push`](ParquetStream::push) batches until the row group [`is_full`](ParquetStream::is_full), or there are no more;
+/// 1. [`push`](ParquetStream::push) batches until the row group [`is_full`](ParquetStream::is_full), or there are no
+///    more;
 /// 2. [`encode_column`](ParquetStream::encode_column) until all columns are done;
 /// 3. [`take`](ParquetStream::take) the bytes.
 pub struct ParquetStream {
@@ -256,8 +258,8 @@ impl ParquetStream {
         ROW_GROUP_BYTES + columns * COLUMN_BYTES
     }
 
-    /// A file without rows, whose row groups hold about so many bytes of cells. Without any batch it is still a valid file
-    /// with the columns.
+    /// A file without rows, whose row groups hold about so many bytes of cells. Without any batch it is still a valid
+    /// file with the columns.
     ///
     /// # Errors
     /// [`EncodeError::Parquet`].
@@ -276,8 +278,8 @@ impl ParquetStream {
         Ok(ParquetStream { writer, sink, schema, properties, cells, rows: 0, cell_bytes: 0, row_group_bytes, encoded })
     }
 
-    /// Bytes that a file of these columns takes while a row group of so many bytes is made: twice those, and its names. What
-    /// the footer will hold comes on top ([`footer_bytes`](ParquetStream::footer_bytes)).
+    /// Bytes that a file of these columns takes while a row group of so many bytes is made: twice those, and its names.
+    /// What the footer will hold comes on top ([`footer_bytes`](ParquetStream::footer_bytes)).
     pub fn held_bytes(columns: &Columns, row_group_bytes: usize) -> usize {
         COPIES * row_group_bytes + NAME_COPIES * columns.name_bytes()
     }
@@ -305,8 +307,8 @@ impl ParquetStream {
         self.cell_bytes >= self.row_group_bytes || self.rows >= MOST_ROWS
     }
 
-    /// Encodes the next column of the row group and lets go of its cells. Whether that was the last one: the row group is
-    /// written then, and another may begin. Nothing is written where there are no rows.
+    /// Encodes the next column of the row group and lets go of its cells. Whether that was the last one: the row group
+    /// is written then, and another may begin. Nothing is written where there are no rows.
     ///
     /// # Errors
     /// [`EncodeError`]; the file is of no use then.

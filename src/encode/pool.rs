@@ -8,8 +8,8 @@ const SLOTS: usize = 64;
 
 /// One `T` per thread, as long as there are no more than [`SLOTS`] threads; beyond, they share.
 ///
-/// What is kept must not change any result: it is buffers, and what was learned about the entities so far. A lock that no
-/// one else wants costs some nanoseconds, and unlike thread-local memory it all goes when the answer is complete.
+/// What is kept must not change any result: it is buffers, and what was learned about the entities so far. A lock that
+/// no one else wants costs some nanoseconds, and unlike thread-local memory it all goes when the answer is complete.
 #[derive(Debug)]
 pub(super) struct Pool<T>(Box<[Mutex<T>]>);
 

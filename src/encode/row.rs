@@ -24,8 +24,8 @@ pub(super) struct Cells<'r> {
 }
 
 impl Row {
-    /// Places the cells of a canonical document. Of two values of one name the last counts; names that are not among the
-    /// columns are left out.
+    /// Places the cells of a canonical document. Of two values of one name the last counts; names that are not among
+    /// the columns are left out.
     pub(super) fn place(&mut self, document: &[u8], columns: &Columns) -> Cells<'_> {
         self.cells.resize(columns.len(), 0..0);
         for column in self.filled.drain(..) {

@@ -1,8 +1,8 @@
 //! From the values of an entity to their columns, without spelling out names.
 //!
 //! Entities of one dataset repeat their keys, mostly in one order. So the places where values stand are kept as a tree:
-//! a member of an object, an element of an array of objects. A place remembers its column and the place that followed it
-//! last time. Walking an entity (docs/semantics.md, flatten) is then, for each member:
+//! a member of an object, an element of an array of objects. A place remembers its column and the place that followed
+//! it last time. Walking an entity (docs/semantics.md, flatten) is then, for each member:
 //!
 //! 1. compare its key with that of the place that should come next, or of the few after it, where fields are left out;
 //! 2. failing that, look it up by hash, or add it, and expect it next time;
@@ -17,8 +17,8 @@ use hashbrown::HashTable;
 use crate::document::{Cursor, Kind, MAX_DEPTH, Text};
 
 /// Places and key bytes above which the tree is dropped and learned anew, so that entities that never repeat a key do
-/// not fill the memory. One entity may exceed them, for as long as it is walked. A body keeps its trees while its reader
-/// dawdles, one for each thread.
+/// not fill the memory. One entity may exceed them, for as long as it is walked. A body keeps its trees while its
+/// reader dawdles, one for each thread.
 const MOST_PLACES: usize = 1 << 15;
 const MOST_KEY_BYTES: usize = 1 << 20;
 
@@ -37,8 +37,8 @@ pub(super) trait Place {
     /// The number of the column of this name, below `u32::MAX`. Asked once per place and tree.
     fn column(&mut self, name: Name<'_>) -> Result<u32, Self::Error>;
 
-    /// Takes a cell: a scalar or an array, which is the document from byte `start` on. A column may come again; the last
-    /// value counts.
+    /// Takes a cell: a scalar or an array, which is the document from byte `start` on. A column may come again; the
+    /// last value counts.
     fn cell(&mut self, column: u32, start: usize, value: &[u8]);
 }
 

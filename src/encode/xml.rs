@@ -6,8 +6,8 @@
 //! hold; any other becomes U+FFFD, and a carriage return, which parsers would make a line feed, `&#13;`.
 //!
 //! The XML is written by hand. With quick-xml 0.41 (its `Writer` and `partial_escape`, which leave characters that XML
-//! cannot hold and carriage returns to the caller), writing 100,000 entities (52 MB) from the same fields takes 1.5 times
-//! as long: 0.25 s against 0.17 s on one core.
+//! cannot hold and carriage returns to the caller), writing 100,000 entities (52 MB) from the same fields takes 1.5
+//! times as long: 0.25 s against 0.17 s on one core.
 
 use super::pool::Pool;
 use super::tag::{ArrayTagsMemory, write_tag};

@@ -2,8 +2,8 @@
 //! the request carries, that the caller gets as `X-Request-Id`, and that the text of an answer of status 5xx names. The
 //! request's metrics are counted at the same time.
 //!
-//! The query string is left out of the line: it is the caller's data. So is every header, and the token in the path of a
-//! ping. A request that took longer than `log.slow_request_ms` has a second line, with the query string and the plan.
+//! The query string is left out of the line: it is the caller's data. So is every header, and the token in the path of
+//! a ping. A request that took longer than `log.slow_request_ms` has a second line, with the query string and the plan.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;

@@ -11,8 +11,8 @@
 //! - Where connections are scarce, one is released whose client's turn it has been for long ([`super::connections`]).
 //! - While the service stops, a connection that stays idle for a while is ended.
 //!
-//! An idle HTTP/1.1 connection ends in its stream: a read that finds nothing reports the end of the stream instead. So a
-//! request that has come is always read before its connection ends.
+//! An idle HTTP/1.1 connection ends in its stream: a read that finds nothing reports the end of the stream instead. So
+//! a request that has come is always read before its connection ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,6 +80,8 @@ struct State {
     idle_since: Instant,
     /// Whether the client speaks HTTP/2.
     http2: bool,
+    /// It sent more frames beside its requests than are taken.
+    flooded: bool,
     /// Whether something has been read since the last request's head.
     head_begun: bool,
     read_at: Instant,
@@ -191,6 +193,7 @@ impl Activity {
             requests: BTreeMap::new(),
             idle_since: now,
             http2: false,
+            flooded: false,
             head_begun: false,
             read_at: now,
             written_at: now,
@@ -253,6 +256,16 @@ impl Activity {
         self.change(|state| state.http2 = true);
     }
 
+    /// Takes note of a client that sends more HTTP/2 frames beside its requests than are taken.
+    pub(super) fn floods(&self) {
+        self.lock().flooded = true;
+    }
+
+    /// Whether it did.
+    pub(super) fn flooded(&self) -> bool {
+        self.lock().flooded
+    }
+
     /// Takes note of bytes written; `all` when the connection took all that was offered.
     pub(super) fn wrote(&self, bytes: usize, all: bool) {
         let mut state = self.lock();
@@ -262,7 +275,8 @@ impl Activity {
         }
     }
 
-    /// Whether a read that finds nothing shall report the end of the stream. If not, the task is woken when that changes.
+    /// Whether a read that finds nothing shall report the end of the stream. If not, the task is woken when that
+    /// changes.
     pub(super) fn is_over(&self, context: &Context<'_>) -> bool {
         let mut state = self.lock();
         if state.is_over() {

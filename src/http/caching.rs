@@ -20,8 +20,8 @@ pub(super) fn etag(identity: &CacheKey, coding: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("\"{}{coding}\"", identity.short())).ok()
 }
 
-/// Whether `If-None-Match` says that the client has the answer of this tag (RFC 9110, section 13.1.2): it lists the tag,
-/// weak or strong, in any of its lines, or is `*`. What follows a malformed tag on its line is not read.
+/// Whether `If-None-Match` says that the client has the answer of this tag (RFC 9110, section 13.1.2): it lists the
+/// tag, weak or strong, in any of its lines, or is `*`. What follows a malformed tag on its line is not read.
 pub(super) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let mut lines = headers.get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
     lines.any(|line| line.trim_ascii() == b"*" || Tags { rest: line }.any(|tag| tag == etag.as_bytes()))
@@ -79,8 +79,8 @@ pub(super) fn forbid(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
-/// The body of a 304. Its length is unknown: where it is known to be 0, the router says so in `Content-Length`, which on
-/// a 304 would be the length of the 200 (RFC 9110, section 8.6).
+/// The body of a 304. Its length is unknown: where it is known to be 0, the router says so in `Content-Length`, which
+/// on a 304 would be the length of the 200 (RFC 9110, section 8.6).
 pub(super) struct NoBody;
 
 impl http_body::Body for NoBody {

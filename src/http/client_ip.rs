@@ -34,8 +34,8 @@ fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxie
     peer.map_or(Client::Unspecified, |peer| Client::from(client_address(peer.ip(), headers, trusted)))
 }
 
-/// Whether the client came by https, as a trusted peer says it: `X-Forwarded-Proto`, or `proto` in `Forwarded`, the last
-/// one of each. `None` when nothing is said that can be believed, or the two do not agree.
+/// Whether the client came by https, as a trusted peer says it: `X-Forwarded-Proto`, or `proto` in `Forwarded`, the
+/// last one of each. `None` when nothing is said that can be believed, or the two do not agree.
 pub(super) fn forwarded_https(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<bool> {
     peer.filter(|peer| trusted.contain(peer.ip()))?;
     let is_https = |scheme: &str| match scheme.trim_matches(BLANKS).to_ascii_lowercase().as_str() {

@@ -3,10 +3,11 @@
 //! - A client is an IPv4 address or an IPv6 network of 64 bits. One that has as many connections as it may makes room
 //!   by itself: the connection on which it has been its turn longest is released; where there is none, the new one is
 //!   refused. Trusted proxies, which speak for many, have no such limit.
-//! - Where there are as many as there may be in all, one is released on which it has been the client's turn for a while:
-//!   one of the client that has most of them, so that nobody who has few pays for somebody who has many. Where there is
-//!   none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can wait, and
-//!   as many of clients that have about as many connections as any; further ones of such a client are refused.
+//! - Where there are as many as there may be in all, one is released on which it has been the client's turn for a
+//!   while: one of the client that has most of them, so that nobody who has few pays for somebody who has many. Where
+//!   there is none, the new one waits, outside of the system's queue, so that nobody waits behind it. Only some can
+//!   wait, and as many of clients that have about as many connections as any; further ones of such a client are
+//!   refused.
 //! - A released connection has lost its place at once. An idle one ends at once, too; any other is cut after a short
 //!   pause ([`Activity::release`]), or earlier when many are released. So there may be a few more than the limit.
 
@@ -56,8 +57,8 @@ pub(super) fn leaving_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 512)
 }
 
-/// Connections that may wait for a place, of clients that have few and of those that have many, and likewise those that may
-/// read why they get none.
+/// Connections that may wait for a place, of clients that have few and of those that have many, and likewise those that
+/// may read why they get none.
 pub(super) fn outside_at_most(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }
@@ -209,8 +210,8 @@ impl Registry {
         self.chosen_candidate(now - at_least)
     }
 
-    /// The first of those chosen on which it has been the client's turn since then, among the first ones: those after them
-    /// have waited for less. Others stay chosen.
+    /// The first of those chosen on which it has been the client's turn since then, among the first ones: those after
+    /// them have waited for less. Others stay chosen.
     fn chosen_candidate(&mut self, until: Instant) -> Option<(Client, u64)> {
         let clients = &self.clients;
         let since = |(client, id): &(Client, u64)| clients.get(client)?.connections.get(id)?.waiting_since();

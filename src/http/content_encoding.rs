@@ -15,10 +15,11 @@ type Quality = u16;
 impl ContentCoding {
     /// The coding to answer with.
     ///
-    /// That of the highest weight among those that the client names, or covers with `*`; zstd, br, gzip in this order where
-    /// weights are equal; the plain form only where it is weighted higher by name, or nothing else is wanted. Items that
-    /// break the grammar are ignored, and of two weights for one coding the first counts. Without the header, and where all
-    /// is refused, the plain form: an answer that the client can refuse itself is better than none.
+    /// That of the highest weight among those that the client names, or covers with `*`; zstd, br, gzip in this order
+    /// where weights are equal; the plain form only where it is weighted higher by name, or nothing else is wanted.
+    /// Items that break the grammar are ignored, and of two weights for one coding the first counts. Without the
+    /// header, and where all is refused, the plain form: an answer that the client can refuse itself is better than
+    /// none.
     pub fn negotiate(headers: &HeaderMap) -> ContentCoding {
         let mut named: [Option<Quality>; ContentCoding::ALL.len()] = Default::default();
         let mut any = None;

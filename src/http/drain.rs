@@ -1,10 +1,10 @@
 //! Lets a refusal reach clients that send their whole body before they read an answer, as most do.
 //!
-//! A connection that ends while its peer still sends is reset, and the answer is lost with it: the client sees a broken pipe
-//! and no 4xx. So what is left of a refused request's body is read and dropped before the answer, within
-//! `limits.refused_body_bytes` and `limits.refused_body_s`. A client that waits for `100 Continue` has sent nothing yet, and is
-//! answered at once. HTTP/2 would let a stream end by itself, but curl and others take a stream that is reset for a failure, and
-//! drop the answer that came before.
+//! A connection that ends while its peer still sends is reset, and the answer is lost with it: the client sees a broken
+//! pipe and no 4xx. So what is left of a refused request's body is read and dropped before the answer, within
+//! `limits.refused_body_bytes` and `limits.refused_body_s`. A client that waits for `100 Continue` has sent nothing
+//! yet, and is answered at once. HTTP/2 would let a stream end by itself, but curl and others take a stream that is
+//! reset for a failure, and drop the answer that came before.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};

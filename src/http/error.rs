@@ -49,8 +49,8 @@ pub enum HttpError {
     },
     /// The service could not answer the read. Of 503, only the text says when to ask again (docs/semantics.md, Errors).
     Read(ReadError),
-    /// The service could not read what an owner or an agent asks for: as a read, but that a header, too, says when to ask
-    /// again.
+    /// The service could not read what an owner or an agent asks for: as a read, but that a header, too, says when to
+    /// ask again.
     Inspect(ReadError),
     /// The service is too busy for what an owner or an agent sends.
     Busy(Refused),
@@ -356,7 +356,7 @@ impl IntoResponse for HttpError {
                 }
             }
             HttpError::Refresh(
-                RefreshError::Full(SpoolFull::All { .. } | SpoolFull::Disk { .. })
+                RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
                 | RefreshError::Refused(_)
                 | RefreshError::LeaseLost
                 | RefreshError::Stopping,
@@ -529,9 +529,8 @@ fn public_refresh_error(error: &RefreshError) -> (StatusCode, String) {
             SourceError::Io(_) => return made_nothing(),
         },
         RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
-        RefreshError::Full(SpoolFull::All { .. } | SpoolFull::Disk { .. }) | RefreshError::Refused(_) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
+        | RefreshError::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,
         RefreshError::LeaseLost | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         RefreshError::Catalog(CatalogError::Unavailable { reason, .. }) => {
             let (status, text) = catalog_unavailable(*reason);

@@ -1,9 +1,9 @@
 //! A bound for what an HTTP/2 client sends besides requests and their bodies.
 //!
-//! A client may send PINGs, SETTINGS, WINDOW_UPDATEs and empty frames as fast as it likes; each costs the service more than
-//! the client, and none is a request that any limit counts. So a connection has credit for such frames: some to begin with,
-//! more for each request, more for what it takes of answers, whose windows it opens, and more as time goes by, since it answers
-//! the service's own pings. A client that has used it up floods, and its connection is cut.
+//! A client may send PINGs, SETTINGS, WINDOW_UPDATEs and empty frames as fast as it likes; each costs the service more
+//! than the client, and none is a request that any limit counts. So a connection has credit for such frames: some to
+//! begin with, more for each request, more for what it takes of answers, whose windows it opens, and more as time goes
+//! by, since it answers the service's own pings. A client that has used it up floods, and its connection is cut.
 
 use std::time::Instant;
 
@@ -25,6 +25,7 @@ const HEAD_BYTES: usize = 9;
 const DATA: u8 = 0x0;
 const HEADERS: u8 = 0x1;
 const END_STREAM: u8 = 0x1;
+const PADDED: u8 = 0x8;
 
 /// What the frames of one connection have been, from the end of its preface on.
 #[derive(Debug)]
@@ -80,7 +81,8 @@ impl Frames {
         self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         match kind {
             HEADERS => self.allow(FOR_REQUEST),
-            DATA if self.rest > 0 || flags & END_STREAM != 0 => {}
+            // Padding is no body: it is given back at once, whatever its length.
+            DATA if flags & END_STREAM != 0 || self.rest > 0 && flags & PADDED == 0 => {}
             _ => {
                 if self.credit == 0 {
                     self.pass_time(Instant::now());
@@ -131,6 +133,7 @@ mod tests {
         for piece in [1, 5, 9, 16, 100] {
             assert_eq!(taken(&mut Frames::new(), &frame(PING, 0, 8), piece), AT_FIRST, "{piece}");
             assert_eq!(taken(&mut Frames::new(), &frame(DATA, 0, 0), piece), AT_FIRST, "{piece}");
+            assert_eq!(taken(&mut Frames::new(), &frame(DATA, PADDED, 1), piece), AT_FIRST, "{piece}");
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! - **Descriptors.** One is kept in reserve. Where there are none, it is given up for a moment, so that a newcomer is
 //!   told rather than left waiting.
-//! - **The end.** A connection that the system has completed, and that is closed before it is accepted, is reset, perhaps
-//!   with a request on it. So on Linux a filter first lets the system drop what begins new connections; those that are
-//!   under way are accepted; then the listener is closed. A client that tried meanwhile tries again by itself, and is
-//!   refused before it has sent a request. Elsewhere the gap is as short as the system makes it.
+//! - **The end.** A connection that the system has completed, and that is closed before it is accepted, is reset,
+//!   perhaps with a request on it. So on Linux a filter first lets the system drop what begins new connections; those
+//!   that are under way are accepted; then the listener is closed. A client that tried meanwhile tries again by itself,
+//!   and is refused before it has sent a request. Elsewhere the gap is as short as the system makes it.
 
 use std::fs::File;
 use std::io;
@@ -148,9 +148,9 @@ impl Refusals {
     }
 }
 
-/// Has the system take more of an answer as soon as little is left to be sent. Otherwise it holds megabytes, and takes no more
-/// until a large part of them is gone: a client that reads steadily, but not fast, would seem to take nothing for a minute, and
-/// its answer to a ping would come after all of them.
+/// Has the system take more of an answer as soon as little is left to be sent. Otherwise it holds megabytes, and takes
+/// no more until a large part of them is gone: a client that reads steadily, but not fast, would seem to take nothing
+/// for a minute, and its answer to a ping would come after all of them.
 fn report_progress(stream: &TcpStream) {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
@@ -191,8 +191,7 @@ fn reserve() -> Option<File> {
 
 /// Whether there are no descriptors, or there is no memory: a state that passes.
 fn is_exhaustion(error: &io::Error) -> bool {
-    // EMFILE, ENFILE, ENOMEM and ENOBUFS have no kinds of their own but for one.
-    const CODES: [i32; 4] = if cfg!(target_os = "linux") { [24, 23, 12, 105] } else { [24, 23, 12, 55] };
+    const CODES: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
     error.raw_os_error().is_some_and(|code| CODES.contains(&code))
 }
 
@@ -226,8 +225,8 @@ pub(super) fn connections_for_descriptors() -> Option<(usize, usize)> {
     Some((descriptors, connections_for(descriptors)))
 }
 
-/// As many as leave a quarter, at least 48 and at most 1,024, for files and requests to others, and enough for connections
-/// that leave, that wait for a place, and that were refused.
+/// As many as leave a quarter, at least 48 and at most 1,024, for files and requests to others, and enough for
+/// connections that leave, that wait for a place, and that were refused.
 fn connections_for(descriptors: usize) -> usize {
     let files = (descriptors / 4).clamp(48, 1_024);
     let left = descriptors.saturating_sub(files);

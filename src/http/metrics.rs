@@ -12,7 +12,8 @@ use axum::routing::{MethodRouter, get};
 use crate::metrics;
 use crate::service::App;
 
-/// While a text is being sent, others who ask get the same one for so long: readers that stop take a text a second at most.
+/// While a text is being sent, others who ask get the same one for so long: readers that stop take a text a second at
+/// most.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// A text that is being sent.
@@ -24,7 +25,8 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-/// `GET /metrics`: every metric in the text format of Prometheus. It names no dataset, and costs nothing but formatting.
+/// `GET /metrics`: every metric in the text format of Prometheus. It names no dataset, and costs nothing but
+/// formatting.
 pub(super) fn route() -> MethodRouter<App> {
     let last: Arc<Mutex<(Instant, Weak<String>)>> = Arc::new(Mutex::new((Instant::now(), Weak::new())));
     get(async move |State(app): State<App>| {

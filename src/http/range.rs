@@ -1,7 +1,7 @@
 //! `Range` and `If-Range`: which bytes of a body the client wants (RFC 9110, sections 13.1.5 and 14.2).
 //!
-//! One range of bytes is understood. Several at once, other units, and what breaks the grammar are answered with the whole
-//! body, as the RFC allows.
+//! One range of bytes is understood. Several at once, other units, and what breaks the grammar are answered with the
+//! whole body, as the RFC allows.
 
 use std::ops::Range;
 

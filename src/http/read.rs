@@ -125,8 +125,8 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 /// Looks the target up, and counts the request, unless it is one too many.
 ///
 /// Without an `Authorization` the bucket is the public one, whatever the dataset: a request too many then costs no
-/// look-up, and its answer is the same for every dataset. Otherwise the bucket depends on the dataset, but tells no more
-/// of it than 401 and 403 do: only id and slug together find it.
+/// look-up, and its answer is the same for every dataset. Otherwise the bucket depends on the dataset, but tells no
+/// more of it than 401 and 403 do: only id and slug together find it.
 async fn counted_look_up(
     app: &App,
     client: Client,
@@ -177,7 +177,8 @@ fn file_format(request: &ReadRequest) -> Option<Format> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
-/// An answer as a response, offered as a file if `file` is a format, with the bytes of `range` alone if the body has them.
+/// An answer as a response, offered as a file if `file` is a format, with the bytes of `range` alone if the body has
+/// them.
 async fn respond(
     answer: Answer,
     served: &Admitted,
@@ -241,9 +242,9 @@ fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, forma
 
 /// The body of an answer that is streamed.
 ///
-/// Waits for its first bytes, so that a file that cannot be read at all is still an error with a status. A failure after
-/// them is logged and ends the body with an error, on which the HTTP implementation cuts the connection: a cut body never
-/// looks whole.
+/// Waits for its first bytes, so that a file that cannot be read at all is still an error with a status. A failure
+/// after them is logged and ends the body with an error, on which the HTTP implementation cuts the connection: a cut
+/// body never looks whole.
 pub(super) async fn streamed(mut chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
     Ok(match first_bytes(&mut chunks).await {
         None => Body::empty(),

@@ -5,8 +5,8 @@
 //!
 //! A byte is changed only where a request line is known to stand: at the start of a connection, and after a request
 //! whose end is known. The end of a head is where its first empty line is. What follows is for the HTTP implementation
-//! to say, which is told of here ([`ParsedHead`]) as soon as it has parsed the head: a body of so many bytes, and then the
-//! next line. Where it is not as expected (a body in chunks, HTTP/2, a head that ends elsewhere), everything passes
+//! to say, which is told of here ([`ParsedHead`]) as soon as it has parsed the head: a body of so many bytes, and then
+//! the next line. Where it is not as expected (a body in chunks, HTTP/2, a head that ends elsewhere), everything passes
 //! unchanged from then on, to the end of the connection. So no byte of a body is ever changed.
 //!
 //! Bytes behind a head are held until it has been parsed; all others pass at once.
@@ -14,6 +14,7 @@
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::{Buf, BytesMut};
 use tokio::io::ReadBuf;
 
 /// What the HTTP implementation has made of the last head. Shared by a connection's stream and its service.
@@ -71,7 +72,7 @@ pub(super) struct RequestLines {
     place: Place,
     head: Arc<ParsedHead>,
     /// What was read and may not pass yet, or has to be changed.
-    held: Vec<u8>,
+    held: BytesMut,
     /// What may pass, in front of that, and how much of it has.
     ready: Vec<u8>,
     passed: usize,
@@ -80,7 +81,7 @@ pub(super) struct RequestLines {
 impl RequestLines {
     /// At the start of a connection.
     pub(super) fn new(head: Arc<ParsedHead>) -> RequestLines {
-        RequestLines { place: Place::Before, head, held: Vec::new(), ready: Vec::new(), passed: 0 }
+        RequestLines { place: Place::Before, head, held: BytesMut::new(), ready: Vec::new(), passed: 0 }
     }
 
     /// More is asked for: tells what has become of the last head, and fills the buffer with what was held. Nothing is
@@ -117,7 +118,7 @@ impl RequestLines {
 
     /// Makes ready what may pass of what is held.
     fn work_off(&mut self) {
-        let held = mem::take(&mut self.held);
+        let mut held = mem::take(&mut self.held);
         let mut at = 0;
         while at < held.len() {
             let passed = self.pass(&held[at..]);
@@ -133,7 +134,8 @@ impl RequestLines {
                 _ => break,
             }
         }
-        self.held = held[at..].to_vec();
+        held.advance(at);
+        self.held = held;
     }
 
     /// Steps over the bytes that may pass as they are, and counts them. Stops before a byte of a target that has to be

@@ -1,12 +1,12 @@
 //! Connections: accepts them, speaks HTTP/1.1 and HTTP/2 (without TLS) on each, bounds what a peer may take, and ends
 //! gracefully.
 //!
-//! 1. Accept, whatever there is. With as many connections as are allowed, one makes room on which it is the client's turn
-//!    (`super::connections`), so that neither idle nor stalled ones keep anybody out. Without descriptors, one is released
-//!    and newcomers are told (`super::listener`); what is served goes on.
-//! 2. Serve each in a task of its own, under the limits of the HTTP implementation, of `timed_stream` and of `activity`. A
-//!    body that takes longer than allowed fails; where that cannot help, because its peer takes nothing, the connection
-//!    is cut.
+//! 1. Accept, whatever there is. With as many connections as are allowed, one makes room on which it is the client's
+//!    turn (`super::connections`), so that neither idle nor stalled ones keep anybody out. Without descriptors, one is
+//!    released and newcomers are told (`super::listener`); what is served goes on.
+//! 2. Serve each in a task of its own, under the limits of the HTTP implementation, of `timed_stream` and of
+//!    `activity`. A body that takes longer than allowed fails; where that cannot help, because its peer takes nothing,
+//!    the connection is cut.
 //! 3. At shutdown, accept what is under way and nothing more. Answer every request that has come: over HTTP/1.1 each
 //!    answer is the last one of its connection, and idle connections may make one more request for a while; HTTP/2
 //!    clients are told to go away, which is done in two steps, so that no request is lost. After the drain limit cut
@@ -42,7 +42,7 @@ use super::request_lines::ParsedHead;
 use super::router::router;
 use super::timed_body::{AwaitedBody, TimedBody};
 use super::timed_stream::TimedStream;
-use crate::config::{self, TrustedProxies};
+use crate::config::{Config, TrustedProxies};
 use crate::metrics::{self, metrics};
 use crate::model::causes::Causes;
 use crate::service::App;
@@ -59,7 +59,8 @@ pub struct ServerLimits {
     /// Time from the start of a connection, or the end of an answer, to the last byte of the next request's head. So it
     /// is also how long a connection may idle.
     pub header_read_timeout: Duration,
-    /// Bytes of a request's body that must come in each second that it is waited for; otherwise it stays the client's turn.
+    /// Bytes of a request's body that must come in each second that it is waited for; otherwise it stays the client's
+    /// turn.
     pub body_bytes_per_s: u64,
     /// How long a peer may take too few of the bytes that are ready for it.
     pub write_stall: Duration,
@@ -69,7 +70,8 @@ pub struct ServerLimits {
     pub header_bytes: u32,
     /// Requests at the same time on one HTTP/2 connection.
     pub concurrent_streams: u32,
-    /// How often an HTTP/2 peer is asked whether it is still there, and how long it may take to answer.
+    /// How often an HTTP/2 peer is asked whether it is still there. It may take as long to answer, or `write_stall` if
+    /// that is longer: what it has still to take comes first.
     pub keep_alive: Duration,
     /// How long requests in flight may take to finish after the shutdown began.
     pub drain: Duration,
@@ -77,8 +79,9 @@ pub struct ServerLimits {
     pub drain_idle: Duration,
 }
 
-impl From<&config::Server> for ServerLimits {
-    fn from(server: &config::Server) -> Self {
+impl From<&Config> for ServerLimits {
+    fn from(config: &Config) -> Self {
+        let server = &config.server;
         // Both are small by their ranges.
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -87,7 +90,7 @@ impl From<&config::Server> for ServerLimits {
             connections_per_client: count(server.connections_per_client),
             trusted_proxies: server.trusted_proxies.clone(),
             header_read_timeout: Duration::from_secs(server.header_timeout_s),
-            body_bytes_per_s: config::Limits::default().body_min_bytes_per_s,
+            body_bytes_per_s: config.limits.body_min_bytes_per_s,
             write_stall: Duration::from_secs(server.write_stall_s),
             answer: Duration::from_secs(server.answer_timeout_s),
             header_bytes: number(server.header_bytes),
@@ -126,9 +129,11 @@ const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Limits are those of the application's configuration, and no more connections than the process has descriptors for.
 /// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
+///
+/// # Errors
+/// [`ServeError::Accept`], when the listener does not work any more.
 pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
-    let mut limits = ServerLimits::from(&app.config().server);
-    limits.body_bytes_per_s = app.config().limits.body_min_bytes_per_s;
+    let mut limits = ServerLimits::from(app.config());
     if let Some((descriptors, connections)) =
         connections_for_descriptors().filter(|(_, most)| *most < limits.connections)
     {
@@ -157,10 +162,11 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     }
 }
 
-/// As [`serve`], with any router. Calls `note_exhausted` when descriptors are exhausted, and when they are not any more.
+/// As [`serve`], with any router. Calls `note_exhausted` when descriptors are exhausted, and when they are not any
+/// more.
 ///
 /// # Errors
-/// [`ServeError`].
+/// [`ServeError::Accept`], when the listener does not work any more.
 pub async fn serve_router(
     router: Router,
     listener: TcpListener,
@@ -214,7 +220,7 @@ pub async fn serve_router(
                 continue;
             }
             Admission::TooMany => {
-                server.refuse(listener.refusals(), stream, &server.too_many);
+                server.refuse(listener.refusals(), stream, &server.too_many, "client");
                 continue;
             }
             // Who has many leaves the places to wait in to others, and never keeps them from being accepted.
@@ -224,7 +230,7 @@ pub async fn serve_router(
                     Some(waiting)
                 }
                 Err(_) => {
-                    server.refuse(listener.refusals(), stream, FULL);
+                    server.refuse(listener.refusals(), stream, FULL, "full");
                     continue;
                 }
             },
@@ -239,7 +245,7 @@ pub async fn serve_router(
             match place {
                 Some(place) => server.serve(stream, peer, place, drain).await,
                 // Its client has got others meanwhile.
-                None => server.refuse(&refusals, stream, &server.too_many),
+                None => server.refuse(&refusals, stream, &server.too_many, "client"),
             }
         });
         if in_loop {
@@ -249,6 +255,7 @@ pub async fn serve_router(
                     listener.begin_no_more();
                     stop.begin();
                 }
+                () = over(stop.begun.as_ref().map(|begun| begun.at_most_until)) => break Ok(()),
                 _ = is_freed => {}
             }
         }
@@ -371,13 +378,13 @@ impl Server {
         watched(connection.into_owned(), peer, place, drain).await;
     }
 
-    fn refuse(&self, refusals: &Refusals, stream: TcpStream, text: &str) {
-        metrics().refused_connections.of(["client".into()]).increment(1);
+    fn refuse(&self, refusals: &Refusals, stream: TcpStream, text: &str, reason: &'static str) {
+        metrics().refused_connections.of([reason.into()]).increment(1);
         refusals.refuse(stream, text);
     }
 
-    /// Waits for a descriptor: of a connection that is released, or of one that ends. Where there is none to release, tells
-    /// a newcomer.
+    /// Waits for a descriptor: of a connection that is released, or of one that ends. Where there is none to release,
+    /// tells a newcomer.
     async fn make_descriptor(&self, listener: &mut Listener) {
         const TEXT: &str = "The service has no file descriptors left for more connections. Try again in some seconds.";
         if !self.connections.release_one() && listener.refuse_one(TEXT).await {
@@ -417,7 +424,10 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
         tokio::select! {
             biased;
             ended = &mut connection => {
-                if let Err(error) = ended {
+                if activity.flooded() {
+                    metrics().flooding_connections.increment(1);
+                    tracing::warn!(%peer, "cut a connection with more HTTP/2 frames beside requests than are taken");
+                } else if let Err(error) = ended {
                     // The peer's doing, or a body that failed, whose cause is logged where it arose.
                     tracing::debug!(%peer, cause = %Causes(&*error), "a connection ended early");
                 }

@@ -20,8 +20,8 @@ struct TookTooLong(Duration);
 
 /// An answer's body, which fails when it has taken too long, and whose request is in flight until it is dropped.
 ///
-/// An HTTP/2 implementation takes parts of any size and lets go of a body before its client has had them. So parts are given
-/// to it in pieces, each of which keeps the request in flight until it is sent.
+/// An HTTP/2 implementation takes parts of any size and lets go of a body before its client has had them. So parts are
+/// given to it in pieces, each of which keeps the request in flight until it is sent.
 pub(super) struct TimedBody {
     body: Body,
     limit: Duration,
@@ -135,8 +135,8 @@ impl http_body::Body for TimedBody {
     }
 }
 
-/// A request's body, which tells when its handler waits for the client: since when, not counting what the handler took, the
-/// client has sent too little. A few bytes are not its turn's end.
+/// A request's body, which tells when its handler waits for the client: since when, not counting what the handler took,
+/// the client has sent too little. A few bytes are not its turn's end.
 pub(super) struct AwaitedBody<B> {
     body: B,
     turn: Turn,

@@ -1,7 +1,8 @@
 //! A TCP connection with the deadlines that the HTTP implementation lacks, and an end at which nothing is lost.
 //!
-//! - The first bytes must come in time. The implementation tells HTTP/2 from HTTP/1.1 by them and waits without a limit,
-//!   so a deadline runs while what was read could still become HTTP/2's preface. Then the version's own limits hold.
+//! - The first bytes must come in time. The implementation tells HTTP/2 from HTTP/1.1 by them and waits without a
+//!   limit, so a deadline runs while what was read could still become HTTP/2's preface. Then the version's own limits
+//!   hold.
 //! - A peer must take what is written. One that stops reading in the middle of a body would hold the body, and the
 //!   query behind it, for ever. The time starts anew when the peer has taken all there was, or enough of it: a byte now
 //!   and then is not enough.
@@ -22,11 +23,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::{
-    activity::{Activity, WRITE_FLOOR_BYTES},
-    frames::Frames,
-    request_lines::{ParsedHead, RequestLines},
-};
+use super::activity::{Activity, WRITE_FLOOR_BYTES};
+use super::frames::Frames;
+use super::request_lines::{ParsedHead, RequestLines};
 
 /// What an HTTP/2 client sends first (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -89,6 +88,7 @@ impl<S> TimedStream<S> {
         if self.frames.as_mut().is_none_or(|known| known.read(frames)) {
             Ok(())
         } else {
+            self.activity.floods();
             Err(io::Error::new(io::ErrorKind::InvalidData, "more HTTP/2 frames beside requests than are taken"))
         }
     }

@@ -4,8 +4,8 @@
 //! table of docs/metrics.md and the `# HELP` lines follow from it ([`all`]). There is one recorder per
 //! process, shared by all services in it; nothing listens, `http` serves what [`render`] gives.
 //!
-//! Label values come from fixed sets (routes, statuses, formats, …), never from a request: no caller can make new series,
-//! and none names a dataset.
+//! Label values come from fixed sets (routes, statuses, formats, …), never from a request: no caller can make new
+//! series, and none names a dataset.
 //!
 //! [`request_log`] carries what is found out about one request to its log line.
 
@@ -225,18 +225,22 @@ registry! {
     /// Connections that waited for their clients and were closed because another one needed the place: there were
     /// `server.connections`, or `server.connections_per_client` of one client, or no descriptors.
     released_connections: Counter = "strata_connections_released_total";
-    /// Connections that were refused; `reason` is `client` (it has `server.connections_per_client`) or `descriptors` (the
-    /// process has none left).
-    refused_connections: Counters = "strata_connections_refused_total" ["reason": &["client", "descriptors"]];
+    /// Connections that were refused; `reason` is `client` (it has `server.connections_per_client`), `full` (there are
+    /// `server.connections`, of which it has many) or `descriptors` (the process has none left).
+    refused_connections: Counters = "strata_connections_refused_total" ["reason": &["client", "descriptors", "full"]];
     /// Connections that were cut because an answer on them took longer than `server.answer_timeout_s`, or because their
     /// client took nothing of it for `server.write_stall_s`.
     overdue_connections: Counter = "strata_connections_overdue_total";
+    /// Connections that were cut because their clients sent more HTTP/2 frames beside requests (PING, SETTINGS,
+    /// WINDOW_UPDATE, empty DATA) than are taken.
+    flooding_connections: Counter = "strata_connections_flooding_total";
     /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
     limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket": &["public", "private"], "decision": &["allowed", "refused"]];
     /// Calls of tools over MCP that ended; `tool` is `none` where there is no such tool; `outcome` is `done`, `refused`
     /// (the caller's doing), `failed` (the service's) or `left` (the client did).
     tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
-    /// Refreshes that ended, however begun; not the import that creates a dataset. `outcome` is `published` or `failed`.
+    /// Refreshes that ended, however begun; not the import that creates a dataset. `outcome` is `published` or
+    /// `failed`.
     refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];
     /// Seconds of these refreshes, from holding the dataset to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
@@ -252,15 +256,16 @@ registry! {
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
-    /// Panics of the loops of the service, by their name (`loop`): `scheduler`, `deliveries`, `sweep`, `scrub`, `damage`. Each is begun
-    /// again after a pause.
+    /// Panics of the loops of the service, by their name (`loop`): `scheduler`, `deliveries`, `sweep`, `scrub`,
+    /// `damage`. Each is begun again after a pause.
     loop_panics: Counters = "strata_loop_panics_total"
         ["loop": &["damage", "deliveries", "scheduler", "scrub", "sweep"]];
-    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`), `query.light_queries`
-    /// (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes` (`catalog_write`), `catalog.look_ups` (`catalog_look_up`),
-    /// log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet exports (`parquet`), and
-    /// parts of streamed answers (`unit`); `outcome` is `entered`, `full` (the queue was), `late` (it waited too long) or
-    /// `left` (the client did).
+    /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`),
+    /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
+    /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`
+    /// (`refresh`), log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet
+    /// exports (`parquet`), and parts of streamed answers (`unit`, `long_unit` past their first 4 MiB); `outcome` is
+    /// `entered`, `full` (the queue was), `late` (it waited too long) or `left` (the client did).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
     /// Seconds for which requests waited at a gate, those that did not wait and those that were refused included.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];
@@ -292,7 +297,8 @@ registry! {
     sent_rows: Counter = "strata_sent_rows_total";
     /// Bytes of decoded columns and pages that queries and answers used, from the cache or not.
     scanned_bytes: Counter = "strata_scanned_bytes_total";
-    /// Parts of version files that did not verify, or that the store did not give. Any is a reason to look into the log.
+    /// Parts of version files that did not verify, or that the store did not give. Any is a reason to look into the
+    /// log.
     damaged_parts: Counter = "strata_damaged_parts_total";
     /// Bytes, as stored, of the row groups that were left out.
     pruned_bytes: Counter = "strata_pruned_bytes_total";

@@ -1,6 +1,6 @@
-//! What the owner of a dataset says of the leaves of its versions: the member `index` of a dataset's record. It concerns
-//! versions and alternates that are written from then on; files that are there stay as they are. Where a version could not
-//! do what `always` asks for, its profile says why.
+//! What the owner of a dataset says of the leaves of its versions: the member `index` of a dataset's record. It
+//! concerns versions and alternates that are written from then on; files that are there stay as they are. Where a
+//! version could not do what `always` asks for, its profile says why.
 
 use serde::{Deserialize, Serialize};
 

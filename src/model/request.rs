@@ -136,8 +136,8 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// The same for all requests that ask for the same in other words: what has no effect is reset, and what is ANDed is
-    /// sorted.
+    /// The same for all requests that ask for the same in other words: what has no effect is reset, and what is ANDed
+    /// is sorted.
     pub fn canonical(&self) -> ReadRequest {
         let mut canonical = self.clone();
         let in_order = |conditions: &mut Vec<PathValue>| {

@@ -1,7 +1,7 @@
 //! Text that is shown to people.
 
-/// Control characters, line separators, marks that reorder text, and the byte order mark: what must be escaped in a text
-/// that is to stay on its line and read as it is.
+/// Control characters, line separators, marks that reorder text, and the byte order mark: what must be escaped in a
+/// text that is to stay on its line and read as it is.
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -152,7 +152,8 @@ fn carried(address: Ipv6Addr) -> Option<Vec<Ipv4Addr>> {
     }
 }
 
-/// The IPv4 address of the host that a router at the site hands a packet for `address` to (ISATAP, RFC 5214, section 6.1).
+/// The IPv4 address of the host that a router at the site hands a packet for `address` to (ISATAP, RFC 5214, section
+/// 6.1).
 fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [high, low] = [(address.to_bits() >> 32) as u32, address.to_bits() as u32];
     matches!(high, 0x0000_5efe | 0x0200_5efe).then(|| Ipv4Addr::from_bits(low))

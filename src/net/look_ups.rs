@@ -77,8 +77,8 @@ impl LookUps {
     }
 }
 
-/// Places of all look-ups. One that becomes free goes to the user who has fewest, not to the one that has waited longest: else
-/// some users with all that one may have would keep everybody else waiting.
+/// Places of all look-ups. One that becomes free goes to the user who has fewest, not to the one that has waited
+/// longest: else some users with all that one may have would keep everybody else waiting.
 struct Places {
     state: Mutex<State>,
 }

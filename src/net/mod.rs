@@ -11,8 +11,8 @@
 //!    is checked is the address that is connected to. Addresses written in a URL are never resolved; whoever uses a
 //!    client calls [`Outgoing::check_literal`] for the first URL and each redirect.
 //!
-//! Names are looked up by [`Resolver`], which blocks no thread, within [`LookUpLimits`]: in number, in all and for one user,
-//! and in time, so that name servers that do not answer keep nobody else waiting.
+//! Names are looked up by [`Resolver`], which blocks no thread, within [`LookUpLimits`]: in number, in all and for one
+//! user, and in time, so that name servers that do not answer keep nobody else waiting.
 //!
 //! Proxies of the environment are not used: behind one, nothing of this would hold. Rules: docs/semantics.md, Outgoing
 //! requests.

@@ -1,8 +1,8 @@
 //! Host names to addresses, asked of name servers by this process itself.
 //!
-//! The system's `getaddrinfo` blocks a thread for as long as name servers are silent, and threads that may block are few and
-//! everybody's. So names are resolved asynchronously, by the system's configuration (`/etc/hosts`, the name servers and
-//! search domains of `/etc/resolv.conf`, read at start) or by the name servers that the operator names.
+//! The system's `getaddrinfo` blocks a thread for as long as name servers are silent, and threads that may block are
+//! few and everybody's. So names are resolved asynchronously, by the system's configuration (`/etc/hosts`, the name
+//! servers and search domains of `/etc/resolv.conf`, read at start) or by the name servers that the operator names.
 //! What else the system may be configured to ask (`nsswitch.conf`) is not asked.
 
 use std::io;

@@ -46,8 +46,8 @@ impl GroupSpec {
     }
 }
 
-/// The leaf that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on its path: those
-/// a leaf cannot tell from single values.
+/// The leaf that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on its path:
+/// those a leaf cannot tell from single values.
 pub fn order_leaf(layout: &Layout, field: &str) -> Option<usize> {
     layout.leaf(&[field.to_owned()]).filter(|leaf| !layout.leaves[*leaf].fans_out)
 }

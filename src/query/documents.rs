@@ -80,8 +80,8 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of all
-/// documents tells. Where they are larger, or grow when they are written, only the first of them are.
+/// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of
+/// all documents tells. Where they are larger, or grow when they are written, only the first of them are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Which of the selection's places, from 0.
@@ -174,8 +174,8 @@ fn scattered(reader: &VersionReader, positions: &[u64]) -> bool {
     positions.len() > 2 * pages && !reader.caches_documents() && !positions.is_sorted()
 }
 
-/// Calls `each` with the documents of a unit, in the order of the selection, until it breaks. Returns the place after the
-/// last one.
+/// Calls `each` with the documents of a unit, in the order of the selection, until it breaks. Returns the place after
+/// the last one.
 ///
 /// # Errors
 /// When a page cannot be read.

@@ -45,8 +45,8 @@ use crate::model::request::ReadRequest;
 use crate::priority;
 use crate::storage::reader::VersionReader;
 
-/// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One tenant who
-/// is alone may have so much, whatever its share.
+/// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One
+/// tenant who is alone may have so much, whatever its share.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 
 /// What bounds the engine.
@@ -126,9 +126,9 @@ impl Drop for QueryRuntime {
 /// Rows of a batch between operators. A merge of spilled runs holds two batches of each.
 pub(super) const BATCH_ROWS: usize = 2_048;
 
-/// The stack of a thread that works on queries. Entities nest 128 levels, and so deep do the encoders recurse; plans nest as
-/// deep as their operators are many, which no request can raise ([`pipeline`]), and DataFusion's own recursion guard takes
-/// over before the end. Given here, so that no setting of the system or its environment makes it smaller.
+/// The stack of a thread that works on queries. Entities nest 128 levels, and so deep do the encoders recurse; plans
+/// nest as deep as their operators are many, which no request can raise ([`pipeline`]), and DataFusion's own recursion
+/// guard takes over before the end. Given here, so that no setting of the system or its environment makes it smaller.
 const STACK_BYTES: usize = 4 << 20;
 
 /// What a sort sets aside for the merge of what it has spilled, where there is much memory.
@@ -182,8 +182,8 @@ impl Engine {
         Ok(Engine { shared: Arc::new(shared), context, most_memory_bytes, gives_way: false })
     }
 
-    /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files cannot be
-    /// told apart shares with all.
+    /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
+    /// cannot be told apart shares with all.
     pub fn of(&self, tenant: Tenant) -> Engine {
         let shared = &self.shared;
         let all = shared.state.runtime_env();
@@ -211,7 +211,8 @@ impl Engine {
         Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes, gives_way: self.gives_way }
     }
 
-    /// The same engine, for work that takes long: it runs on threads that give way to those of others ([`crate::priority`]).
+    /// The same engine, for work that takes long: it runs on threads that give way to those of others
+    /// ([`crate::priority`]).
     pub fn giving_way(&self) -> Engine {
         Engine { gives_way: true, ..self.clone() }
     }
@@ -262,10 +263,10 @@ impl Engine {
         })
     }
 
-    /// As [`Engine::spawn`], on a thread of its own: for work that may go on for long without a point of waiting, such as
-    /// writing a large entity. The system shares the processors between such threads and those of queries, so that nothing
-    /// else waits behind it. Callers bound how much there is at once; work that is stopped ends at its next point of waiting,
-    /// and what bounds it should move into it.
+    /// As [`Engine::spawn`], on a thread of its own: for work that may go on for long without a point of waiting, such
+    /// as writing a large entity. The system shares the processors between such threads and those of queries, so that
+    /// nothing else waits behind it. Callers bound how much there is at once; work that is stopped ends at its next
+    /// point of waiting, and what bounds it should move into it.
     pub fn spawn_apart<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

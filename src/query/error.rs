@@ -46,8 +46,8 @@ impl From<DataFusionError> for QueryError {
     }
 }
 
-/// What it means that something cannot be spilled. A disk that is full, or refuses, is told as such; the bound of what may be
-/// spilled is a matter of room, as with memory.
+/// What it means that something cannot be spilled. A disk that is full, or refuses, is told as such; the bound of what
+/// may be spilled is a matter of room, as with memory.
 pub(super) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
     match Shortage::of(&error) {
         Some(_) => through_engine(StorageError::Io(error)),

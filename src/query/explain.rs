@@ -1,6 +1,6 @@
-//! What a query has done: its plans, what each operator gave and cost, and what the scan read for it. Told by the plan that
-//! ran, after it did, from the counters that its operators keep anyway: looking costs no second run, and a read that nobody
-//! looks at pays nothing more. Rows are entities, times are those in which threads were busy.
+//! What a query has done: its plans, what each operator gave and cost, and what the scan read for it. Told by the plan
+//! that ran, after it did, from the counters that its operators keep anyway: looking costs no second run, and a read
+//! that nobody looks at pays nothing more. Rows are entities, times are those in which threads were busy.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -9,7 +9,8 @@
 //! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk (`reorder`) where they
 //!    are many and in another order than the file's.
 //!
-//! What queries hold is accounted to whom they run for ([`tenants`]). [`explain`] tells what a query did. [`diff`] compares two versions on the same engine.
+//! What queries hold is accounted to whom they run for ([`tenants`]). [`explain`] tells what a query did. [`diff`]
+//! compares two versions on the same engine.
 
 pub mod access;
 pub mod columns;

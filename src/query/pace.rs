@@ -1,5 +1,5 @@
-//! Giving way: work that waits for nothing lets its thread see to other things now and then, so that it can be cancelled
-//! and runs into its time limit.
+//! Giving way: work that waits for nothing lets its thread see to other things now and then, so that it can be
+//! cancelled and runs into its time limit.
 
 /// Bytes that are worked on between two points of giving way: about a millisecond's work.
 const STRETCH_BYTES: usize = 1 << 20;

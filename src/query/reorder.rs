@@ -6,9 +6,9 @@
 //! bucket fits in memory and is put in order when its turn comes. So each document is read, written and read once, in
 //! runs long enough for a disk, and an answer may be gone through twice.
 //!
-//! Buckets are cut before the sizes of their documents are known, by the mean. So that large documents beside each other
-//! take no more memory than others, a stretch of the file ends where it has as many bytes as there is memory for, and of a
-//! bucket with more bytes than that, documents are read one by one.
+//! Buckets are cut before the sizes of their documents are known, by the mean. So that large documents beside each
+//! other take no more memory than others, a stretch of the file ends where it has as many bytes as there is memory for,
+//! and of a bucket with more bytes than that, documents are read one by one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -148,7 +148,8 @@ impl Reordered {
         self.buckets.iter().flatten().map(|run| run.bytes).sum()
     }
 
-    /// Calls `each` with the documents of these places, in order, until it breaks. Returns the place after the last one.
+    /// Calls `each` with the documents of these places, in order, until it breaks. Returns the place after the last
+    /// one.
     ///
     /// # Errors
     /// When the disk fails.

@@ -23,8 +23,8 @@ impl First {
         self.most
     }
 
-    /// The rows that may be among the first, ascending: of this row group no more than are wanted. `compare` orders rows
-    /// of one rank, and no two alike.
+    /// The rows that may be among the first, ascending: of this row group no more than are wanted. `compare` orders
+    /// rows of one rank, and no two alike.
     pub fn among(
         &self,
         selected: &Rows,

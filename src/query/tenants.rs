@@ -1,9 +1,9 @@
 //! Shares of the memory and of the disk of queries: those who ask leave room for each other.
 //!
-//! What one [`Tenant`] holds is at most a share of what the others leave, and what all anonymous ones hold together leaves
-//! room for users. A share is checked when something is taken; nothing is taken away. Sorts and dedups that have
-//! their share of memory spill; what cannot, and whoever has its share of the disk, is refused as when there is
-//! none left.
+//! What one [`Tenant`] holds is at most a share of what the others leave, and what all anonymous ones hold together
+//! leaves room for users. A share is checked when something is taken; nothing is taken away. Sorts and dedups that have
+//! their share of memory spill; what cannot, and whoever has its share of the disk, is refused as when there is none
+//! left.
 //!
 //! Both stand before DataFusion's own bounds, which hold for all together: `TenantPool` before the memory pool,
 //! `TenantFiles` before the disk manager.

@@ -306,7 +306,7 @@ impl App {
         self.parts.draining.store(true, Ordering::Relaxed);
     }
 
-    /// RequestLogContext whether the service lacks descriptors to accept connections. While it does, it is not ready.
+    /// Takes note of whether the service lacks descriptors to accept connections. While it does, it is not ready.
     pub fn note_exhausted(&self, exhausted: bool) {
         self.parts.exhausted.store(exhausted, Ordering::Relaxed);
     }
@@ -434,7 +434,8 @@ fn own_limiter(config: &Config) -> Arc<dyn RateLimiter> {
     Arc::new(MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start()))
 }
 
-/// Refuses a store that is not the catalog's. One that does not answer may be: nothing is recorded or removed until it has said so.
+/// Refuses a store that is not the catalog's. One that does not answer may be: nothing is recorded or removed until it
+/// has said so.
 async fn bind_now(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), OpenError> {
     let bound = tokio::time::timeout(STORE_ANSWERS_WITHIN, bind(config, catalog, store)).await;
     match bound.map(|bound| bound.map_err(|error| error.named(config))) {

@@ -77,7 +77,8 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// The `_source` of entities that have none: [`Fetched::source_url`], without its query unless that may be published.
+    /// The `_source` of entities that have none: [`Fetched::source_url`], without its query unless that may be
+    /// published.
     pub fn published_url(&self, with_query: bool) -> String {
         match self.source_url.split_once('?') {
             Some((without_query, _)) if !with_query => without_query.to_owned(),

@@ -2,8 +2,8 @@
 //!
 //! The first bytes decide, not the name: a server that unpacks `data.csv.gz` on the way, or packs what
 //! has no suffix, is common. Memory is one block of the decompressor and its history (32 KiB for gzip, at
-//! most `sources.zstd_window_bytes` for Zstandard: frames that want more are refused). What comes out of each compression is
-//! bounded by what came (`expansion`).
+//! most `sources.zstd_window_bytes` for Zstandard: frames that want more are refused). What comes out of each
+//! compression is bounded by what came (`expansion`).
 
 use std::io::{self, BufRead, BufReader, Read};
 

@@ -56,7 +56,8 @@ impl EnvelopeFields {
         self.with(|values| values[index].1 = Some(value));
     }
 
-    /// A member that is a whole number, 0 or more, however it is written: `7.0` is 7. None when it has not come or is null.
+    /// A member that is a whole number, 0 or more, however it is written: `7.0` is 7. None when it has not come or is
+    /// null.
     ///
     /// # Errors
     /// [`SourceError::BadBody`] names the member and what it is instead.

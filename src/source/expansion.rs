@@ -1,7 +1,7 @@
 //! How much more a source may become than what came: the bound of every bomb, whatever its format and coding.
 //!
-//! What is counted is every stage by itself: the bytes behind each compression, those that a Parquet file announces, and the
-//! text of the entities. Each may be [`ExpansionLimits::times`] the bytes that came so far, or
+//! What is counted is every stage by itself: the bytes behind each compression, those that a Parquet file announces,
+//! and the text of the entities. Each may be [`ExpansionLimits::times`] the bytes that came so far, or
 //! [`ExpansionLimits::free_bytes`] if that is more.
 
 use std::sync::Arc;

@@ -102,7 +102,8 @@ impl SourceInput {
         Self { body, name: None, content_type: None, progress: Progress::default(), is_received: false }
     }
 
-    /// The body of a request, as chunks of any size: to be received, or polled from the thread that decodes. A body that sends nothing for `idle` is given up.
+    /// The body of a request, as chunks of any size: to be received, or polled from the thread that decodes. A body
+    /// that sends nothing for `idle` is given up.
     ///
     /// An error of the stream is [`SourceError::Interrupted`], unless it is a [`SourceError`] itself (a limit of the
     /// caller's, say), which stays what it is.
@@ -165,7 +166,8 @@ impl SourceInput {
     }
 }
 
-/// Counts what passes, retries interruptions, and stops a source that is larger than it may be, or that nobody waits for.
+/// Counts what passes, retries interruptions, and stops a source that is larger than it may be, or that nobody waits
+/// for.
 ///
 /// It is here that the waiting is looked at, for a source of gigabytes need not give a single entity.
 pub(super) struct CountingReader<R> {

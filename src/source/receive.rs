@@ -1,8 +1,8 @@
 //! Receives a document whole before anybody decodes it, so that a slow sender holds nothing but its own connection: no
 //! thread, no turn of a refresh, no memory to speak of.
 //!
-//! The first [`MEMORY_BYTES`] are kept in memory, where most pushes end; a longer document goes to a temporary file, charged
-//! to its user. Dropping a [`Receiver`] ends the receiving and removes what came.
+//! The first [`MEMORY_BYTES`] are kept in memory, where most pushes end; a longer document goes to a temporary file,
+//! charged to its user. Dropping a [`Receiver`] ends the receiving and removes what came.
 
 use std::fs::File;
 use std::io::{self, SeekFrom};
@@ -62,7 +62,8 @@ pub struct Received {
 }
 
 impl Receiver {
-    /// Begins to receive `input`, at most `limit_bytes` (`sources.max_bytes`) of it, into `directory`, charged to `user`.
+    /// Begins to receive `input`, at most `limit_bytes` (`sources.max_bytes`) of it, into `directory`, charged to
+    /// `user`.
     pub fn new(mut input: SourceInput, limit_bytes: u64, budget: &SpoolBudget, user: u64, directory: &Path) -> Self {
         let chunks = match std::mem::replace(&mut input.body, Body::Stream(Box::new(io::empty()))) {
             Body::Chunks(chunks) => Some(*chunks),
@@ -86,7 +87,8 @@ impl Receiver {
         }
     }
 
-    /// Receives until that many bytes are there, at most `MEMORY_BYTES`, or the document has ended; true then. Cancel safe.
+    /// Receives until that many bytes are there, at most `MEMORY_BYTES`, or the document has ended; true then. Cancel
+    /// safe.
     ///
     /// # Errors
     /// [`ReceiveError`].

@@ -22,6 +22,17 @@ pub enum SpoolFull {
         /// The bound.
         limit: u64,
     },
+    /// One user spools as much as one may of what no other takes.
+    #[error(
+        "what is received and decoded for one user takes more than fair.space_percent ({percent}) of the disk that others \
+         leave it of sources.spool_bytes ({limit})"
+    )]
+    Share {
+        /// The share, in percent.
+        percent: u64,
+        /// The bound of all.
+        limit: u64,
+    },
     /// The disk has little room left.
     #[error("the disk of the data directory has less than sources.disk_reserve_bytes ({reserve}) left")]
     Disk {
@@ -170,8 +181,11 @@ impl Used {
         }
         let left = limits.bytes.saturating_sub(self.all - before);
         let share = u128::from(left) * u128::from(limits.share_percent) / 100;
-        if all > limits.bytes || before > 0 && u128::from(own) > share {
+        if all > limits.bytes {
             return Err(SpoolFull::All { limit: limits.bytes });
+        }
+        if before > 0 && u128::from(own) > share {
+            return Err(SpoolFull::Share { percent: limits.share_percent, limit: limits.bytes });
         }
         self.all = all;
         if own > 0 {

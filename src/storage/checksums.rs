@@ -1,7 +1,7 @@
 //! Checksums of everything that a read fetches from a version file.
 //!
-//! Damage on a disk does not announce itself: a flipped bit often decodes to another value. So each part of a file has a
-//! CRC-32, kept in the footer's metadata and compared when the part is fetched, before it is decoded:
+//! Damage on a disk does not announce itself: a flipped bit often decodes to another value. So each part of a file has
+//! a CRC-32, kept in the footer's metadata and compared when the part is fetched, before it is decoded:
 //!
 //! | Bytes | Checksum |
 //! |---|---|
@@ -13,10 +13,10 @@
 //!
 //! A checksum stands for a place, not only for bytes: a page from elsewhere, whole in itself, does not verify.
 //!
-//! The value under [`CHECKSUMS_KEY`] is text, 8 hexadecimal digits a part. Parts are in the order of the row groups; in a
-//! row group the pages of documents come first, then the chunks of the other columns, then the bloom filters, both in the
-//! order of the columns. Parquet's own page checksums are not used: the Arrow writer does not write them, and they stay
-//! right for a page in the wrong place.
+//! The value under [`CHECKSUMS_KEY`] is text, 8 hexadecimal digits a part. Parts are in the order of the row groups; in
+//! a row group the pages of documents come first, then the chunks of the other columns, then the bloom filters, both in
+//! the order of the columns. Parquet's own page checksums are not used: the Arrow writer does not write them, and they
+//! stay right for a page in the wrong place.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

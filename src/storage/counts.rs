@@ -44,7 +44,7 @@ impl Lookups {
 }
 
 impl ReaderCounts {
-    /// RequestLogContext a look-up in the cache.
+    /// Counts a look-up in the cache.
     pub(super) fn looked_up(&self, key: &PartKey, found: bool) {
         let lookups = match key {
             PartKey::Footer(_) => &self.footers,
@@ -64,7 +64,7 @@ impl ReaderCounts {
         if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// RequestLogContext a request to the store.
+    /// Counts a request to the store.
     pub(super) fn fetched(&self, bytes: u64) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

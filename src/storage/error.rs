@@ -60,8 +60,8 @@ pub enum StorageError {
     Shared(#[source] std::sync::Arc<StorageError>),
 }
 
-/// A directory that is not mounted, or another one in its place. A cause of its own, so that it is found behind errors that
-/// are shared.
+/// A directory that is not mounted, or another one in its place. A cause of its own, so that it is found behind errors
+/// that are shared.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the store is not there: {reason}")]
 pub struct StoreGone {

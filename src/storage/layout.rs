@@ -148,8 +148,8 @@ pub struct Layout {
     /// What the owner said of the leaves when it was written.
     #[serde(default, skip_serializing_if = "IndexSettings::is_empty")]
     pub index: IndexSettings,
-    /// Whether the file holds checksums of its parts and a seal ([`super::checksums`]): none does that was written before
-    /// there were checksums.
+    /// Whether the file holds checksums of its parts and a seal ([`super::checksums`]): none does that was written
+    /// before there were checksums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checksums: bool,
     /// The shredded paths. A leaf's number is its place here.

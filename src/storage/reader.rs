@@ -187,8 +187,8 @@ impl VersionReader {
         self.footer.profile.is_some()
     }
 
-    /// The profile of the version, if the file holds one. One request, and some milliseconds for thousands of paths; not
-    /// kept in the cache.
+    /// The profile of the version, if the file holds one. One request, and some milliseconds for thousands of paths;
+    /// not kept in the cache.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.
@@ -461,8 +461,9 @@ impl VersionReader {
         self.footer.checksums.is_some()
     }
 
-    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the bytes
-    /// after each request, and may wait. Nothing is decoded, and the cache is not asked. Files without checksums pass.
+    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
+    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. Files without checksums
+    /// pass.
     ///
     /// # Errors
     /// When the store fails, or a part is damaged.
@@ -534,8 +535,8 @@ impl ObjectFile {
         }
     }
 
-    /// Whether a range cannot be fetched because the object is shorter. An S3 server's answer to that looks like one that
-    /// it cannot give at the moment, so the server is asked for the size.
+    /// Whether a range cannot be fetched because the object is shorter. An S3 server's answer to that looks like one
+    /// that it cannot give at the moment, so the server is asked for the size.
     async fn is_cut(&self, error: &object_store::Error) -> Option<StorageError> {
         let object_store::Error::Generic { store: "S3", .. } = error else { return None };
         match tokio::time::timeout(SIZE_WAIT, self.store.objects().head(&self.path)).await {

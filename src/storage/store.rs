@@ -68,8 +68,8 @@ impl Store {
         self.volatile
     }
 
-    /// Which catalog the store says it belongs to; `None` if it does not say, or a power failure has cut what it was about to
-    /// say.
+    /// Which catalog the store says it belongs to; `None` if it does not say, or a power failure has cut what it was
+    /// about to say.
     ///
     /// # Errors
     /// What the store answered.
@@ -149,8 +149,8 @@ impl Store {
         self.directory.as_ref().map(|directory| directory.join(path.as_ref()))
     }
 
-    /// Makes a written object outlive a power failure. Object stores promise that by themselves; in a directory the file
-    /// is synchronised, its entry, and that of each folder on the way, which may be new.
+    /// Makes a written object outlive a power failure. Object stores promise that by themselves; in a directory the
+    /// file is synchronised, its entry, and that of each folder on the way, which may be new.
     ///
     /// # Errors
     /// When the disk fails.
@@ -162,9 +162,9 @@ impl Store {
         Ok(())
     }
 
-    /// What writers that were killed have left below a folder, and those at work are writing: no object, so that no listing
-    /// has it. Only directories have such files here. Parts of uploads that an S3 store keeps are its own to remove, by
-    /// a lifecycle rule (docs/operate.md, Sweep).
+    /// What writers that were killed have left below a folder, and those at work are writing: no object, so that no
+    /// listing has it. Only directories have such files here. Parts of uploads that an S3 store keeps are its own to
+    /// remove, by a lifecycle rule (docs/operate.md, Sweep).
     ///
     /// # Errors
     /// When the directory cannot be listed.

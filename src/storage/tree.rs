@@ -50,8 +50,8 @@ pub struct PathTree {
 }
 
 impl PathTree {
-    /// A tree of the root alone that will not grow past `capacity` nodes, nor take paths whose keys, each with a byte more,
-    /// have more than `path_bytes`.
+    /// A tree of the root alone that will not grow past `capacity` nodes, nor take paths whose keys, each with a byte
+    /// more, have more than `path_bytes`.
     pub fn new(capacity: usize, path_bytes: usize) -> PathTree {
         let root =
             Entry { parent: UNKNOWN, key: Box::default(), path_bytes: 0, next_guess: UNKNOWN, first_guess: UNKNOWN };
@@ -86,7 +86,8 @@ impl PathTree {
         keys
     }
 
-    /// The child of `parent` under `key`, made when it is missing; [`UNKNOWN`] when the tree is full, or the path too long.
+    /// The child of `parent` under `key`, made when it is missing; [`UNKNOWN`] when the tree is full, or the path too
+    /// long.
     pub fn insert(&mut self, parent: Node, key: &[u8]) -> Node {
         let found = self.find(parent, key);
         if found != UNKNOWN || parent == UNKNOWN || self.entries.len() >= self.capacity {

@@ -121,7 +121,11 @@ pub fn write_version(
         (Err(error), Ok(()) | Err(StorageError::Worker)) => return Err(error),
         (Err(_), Err(cause)) => return Err(cause),
     };
-    runtime.block_on(store.persist(path))?;
+    // In a task: work on the disk is done by threads of the runtime, which must not be begun by this one, that gives
+    // way.
+    let (store, path) = (store.clone(), path.clone());
+    let persisting = runtime.spawn(async move { store.persist(&path).await });
+    runtime.block_on(persisting).map_err(|_| StorageError::Worker)??;
     Ok(Written { size_bytes, entity_count: layout.entity_count, content_sha256: layout.content_sha256.clone() })
 }
 
@@ -200,8 +204,8 @@ fn encode(
     Ok(file.into_inner()?)
 }
 
-/// Announces the parts of a row group that begins at an offset; gives the checksums of its bloom filters, which come after
-/// its chunks.
+/// Announces the parts of a row group that begins at an offset; gives the checksums of its bloom filters, which come
+/// after its chunks.
 fn expect_parts(tally: &mut Tally, start: u64, columns: &[ArrowColumnChunk]) -> Result<Vec<u32>, StorageError> {
     let mut at = start;
     let mut expect = |length: i64| {

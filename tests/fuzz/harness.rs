@@ -16,8 +16,8 @@ thread_local! {
 
 /// Chooses the target that the environment names.
 ///
-/// A panic of the project's own code ends the process at once, even where somebody would catch it, so that libFuzzer keeps
-/// the input. A panic of a library may be caught by the code that calls it; uncaught, it is a finding, too.
+/// A panic of the project's own code ends the process at once, even where somebody would catch it, so that libFuzzer
+/// keeps the input. A panic of a library may be caught by the code that calls it; uncaught, it is a finding, too.
 pub fn start(targets: &[Target]) {
     let name = std::env::var("STRATA_FUZZ_TARGET").unwrap_or_default();
     let names: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();

@@ -1,5 +1,5 @@
-//! An allocator that refuses what no input of a few kilobytes is worth: a length that an input claims must not be believed.
-//! Where the service cannot go on without the memory, the process ends, and libFuzzer keeps the input.
+//! An allocator that refuses what no input of a few kilobytes is worth: a length that an input claims must not be
+//! believed. Where the service cannot go on without the memory, the process ends, and libFuzzer keeps the input.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;

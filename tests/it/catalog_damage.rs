@@ -1,4 +1,5 @@
-//! A damaged catalog: `strata check` notices, a server does not start on it, and nothing panics or goes on as if it were whole.
+//! A damaged catalog: `strata check` notices, a server does not start on it, and nothing panics or goes on as if it
+//! were whole.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,8 @@ use strata::service::{App, CheckDepth, Finding};
 use crate::alternates::{Owned, parsed};
 use crate::cli::{Machine, failed, succeeded};
 
-/// A data directory of which only the catalog matters, with rows in every table that holds any at rest, over many pages.
+/// A data directory of which only the catalog matters, with rows in every table that holds any at rest, over many
+/// pages.
 async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     let owned = Owned::sqlite().await;
     let mut ids = Vec::new();

@@ -1,5 +1,5 @@
-//! Every write and every sync of the catalog's files fails once, under every operation of the real binary: the caller is told, the
-//! catalog holds the state before or the state after, whole, and the next call works without a restart.
+//! Every write and every sync of the catalog's files fails once, under every operation of the real binary: the caller
+//! is told, the catalog holds the state before or the state after, whole, and the next call works without a restart.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -273,7 +273,8 @@ async fn check(operations: &[Operation], faults: &[(&str, &str, u16)]) -> usize 
 }
 
 impl World {
-    /// An operation that was not confirmed and yet done: asked for again it is done already, or is done to the same effect.
+    /// An operation that was not confirmed and yet done: asked for again it is done already, or is done to the same
+    /// effect.
     fn done_alike(&self, operation: &Operation, body: &Value, told: &str) {
         let (status, text) = self.call(operation.method, operation.path, body);
         assert!(matches!(status, 200 | 404 | 409), "{told}, again: {status} {text}");

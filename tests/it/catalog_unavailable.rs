@@ -1,5 +1,5 @@
-//! A catalog that cannot be written, or not be reached: reading goes on where it can, everything else is told 503 and why, and
-//! nothing needs a restart.
+//! A catalog that cannot be written, or not be reached: reading goes on where it can, everything else is told 503 and
+//! why, and nothing needs a restart.
 
 use std::time::{Duration, Instant};
 

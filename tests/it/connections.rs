@@ -63,7 +63,7 @@ fn routes() -> Router {
 }
 
 fn limits() -> ServerLimits {
-    ServerLimits::from(&strata::config::Server::default())
+    ServerLimits::from(&strata::config::Config::default())
 }
 
 /// The default limits, but for the number of connections.
@@ -514,7 +514,7 @@ async fn a_client_has_its_share_of_connections_and_is_told_so() {
 
 #[tokio::test]
 async fn limits_at_their_least_and_their_most_serve_honest_clients() {
-    use strata::config::Server;
+    use strata::config::{Config, Server};
     let seconds = [(1, 1), (3_600, 604_800)];
     for (least, answer_timeout_s) in seconds {
         let server = Server {
@@ -530,7 +530,7 @@ async fn limits_at_their_least_and_their_most_serve_honest_clients() {
             concurrent_streams: if least == 1 { 1 } else { 10_000 },
             ..Server::default()
         };
-        let address = start(ServerLimits::from(&server)).await;
+        let address = start(ServerLimits::from(&Config { server, ..Config::default() })).await;
         for _ in 0..3 {
             assert!(newcomer(address).await.ends_with("whole"));
         }

@@ -501,7 +501,8 @@ fn parquet_of_many_columns_is_not_cut_to_pieces() {
 
 // --- against the twin ---
 
-/// Entities of one answer. Half of them are made from one, with members left out and in another order, as real ones are.
+/// Entities of one answer. Half of them are made from one, with members left out and in another order, as real ones
+/// are.
 fn entities() -> impl Strategy<Value = Vec<Value>> {
     let alike =
         (hostile::entity(), vec((any::<u64>(), any::<prop::sample::Index>()), 0..6)).prop_map(|(entity, changes)| {

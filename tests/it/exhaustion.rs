@@ -1,8 +1,8 @@
 //! Something is used up or gone: a disk, descriptors, a directory, a lock. Each is taken from a running server, every
 //! operation is tried, and it is given back.
 //!
-//! While it is gone an operation that does not need it works, byte for byte; one that needs it says in plain text what is
-//! wrong, with 503, without names from inside. `/readyz` follows. When it is back everything works again without a
+//! While it is gone an operation that does not need it works, byte for byte; one that needs it says in plain text what
+//! is wrong, with 503, without names from inside. `/readyz` follows. When it is back everything works again without a
 //! restart: nothing is half-written, and no descriptor, permit or file is left.
 
 use std::collections::BTreeMap;

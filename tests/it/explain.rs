@@ -78,7 +78,8 @@ fn operators(explanation: &Json) -> Vec<String> {
     operators.iter().map(|operator| operator["operator"].as_str().expect("text").to_owned()).collect()
 }
 
-/// A hundred entities: a text, a number that grows, one that is rarely there, and a text too long for a leaf to be of use.
+/// A hundred entities: a text, a number that grows, one that is rarely there, and a text too long for a leaf to be of
+/// use.
 fn hundred() -> Vec<Value> {
     let entity = |number: u64| {
         let rare = if number % 50 == 7 { ",\"rare\":true" } else { "" };
@@ -568,8 +569,8 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
     }
 }
 
-/// Keys that memory does not hold, and documents that the cache does not: both go by way of the disk, and with less memory
-/// than there may be the read and its explanation are refused alike.
+/// Keys that memory does not hold, and documents that the cache does not: both go by way of the disk, and with less
+/// memory than there may be the read and its explanation are refused alike.
 #[test]
 fn what_goes_by_way_of_the_disk_is_told() {
     let filler = "x".repeat(700);

@@ -1,4 +1,5 @@
-//! Heavy work of one neighbour beside honest work of another, at every gate: permits, places, memory and disk are shared.
+//! Heavy work of one neighbour beside honest work of another, at every gate: permits, places, memory and disk are
+//! shared.
 //!
 //! A request that is not polled any more holds what it has, as one that works for long does: so it does not matter how
 //! fast the machine is.

@@ -419,7 +419,7 @@ async fn send(router: &mut Router, method: &str, uri: &str) -> Answer {
 }
 
 fn limits() -> ServerLimits {
-    ServerLimits::from(&strata::config::Server::default())
+    ServerLimits::from(&strata::config::Config::default())
 }
 
 /// A server on a free port, with the layers of the service around the given routes.

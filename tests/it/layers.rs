@@ -116,6 +116,26 @@ fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// The formatter leaves comments as they are.
+#[test]
+fn comments_are_as_short_as_code() {
+    let mut files = Vec::new();
+    for folder in ["src", "tests", "benches"] {
+        source_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut files);
+    }
+    let mut long = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        for (index, line) in text.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//") && !line.contains("://") && !line.contains(" | ");
+            if is_comment && line.chars().count() > 120 {
+                long.push(format!("{}:{}", file.display(), index + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than 120 characters: {long:#?}");
+}
+
 #[test]
 fn modules_use_each_other_in_one_direction_only() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

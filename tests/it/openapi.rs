@@ -135,8 +135,8 @@ async fn the_document_is_sent_as_json_once_and_to_every_origin() {
     }
 }
 
-/// Generators of clients that take one content type for the bodies of a status take the first one, and read what is JSON as
-/// JSON: csv then fails. Bytes are a body of any format.
+/// Generators of clients that take one content type for the bodies of a status take the first one, and read what is
+/// JSON as JSON: csv then fails. Bytes are a body of any format.
 #[tokio::test]
 async fn generated_clients_get_a_body_of_any_format() {
     let service = TestService::start().await;

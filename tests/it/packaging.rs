@@ -1,5 +1,5 @@
-//! The Debian package: it is made by its one command, what it installs is there, its unit is one, and the binary runs from
-//! where it is installed.
+//! The Debian package: it is made by its one command, what it installs is there, its unit is one, and the binary runs
+//! from where it is installed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

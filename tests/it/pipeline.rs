@@ -798,7 +798,8 @@ fn filter(path: &str, value: &str) -> PathValue {
     PathValue { path: Path::parse(path).expect("a path"), value: value.to_owned() }
 }
 
-/// A memory pool in which little fits: an answer is right. Below what the configuration allows it may be a clean refusal.
+/// A memory pool in which little fits: an answer is right. Below what the configuration allows it may be a clean
+/// refusal.
 #[test]
 fn with_little_memory_everything_spills() {
     /// What `query.memory_bytes` is at least.

@@ -1,4 +1,5 @@
-//! Parquet exports in parts: each part is that of the whole, what is asked for wrongly, and where the bytes lie meanwhile.
+//! Parquet exports in parts: each part is that of the whole, what is asked for wrongly, and where the bytes lie
+//! meanwhile.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -90,7 +90,7 @@ async fn bodies_and_what_follows_them_stay_as_they_are() {
     let routes = Router::new().route("/echo", any(echo)).route("/refuse", any(refuse));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("its address");
-    let limits = ServerLimits::from(&strata::config::Server::default());
+    let limits = ServerLimits::from(&strata::config::Config::default());
     tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
 
     let inner = "GET /echo?<inner> HTTP/1.1\r\nHost: a\r\n\r\n";

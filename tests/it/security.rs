@@ -25,7 +25,8 @@ fn module_of(root: &Path, file: &Path) -> String {
     names.join("::")
 }
 
-/// Every function that stands behind a line `#[test]` or `#[tokio::test…]`, or in a macro's list of tests, as `module::name`.
+/// Every function that stands behind a line `#[test]` or `#[tokio::test…]`, or in a macro's list of tests, as
+/// `module::name`.
 fn tests_of(root: &Path) -> BTreeSet<String> {
     let mut files = Vec::new();
     sources(root, &mut files);

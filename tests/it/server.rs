@@ -203,7 +203,7 @@ async fn an_http2_client_that_opens_no_window_is_cut_too() {
 // ---- connections ----
 
 fn limits() -> ServerLimits {
-    ServerLimits::from(&strata::config::Server::default())
+    ServerLimits::from(&strata::config::Config::default())
 }
 
 async fn start(routes: Router, limits: ServerLimits) -> SocketAddr {
@@ -285,7 +285,7 @@ fn every_limit_of_the_server_is_an_option() {
         drain: seconds(7),
         drain_idle: seconds(9),
     };
-    assert_eq!(ServerLimits::from(&server), expected);
+    assert_eq!(ServerLimits::from(&Config { server, ..Config::default() }), expected);
 }
 
 // ---- heavy queries ----

@@ -1,7 +1,7 @@
 //! JSON bodies of management calls, and their fields.
 //!
-//! Fields are taken one by one, so that an error names its field. Those that the operation does not know are refused; of members
-//! with one name the last counts; where a field may be absent, null is as good as absent.
+//! Fields are taken one by one, so that an error names its field. Those that the operation does not know are refused;
+//! of members with one name the last counts; where a field may be absent, null is as good as absent.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -27,7 +27,8 @@ use crate::service::{App, BodyRoom, Holder};
 
 /// The body of a call: a JSON object.
 ///
-/// Rejects with 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is bounded by the parser, at 128.
+/// Rejects with 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is
+/// bounded by the parser, at 128.
 pub(in crate::http) struct JsonBody(pub Fields);
 
 impl FromRequest<App> for JsonBody {
@@ -80,7 +81,8 @@ pub(in crate::http) fn check_announced(app: &App, body: &Body) -> Result<(), Cal
     if http_body::Body::size_hint(body).lower() > limit { Err(CallError::TooLarge { limit }) } else { Ok(()) }
 }
 
-/// All of a body within `limits.body_timeout_s`, or `server.header_timeout_s` where `limit` allows small ones only, and its room if it is large, to be kept as long as what is made of it.
+/// All of a body within `limits.body_timeout_s`, or `server.header_timeout_s` where `limit` allows small ones only, and
+/// its room if it is large, to be kept as long as what is made of it.
 ///
 /// # Errors
 /// [`CallError::TooLarge`], [`HttpError::Busy`], [`CallError::TooSlow`], [`CallError::Cut`].
@@ -169,8 +171,8 @@ impl Fields {
         Ok(self.optional_positive(name)?.map(VersionNumber::new))
     }
 
-    /// A positive integer, as a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well formed and
-    /// becomes `u64::MAX`, which names nothing.
+    /// A positive integer, as a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well formed
+    /// and becomes `u64::MAX`, which names nothing.
     pub(crate) fn positive(&self, name: &'static str) -> Result<u64, CallError> {
         match self.present(name) {
             Some(Value::Number(number)) => {

@@ -1,9 +1,9 @@
 //! Who calls: a user, by the cookie of a session or by an API token.
 //!
-//! An `Authorization` counts alone, right or wrong. A browser sends cookies with whatever a page makes it send, so calls
-//! by cookie are protected twice: the cookie is `SameSite=Lax`, which keeps it out of all calls of other sites but
-//! links; and a call whose `Origin` is foreign is refused. Browsers send one with every call that changes something; a
-//! call without is a backend's.
+//! An `Authorization` counts alone, right or wrong. A browser sends cookies with whatever a page makes it send, so
+//! calls by cookie are protected twice: the cookie is `SameSite=Lax`, which keeps it out of all calls of other sites
+//! but links; and a call whose `Origin` is foreign is refused. Browsers send one with every call that changes
+//! something; a call without is a backend's.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;

@@ -15,7 +15,8 @@ use crate::service::{App, Bucket};
 
 /// `GET /dataset/profile`: `dataset_id`, perhaps `version` and `alt`.
 ///
-/// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private dataset is to nobody what a missing one is: 401.
+/// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private
+/// dataset is to nobody what a missing one is: 401.
 pub(super) async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Query, head: Parts) -> Response {
     let client = client_ip::of(&head, &app);
     let mut standing = None;

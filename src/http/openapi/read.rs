@@ -174,8 +174,8 @@ fn entities() -> Response {
         .description("The entities, in the format asked for; with `count=true`, their number as JSON.");
     let response = Format::ALL
         .into_iter()
-        // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold a body
-        // of any format.
+        // Generators of clients that take one content type for all bodies take the first one that they know: bytes hold
+        // a body of any format.
         .rev()
         .fold(response, |response, format| response.content(format.content_type(), content(format)));
     let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "X-Total-Count"][..];

@@ -38,8 +38,8 @@ impl Kind {
         }
     }
 
-    /// A value, decoded as from a URL, as the JSON value that stands for it; of a list, for one of its items. `None` for
-    /// words that are no value of this kind ("all", for a number).
+    /// A value, decoded as from a URL, as the JSON value that stands for it; of a list, for one of its items. `None`
+    /// for words that are no value of this kind ("all", for a number).
     pub fn json(self, text: &str) -> Option<Value> {
         match self {
             Kind::Boolean => text.parse().ok().map(Value::Bool),
@@ -49,7 +49,8 @@ impl Kind {
         }
     }
 
-    /// A regular expression (ECMA-262) that the values of this kind match and others do not, where there is one to tell.
+    /// A regular expression (ECMA-262) that the values of this kind match and others do not, where there is one to
+    /// tell.
     pub fn pattern(self) -> Option<&'static str> {
         match self {
             Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_) | Kind::Paths | Kind::Keywords => None,

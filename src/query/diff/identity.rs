@@ -1,10 +1,10 @@
 //! First part of a diff: equal entities of one `_source` match at once; what is left, by `_source`.
 //!
-//! Every entity becomes a key of [`KEY_BYTES`] bytes: a hash of its `_source`, its canonical hash as stored, its version
-//! and its position. DataFusion sorts the keys of both versions, on disk where they do not fit, so that entities that
-//! are equal stand next to each other, by position, and those of one `_source` too: one pass over the sorted keys
-//! matches the first of v1 with the first of v2, and so on, and leaves the last ones of the longer side. Documents are
-//! read only where no leaf holds the `_source`.
+//! Every entity becomes a key of [`KEY_BYTES`] bytes: a hash of its `_source`, its canonical hash as stored, its
+//! version and its position. DataFusion sorts the keys of both versions, on disk where they do not fit, so that
+//! entities that are equal stand next to each other, by position, and those of one `_source` too: one pass over the
+//! sorted keys matches the first of v1 with the first of v2, and so on, and leaves the last ones of the longer side.
+//! Documents are read only where no leaf holds the `_source`.
 
 use std::ops::Range;
 use std::sync::Arc;

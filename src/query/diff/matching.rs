@@ -8,9 +8,10 @@
 //! come from an index of the values in v2; only the best few of each entity are kept, and found again when these are
 //! gone.
 //!
-//! A pair of similarity 0.3 shares a value, because all weights are positive. Entities that are equal were matched before
-//! ([`super::identity`]), which the rule would do as well: their similarity is 1, and that of others is less. (Sums of
-//! doubles could hide a difference only between two of more than 60,000 fields each; equal ones go first there, too.)
+//! A pair of similarity 0.3 shares a value, because all weights are positive. Entities that are equal were matched
+//! before ([`super::identity`]), which the rule would do as well: their similarity is 1, and that of others is less.
+//! (Sums of doubles could hide a difference only between two of more than 60,000 fields each; equal ones go first
+//! there, too.)
 
 use hashbrown::HashMap;
 
@@ -285,7 +286,8 @@ impl Index {
             pause_at(one).await;
             for feature in sides[0].of(one) {
                 if numbers.len() == numbers.capacity() {
-                    // The table grows to twice as many, each of them with a byte and an eighth more, beside the old one.
+                    // The table grows to twice as many, each of them with a byte and an eighth more, beside the old
+                    // one.
                     let capacity = 2 * numbers.capacity().max(8);
                     reservation.try_resize(capacity * (size_of::<(Feature, u32)>() + 1) * 8 / 7 * 3 / 2)?;
                     numbers.reserve(capacity - numbers.len());

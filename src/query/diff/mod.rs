@@ -13,10 +13,10 @@
 //! leaves; so are the holders of a value, where there are too many candidates.
 //!
 //! Memory: the keys of step 1 are sorted by DataFusion and the values of step 2 counted by `distinct`, both on disk
-//! where they do not fit. In memory, and accounted to the engine's pool, are 4 bytes per entity of both versions, 16 for
-//! each change, the names of the fields, and 16 for each field of the entities of the sources that are matched together:
-//! as many as have about 256 MiB of documents, or one source where that is larger. What the pool refuses ends the
-//! diff with [`QueryError::OutOfMemory`].
+//! where they do not fit. In memory, and accounted to the engine's pool, are 4 bytes per entity of both versions, 16
+//! for each change, the names of the fields, and 16 for each field of the entities of the sources that are matched
+//! together: as many as have about 256 MiB of documents, or one source where that is larger. What the pool refuses ends
+//! the diff with [`QueryError::OutOfMemory`].
 //!
 //! DataFusion sorts, because keys of all shapes of versions sort alike: all of one source, each of its own, all equal.
 //! The other parts are loops of their own: a join on values would have to write every pair that shares one, although
@@ -57,7 +57,8 @@ const CHUNK_ENTITIES: u64 = 1 << 19;
 pub struct DiffBounds {
     /// Most candidate pairs of one source.
     pub candidate_pairs: u64,
-    /// Where there are more: most entities that may have a value on each side, for those that share it to be candidates.
+    /// Where there are more: most entities that may have a value on each side, for those that share it to be
+    /// candidates.
     pub value_holders: u64,
 }
 
@@ -166,8 +167,9 @@ pub struct DiffPage {
 /// Stands for no position.
 const NONE: u64 = u64::MAX;
 
-/// What two versions differ in: 16 bytes for each entity of v1 that has changed or is gone, 8 for each that is new. They
-/// are accounted to the engine's memory pool until it is dropped, or given to another's account ([`Diff::unaccounted`]).
+/// What two versions differ in: 16 bytes for each entity of v1 that has changed or is gone, 8 for each that is new.
+/// They are accounted to the engine's memory pool until it is dropped, or given to another's account
+/// ([`Diff::unaccounted`]).
 #[derive(Debug)]
 pub struct Diff {
     total_v1: u64,
@@ -234,8 +236,8 @@ impl Diff {
         }
     }
 
-    /// The change at a place of the list: modified and subtracted ones by position in v1, then added ones by position in
-    /// v2.
+    /// The change at a place of the list: modified and subtracted ones by position in v1, then added ones by position
+    /// in v2.
     fn at(&self, place: usize) -> Option<Change> {
         match self.ones.get(place) {
             Some((v1, NONE)) => Some(Change::Subtracted { v1: *v1 }),

@@ -2,14 +2,15 @@
 //!
 //! Three counts, each with its own bound, so that guessing is slow and nobody can keep another out:
 //!
-//! 1. A client and an e-mail address together: so many wrong passwords in a row are free, then each costs a pause that is twice the
-//!    one before. Whoever guesses waits; the owner, at another address, does not.
+//! 1. A client and an e-mail address together: so many wrong passwords in a row are free, then each costs a pause that
+//!    is twice the one before. Whoever guesses waits; the owner, at another address, does not.
 //! 2. A client in all, in a minute: [`CLIENT_FACTOR`] times as many, whatever the addresses.
 //! 3. An e-mail address, in an hour, by all clients from which nobody has logged in to it: many clients together are no
 //!    quicker than that. Where its owner has logged in before, this bound does not count.
 //!
-//! An attempt counts as wrong from its beginning, so that many at once are no way around, and is taken back when the password was
-//! right or was not looked at. What is remembered is bounded; what has not been used the longest goes first.
+//! An attempt counts as wrong from its beginning, so that many at once are no way around, and is taken back when the
+//! password was right or was not looked at. What is remembered is bounded; what has not been used the longest goes
+//! first.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

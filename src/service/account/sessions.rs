@@ -1,9 +1,9 @@
 //! Who a request is from: sessions, which a log-in begins, and API tokens.
 //!
-//! A session is a random id that the client keeps in a cookie; the catalog knows its hash, whose it is, when it began and
-//! when it ends. Each use moves its end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length: a request should not
-//! pay for a commit each time. Where the catalog cannot be written the end stays, and the request is answered. No use moves
-//! the end beyond `sessions.absolute_s` after the log-in.
+//! A session is a random id that the client keeps in a cookie; the catalog knows its hash, whose it is, when it began
+//! and when it ends. Each use moves its end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length: a request
+//! should not pay for a commit each time. Where the catalog cannot be written the end stays, and the request is
+//! answered. No use moves the end beyond `sessions.absolute_s` after the log-in.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ impl App {
         self.catalog().user_by_token(&hash).await.map_err(ManageError::Catalog)
     }
 
-    /// Whose session has this id, for who sends it; `None` when it is none or has ended. Two look-ups; moves the session's end if that can be
-    /// recorded.
+    /// Whose session has this id, for who sends it; `None` when it is none or has ended. Two look-ups; moves the
+    /// session's end if that can be recorded.
     ///
     /// # Errors
     /// [`ManageError::Catalog`], [`ManageError::Refused`].

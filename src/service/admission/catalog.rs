@@ -1,8 +1,8 @@
 //! Who may ask the catalog for what costs it something, when many ask at once.
 //!
 //! SQLite writes one change after the other, and reads with a few connections. So the changes that owners make, and the
-//! look-ups that find out who calls, have gates of their own, which users and networks of clients share: one that sends a
-//! thousand calls at once waits for itself. What keeps the service going passes neither: leases, publishing, probes.
+//! look-ups that find out who calls, have gates of their own, which users and networks of clients share: one that sends
+//! a thousand calls at once waits for itself. What keeps the service going passes neither: leases, publishing, probes.
 
 use crate::config::Config;
 use crate::model::ids::UserId;
@@ -55,7 +55,7 @@ impl CatalogGates {
 }
 
 impl App {
-    /// As [`App::look_up`], in the permit of a client whose request has not been counted yet.
+    /// As [`App::look_up`], holding a permit of a client whose request has not been counted yet.
     ///
     /// # Errors
     /// As there, and [`ReadError::Busy`].

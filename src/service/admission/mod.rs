@@ -1,30 +1,33 @@
 //! Who may work when there is more to do than the machine can: queries, streamed answers, and their memory.
 //!
 //! Every gate is a [`FairSemaphore`]: users and networks of clients share it, take permits, and leave each other room
-//! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so that
-//! slow readers hold nothing that others need:
+//! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so
+//! that slow readers hold nothing that others need:
 //!
 //! 1. **Settling.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) holds one of
-//!    `query.heavy_queries` permits until its selection is settled and, for a table, its columns are known. That ends by
-//!    itself (`query.timeout_s`), however slow the client is. One whose work is above `query.medium_bytes` holds one of
-//!    `query.medium_queries` meanwhile, which are few, too: two dozen of a few milliseconds each would keep a page waiting for
-//!    a tenth of a second. Any other holds one of `query.light_queries`, of which there are many. Comparing two versions holds one of `query.diffs`, until it is known what differs
-//!    (`query.diff_timeout_s`).
+//!    `query.heavy_queries` permits until its selection is settled and, for a table, its columns are known. That ends
+//!    by itself (`query.timeout_s`), however slow the client is. One whose work is above `query.medium_bytes` holds one
+//!    of `query.medium_queries` meanwhile, which are few, too: two dozen of a few milliseconds each would keep a page
+//!    waiting for a tenth of a second. Any other holds one of `query.light_queries`, of which there are many. Comparing
+//!    two versions holds one of `query.diffs`, until it is known what differs (`query.diff_timeout_s`).
 //! 2. **Streaming.** An answer of more than one unit is one of at most `query.streams`, until its body ends, which
 //!    `server.write_stall_s` and `server.answer_timeout_s` bound. Its units are encoded with permits of their own
-//!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it. So are whole
-//!    bodies that are not small. Each runs on a thread of its own ([`Engine::spawn_apart`]), since one entity may keep it for
-//!    long: one network, which never has all permits, never has all threads, and pages, which need no permit, wait for none.
+//!    ([`Admission::unit`]), a few for each thread, held while a unit is encoded and not while its reader takes it. So
+//!    are whole bodies that are not small. Each runs on a thread of its own ([`Engine::spawn_apart`]), since one entity
+//!    may keep it for long: one network, which never has all permits, never has all threads, and pages, which need no
+//!    permit, wait for none.
 //! 3. **Bytes.** What is encoded ahead of readers, all together, is `query.stream_bytes`, taken by [`Admission::ahead`]
 //!    and given back as the connection has sent it. It is only ever tried, never waited for: an answer that gets
-//!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped hold
-//!    a small unit each and the budget together. What became larger than was foreseen, and whole bodies that find no room
-//!    there, are accounted to the memory of queries.
-//! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries, of
-//!    which all Parquet bodies together take at most half. What is made waits for its reader on disk ([`crate::service::read::parquet`]).
+//!    none goes on in small units, one at a time. So nothing can deadlock, and a thousand readers that have stopped
+//!    hold a small unit each and the budget together. What became larger than was foreseen, and whole bodies that find
+//!    no room there, are accounted to the memory of queries.
+//! 4. **Parquet.** A Parquet body holds a row group while it is made; its memory is accounted to the pool of queries,
+//!    of which all Parquet bodies together take at most half. What is made waits for its reader on disk
+//!    ([`crate::service::read::parquet`]).
 //!
 //! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, those before
-//! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused, which is 503.
+//! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused,
+//! which is 503.
 
 pub(in crate::service) mod bodies;
 pub(in crate::service) mod catalog;
@@ -45,20 +48,21 @@ use crate::query::Engine;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
 use crate::service::read::ReadError;
 
-/// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away does not
-/// leave processors idle, and so few that they are no burden as threads.
+/// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away
+/// does not leave processors idle, and so few that they are no burden as threads.
 const UNITS_PER_THREAD: u64 = 4;
 
 /// Light queries for each thread: so many that hardly anything ever waits, and so few that whoever sends thousands of
 /// requests at once waits behind everybody else.
 const LIGHT_PER_THREAD: u64 = 32;
 
-/// Medium queries for each thread, and at least: so many that one network keeps all threads at work when it is alone, and so
-/// few that the next one gets a third of them at once.
+/// Medium queries for each thread, and at least: so many that one network keeps all threads at work when it is alone,
+/// and so few that the next one gets a third of them at once.
 const MEDIUM_PER_THREAD: u64 = 3;
 const LEAST_MEDIUM: u64 = 6;
 
-/// Heavy queries at the same time, at least, unless it is configured: so that users, and each of several networks, have one.
+/// Heavy queries at the same time, at least, unless it is configured: so that users, and each of several networks, have
+/// one.
 const LEAST_HEAVY: u64 = 4;
 
 /// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
@@ -85,13 +89,15 @@ struct Shared {
     streams: FairSemaphore,
     parquet: FairSemaphore,
     units: FairSemaphore,
+    long_units: FairSemaphore,
     ahead: FairSemaphore,
     buffered_bytes: Arc<AtomicU64>,
 }
 
 impl Shared {
-    fn gates(&self) -> [&FairSemaphore; 8] {
-        [&self.light, &self.medium, &self.heavy, &self.diffs, &self.streams, &self.parquet, &self.units, &self.ahead]
+    fn gates(&self) -> [&FairSemaphore; 9] {
+        let Shared { light, medium, heavy, diffs, streams, parquet, units, long_units, ahead, .. } = self;
+        [light, medium, heavy, diffs, streams, parquet, units, long_units, ahead]
     }
 }
 
@@ -155,12 +161,13 @@ impl Admission {
         let medium = or(query.medium_queries, (threads * MEDIUM_PER_THREAD).max(LEAST_MEDIUM));
         let shared = Shared {
             light: gate("light", "queries", light, query.light_queue, query.heavy_wait_s),
-            medium: gate("medium", "queries of some work", medium, query.light_queue, query.heavy_wait_s),
+            medium: gate("medium", "medium queries", medium, query.light_queue, query.heavy_wait_s),
             heavy: bounded("heavy", "heavy queries", heavy),
             diffs: bounded("diff", "comparisons of versions", or(query.diffs, heavy.div_ceil(2))),
             streams: bounded("stream", "streamed answers", query.streams),
             parquet: bounded("parquet", "Parquet files in the making", query.memory_bytes / 2),
             units: gate("unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
+            long_units: gate("long_unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
             ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
             buffered_bytes: Arc::default(),
         };
@@ -177,38 +184,23 @@ impl Admission {
         self.holder
     }
 
-    /// A permit to settle a heavy query.
+    /// A permit to execute a query of this weight.
     ///
     /// # Errors
     /// [`ReadError::Busy`], at once or after waiting.
-    pub(in crate::service) async fn heavy(&self) -> Result<Permit, ReadError> {
-        Ok(self.shared.heavy.acquire(self.holder, 1).await?)
-    }
-
-    /// A permit to settle a query of this weight.
-    ///
-    /// # Errors
-    /// As [`Admission::heavy`].
     pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, ReadError> {
-        match weight {
-            Weight::Light => self.light().await,
-            Weight::Medium => Ok(self.shared.medium.acquire(self.holder, 1).await?),
-            Weight::Heavy => self.heavy().await,
-        }
-    }
-
-    /// A permit to settle any other query.
-    ///
-    /// # Errors
-    /// As [`Admission::heavy`].
-    pub(in crate::service) async fn light(&self) -> Result<Permit, ReadError> {
-        Ok(self.shared.light.acquire(self.holder, 1).await?)
+        let gate = match weight {
+            Weight::Light => &self.shared.light,
+            Weight::Medium => &self.shared.medium,
+            Weight::Heavy => &self.shared.heavy,
+        };
+        Ok(gate.acquire(self.holder, 1).await?)
     }
 
     /// A permit to compare two versions.
     ///
     /// # Errors
-    /// As [`Admission::heavy`].
+    /// As [`Admission::query`].
     pub(in crate::service) async fn diff(&self) -> Result<Permit, ReadError> {
         Ok(self.shared.diffs.acquire(self.holder, 1).await?)
     }
@@ -216,7 +208,7 @@ impl Admission {
     /// A place among the streamed bodies.
     ///
     /// # Errors
-    /// As [`Admission::heavy`].
+    /// As [`Admission::query`].
     pub(in crate::service) async fn stream(&self) -> Result<Permit, ReadError> {
         Ok(self.shared.streams.acquire(self.holder, 1).await?)
     }
@@ -224,21 +216,23 @@ impl Admission {
     /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
     ///
     /// # Errors
-    /// As [`Admission::heavy`].
+    /// As [`Admission::query`].
     pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, ReadError> {
         Ok(self.shared.parquet.acquire(self.holder, size_bytes).await?)
     }
 
-    /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers, but for
-    /// the row groups that others make.
+    /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers,
+    /// but for the row groups that others make.
     pub(in crate::service) async fn parquet_again(&self, size_bytes: u64) -> Permit {
         self.shared.parquet.acquire_patiently(self.holder, size_bytes).await
     }
 
-    /// A permit to encode a unit of a streamed body, or a large whole one, on a thread of its own. Waits for other units, which
-    /// need nobody to go on.
-    pub(in crate::service) async fn unit(&self) -> Permit {
-        self.shared.units.acquire_patiently(self.holder, 1).await
+    /// A permit to encode a unit of a streamed body, or a large whole one, on a thread of its own. Waits for other
+    /// units, which need nobody to go on. Those of `long` streams, whose threads give way, have permits of their own:
+    /// others would wait for them.
+    pub(in crate::service) async fn unit(&self, long: bool) -> Permit {
+        let units = if long { &self.shared.long_units } else { &self.shared.units };
+        units.acquire_patiently(self.holder, 1).await
     }
 
     /// Room for bytes ahead of their reader, if there is any.
@@ -255,8 +249,8 @@ impl Admission {
             .any(|gate| gate.waiting() > 0)
     }
 
-    /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says that
-    /// there is none, and that the body should be streamed instead.
+    /// Room for a whole body of documents of so many bytes: none is needed when they are few. The outer `None` says
+    /// that there is none, and that the body should be streamed instead.
     pub(in crate::service) fn whole(&self, size_bytes: u64) -> Option<Option<Permit>> {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }
@@ -303,8 +297,8 @@ impl Admission {
         Ok(Arc::new(self.account_of(size_bytes, room, memory)))
     }
 
-    /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has let
-    /// go of them. Whoever keeps them for longer than the answer lasts should copy them.
+    /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has
+    /// let go of them. Whoever keeps them for longer than the answer lasts should copy them.
     pub(in crate::service) fn held(
         &self,
         bytes: impl Into<Bytes>,
@@ -333,7 +327,7 @@ impl Admission {
             light_running: held(&shared.light),
             diffs_running: held(&shared.diffs),
             streams: held(&shared.streams),
-            units: held(&shared.units),
+            units: held(&shared.units) + held(&shared.long_units),
             buffered_bytes: shared.buffered_bytes.load(Ordering::Relaxed),
             ahead_bytes: shared.ahead.held(),
         }
@@ -403,15 +397,15 @@ mod tests {
             query.heavy_queries = 1;
             query.heavy_queue = 1;
         });
-        let permit = admission.heavy().await.expect("the first");
+        let permit = admission.query(Weight::Heavy).await.expect("the first");
         let waits = tokio::spawn({
             let admission = admission.clone();
-            async move { admission.heavy().await.is_ok() }
+            async move { admission.query(Weight::Heavy).await.is_ok() }
         });
         while admission.load().heavy_waiting == 0 {
             tokio::task::yield_now().await;
         }
-        assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))), "the queue is full");
+        assert!(matches!(admission.query(Weight::Heavy).await, Err(ReadError::Busy(_))), "the queue is full");
         drop(permit);
         assert!(waits.await.expect("no panic"), "the one that waited has its permit");
         assert_eq!(admission.load(), Load::default());
@@ -424,8 +418,8 @@ mod tests {
             query.heavy_queue = 1;
             query.heavy_wait_s = 0;
         });
-        let _permit = admission.heavy().await.expect("a permit");
-        assert!(matches!(admission.heavy().await, Err(ReadError::Busy(_))));
+        let _permit = admission.query(Weight::Heavy).await.expect("a permit");
+        assert!(matches!(admission.query(Weight::Heavy).await, Err(ReadError::Busy(_))));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
     }
 
@@ -435,10 +429,10 @@ mod tests {
             query.heavy_queries = 1;
             query.heavy_queue = 1;
         });
-        let _permit = admission.heavy().await.expect("the first");
+        let _permit = admission.query(Weight::Heavy).await.expect("the first");
         let waits = tokio::spawn({
             let admission = admission.clone();
-            async move { admission.heavy().await.is_ok() }
+            async move { admission.query(Weight::Heavy).await.is_ok() }
         });
         while admission.load().heavy_waiting == 0 {
             tokio::task::yield_now().await;

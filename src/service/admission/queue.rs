@@ -3,19 +3,20 @@
 //! A gate has a number of units. Holders take some, wait for some, and give them back. The rules:
 //!
 //! 1. **A share of what the others leave.** A holder that has units gets more only while all of its units are at most
-//!    `share_percent` of those that no other holder has. So a lone holder has that much of the gate and no more, each next one
-//!    has the same share of the rest, and it takes many holders to fill a gate ("dynamic thresholds": Choudhury and Hahne,
-//!    1998). A holder that has none may take what is free.
+//!    `share_percent` of those that no other holder has. So a lone holder has that much of the gate and no more, each
+//!    next one has the same share of the rest, and it takes many holders to fill a gate ("dynamic thresholds":
+//!    Choudhury and Hahne, 1998). A holder that has none may take what is free.
 //! 2. **A reserve for users.** All anonymous holders together have at most the units that are not kept for users.
-//! 3. **Turns.** Those who wait stand in a queue for each holder. Users and anonymous holders take turns, and inside each
-//!    of the two the holders do. Whoever is next and needs more than is free is waited for: nobody passes it, so that much is
-//!    not starved by little. Only a holder that waits for its own units (1), or all anonymous ones that do (2), are passed.
-//! 4. **A bounded queue, from which the longest is cut.** When it is full, users and anonymous holders have half of it each
-//!    for sure; inside a half, one that comes takes the place of the last one of the holder with most in the queue, unless that is
-//!    its own.
+//! 3. **Turns.** Those who wait stand in a queue for each holder. Users and anonymous holders take turns, and inside
+//!    each of the two the holders do. Whoever is next and needs more than is free is waited for: nobody passes it, so
+//!    that much is not starved by little. Only a holder that waits for its own units (1), or all anonymous ones that do
+//!    (2), are passed.
+//! 4. **A bounded queue, from which the longest is cut.** When it is full, users and anonymous holders have half of it
+//!    each for sure; inside a half, one that comes takes the place of the last one of the holder with most in the
+//!    queue, unless that is its own.
 //!
-//! So one that waits and whose holder has nothing gets its units after at most twice as many grants as there are holders
-//! of its kind that wait, whatever the others ask for.
+//! So one that waits and whose holder has nothing gets its units after at most twice as many grants as there are
+//! holders of its kind that wait, whatever the others ask for.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -197,8 +198,8 @@ impl<W> FairQueue<W> {
         self.tickets
     }
 
-    /// Puts one in the queue that does not wait, and takes it out again if its turn is not now. Those that wait no longer,
-    /// perhaps itself among them.
+    /// Puts one in the queue that does not wait, and takes it out again if its turn is not now. Those that wait no
+    /// longer, perhaps itself among them.
     pub(in crate::service) fn try_join(&mut self, holder: Holder, units: u64, tell: W) -> Vec<Grant<W>> {
         let ticket = self.join(holder, units, tell);
         let mut grants: Vec<Grant<W>> = std::iter::from_fn(|| self.grant()).collect();
@@ -470,7 +471,8 @@ mod tests {
                 self.held.iter().map(|(holder, _)| *holder).chain(self.waiting.iter().map(|waiter| waiter.1)).collect();
             assert_eq!(self.queue.accounts.len(), known.len(), "nothing is left of who has gone");
 
-            // No wake-up is lost: who is first in its queue is held back by a rule, or somebody waits for more than is free.
+            // No wake-up is lost: who is first in its queue is held back by a rule, or somebody waits for more than is
+            // free.
             let free = self.shares.units - held;
             let heads = || {
                 self.waiting.iter().filter(|(name, holder, ..)| {
@@ -538,7 +540,8 @@ mod tests {
             prop_assert_eq!(model.queue.held(), 0);
         }
 
-        /// However the others behave, and however much they ask for: one that has nothing waits for a bounded number of grants.
+        /// However the others behave, and however much they ask for: one that has nothing waits for a bounded number of
+        /// grants.
         #[test]
         fn nobody_starves(shares in shares(), before in events(25), after in events(25), honest in 0..2_u8, units in 1..25_u64) {
             let mut model = Model::new(Shares { queue: usize::MAX, ..shares });
@@ -579,7 +582,8 @@ mod tests {
         Shares { units, share_percent: 50, user_percent: 25, queue }
     }
 
-    /// How many units each of these holders has when all ask for as many single ones as they can get, one after the other.
+    /// How many units each of these holders has when all ask for as many single ones as they can get, one after the
+    /// other.
     fn taken(units: u64, holders: &[Holder]) -> Vec<u64> {
         let mut queue = FairQueue::<()>::new(shares_of(units, 0));
         let take = |holder: &Holder| (0..).take_while(|_| queue.try_enter(*holder, 1)).count() as u64;

@@ -1,7 +1,7 @@
 //! A semaphore whose units are shared fairly between those who ask: users, and networks of anonymous clients.
 //!
-//! [`crate::service::admission::queue`] has the rules: a bounded share for each holder, a reserve for users, turns, a bounded queue. This
-//! module adds time and tasks:
+//! [`crate::service::admission::queue`] has the rules: a bounded share for each holder, a reserve for users, turns, a
+//! bounded queue. This module adds time and tasks:
 //!
 //! - [`FairSemaphore::acquire`] waits at most so long; then, or when too many wait, it is [`Refused`].
 //! - Dropping the future takes the waiter out of the queue, and gives back what it was granted a moment ago.
@@ -100,7 +100,8 @@ pub(in crate::service) struct Permit {
 }
 
 impl FairSemaphore {
-    /// A semaphore before this gate. There should be one for each gate of a process, since metrics tell gates by their names.
+    /// A semaphore before this gate. There should be one for each gate of a process, since metrics tell gates by their
+    /// names.
     pub(in crate::service) fn new(gate: Gate, bounds: &Bounds) -> FairSemaphore {
         let units = bounds.units.max(1);
         let queue = FairQueue::new(Shares {
@@ -156,8 +157,8 @@ impl FairSemaphore {
         permit
     }
 
-    /// Takes so many units, all of them, if they can be had at once: those who wait are passed where they would be by one
-    /// that waits too. Not counted in metrics: nobody is refused.
+    /// Takes so many units, all of them, if they can be had at once: those who wait are passed where they would be by
+    /// one that waits too. Not counted in metrics: nobody is refused.
     pub(in crate::service) fn try_acquire(&self, holder: Holder, units: u64) -> Option<Permit> {
         let mut queue = self.shared.queue();
         if queue.try_enter(holder, units) {

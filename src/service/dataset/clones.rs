@@ -1,7 +1,7 @@
 //! Clones: a new dataset that begins with another's latest version and its alternate.
 //!
-//! The clone shares the files, which never change: they are read once, so that no damage spreads, and not copied. A file
-//! goes only when neither names it any more.
+//! The clone shares the files, which never change: they are read once, so that no damage spreads, and not copied. A
+//! file goes only when neither names it any more.
 
 use crate::catalog::AlternateBase;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
@@ -19,8 +19,8 @@ impl App {
     ///
     /// # Errors
     /// [`ManageError::CloneNotFound`], also for another's private dataset; [`ManageError::Frozen`],
-    /// [`ManageError::NothingToClone`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`], all of them before a file
-    /// is read; [`ManageError::SourceChanged`], [`ManageError::Refused`].
+    /// [`ManageError::NothingToClone`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`], all of them before a
+    /// file is read; [`ManageError::SourceChanged`], [`ManageError::Refused`].
     pub async fn clone_dataset(
         &self,
         user: &User,
@@ -45,7 +45,7 @@ impl App {
         self.with_attempts(dataset).await
     }
 
-    /// Reads the files that a clone would share, in a permit of the user's: damage is not to spread.
+    /// Reads the files that a clone would share, holding a permit of the user's: damage is not to spread.
     async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
         let _permit = self.ingest().permit(user.id).await?;
         for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {

@@ -3,8 +3,8 @@
 //! Steps: look both versions up; compare their files, which is heavy work and is done once for all who ask for the same
 //! pair of files at the same time; write the records of a page from the documents, at the pace of the reader.
 //!
-//! What files differ in never changes, so it is kept: a list of positions, of 16 bytes for each change. While it is found
-//! out it is accounted to the memory of queries. What is kept is not, so that it takes nothing from them: it has
+//! What files differ in never changes, so it is kept: a list of positions, of 16 bytes for each change. While it is
+//! found out it is accounted to the memory of queries. What is kept is not, so that it takes nothing from them: it has
 //! `cache.diff_bytes`, and as much again for what had to go from the cache while answers are still sent of it. Where
 //! there is no room in that, it stays accounted to queries until its last answer is sent, and is not kept.
 
@@ -263,8 +263,8 @@ fn mean_bytes(reader: &VersionReader) -> u64 {
     layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
 }
 
-/// Appends the records of some changes, until they are all, or more than so many bytes; `first` says that no record stands
-/// before them. Returns how many there are.
+/// Appends the records of some changes, until they are all, or more than so many bytes; `first` says that no record
+/// stands before them. Returns how many there are.
 async fn write(
     readers: &[VersionReader; 2],
     changes: &[Change],

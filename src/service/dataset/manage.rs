@@ -145,8 +145,8 @@ impl Drop for Seen<'_> {
 }
 
 impl App {
-    /// Runs a write of an owner in the catalog, in the owner's permit, and makes it seen at once by the reads of this process:
-    /// every write of an owner goes through here.
+    /// Runs a write of an owner in the catalog, in the owner's permit, and makes it seen at once by the reads of this
+    /// process: every write of an owner goes through here.
     ///
     /// # Errors
     /// Those of the write, as [`ManageError`]; [`ManageError::Refused`].

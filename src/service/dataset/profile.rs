@@ -12,6 +12,7 @@ use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
 use crate::service::App;
+use crate::service::admission::Weight;
 use crate::service::admission::semaphore::Holder;
 use crate::service::rate_limit::Client;
 use crate::service::read::ReadError;
@@ -37,7 +38,8 @@ pub struct VersionProfile {
 /// Why there is no profile to be seen.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Nobody has authenticated, and there is no public dataset of this id. Nothing tells whether there is a private one.
+    /// Nobody has authenticated, and there is no public dataset of this id. Nothing tells whether there is a private
+    /// one.
     #[error("no public dataset, and nobody who may own one")]
     Unauthenticated,
     /// There is no dataset of this id that is public or the caller's.
@@ -85,7 +87,7 @@ impl App {
             (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
         };
         let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
-        let _permit = self.admission().of(holder).light().await?;
+        let _permit = self.admission().of(holder).query(Weight::Light).await?;
         let reader = VersionReader::open_recorded(self.store(), file, self.cache()).await.map_err(ReadError::from)?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {

@@ -1,5 +1,7 @@
 //! What could make a read cheaper, and what its owner should know: a sentence each.
 
+use std::collections::HashSet;
+
 use super::Explanation;
 use super::text::size;
 use crate::model::path::Path;
@@ -16,6 +18,9 @@ use crate::storage::reader::VersionReader;
 /// How a path gets a leaf.
 const INDEX: &str =
     "`index` with `always` gives the path a leaf in the versions to come (see docs/performance.md, Tuning)";
+
+/// Absent paths for which the nearest one that exists is looked for.
+const SUGGESTED: usize = 5;
 
 /// The hints on a read that has been made.
 pub(super) fn hints(
@@ -81,15 +86,18 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
     ];
     // What is left of an object is compared.
     let is_partly_kept = |path: &Path| reshape.keep().iter().any(|kept| kept.keys().starts_with(path.keys()));
+    let there: Option<HashSet<&str>> =
+        profile.map(|profile| profile.paths.iter().map(|record| record.path.as_str()).collect());
     let mut absent = Vec::new();
     for (step, paths, consequence) in steps {
         let is_later = !matches!(step, "keep_field" | "drop_field");
         for path in paths {
             let text = path.to_string();
-            let is_there = |profile: &StoredProfile| profile.paths.iter().any(|record| record.path == text);
-            if let Some(profile) = profile.filter(|profile| !is_there(profile)) {
-                let known = profile.paths.iter().map(|record| record.path.as_str());
-                let instead = similar::nearest(&text, known).map_or_else(
+            if there.as_ref().is_some_and(|there| !there.contains(text.as_str())) {
+                // Every comparison costs time, and nobody reads a hundred suggestions.
+                let known = profile.filter(|_| absent.len() < SUGGESTED).into_iter().flat_map(|profile| &profile.paths);
+                let nearest = similar::nearest(&text, known.map(|record| record.path.as_str()));
+                let instead = nearest.map_or_else(
                     || "the profile lists the paths that there are.".to_owned(),
                     |nearest| format!("did you mean `{nearest}`?"),
                 );

@@ -1,6 +1,6 @@
 //! What a read does: its plans, and what running them took. The read itself is made, to its last byte, by the same
-//! functions that answer reads ([`App::make_answer`]); only that an [`Observer`] sees it, that no cache of answers is asked,
-//! and that the bytes are counted and discarded.
+//! functions that answer reads ([`App::make_answer`]); only that an [`Observer`] sees it, that no cache of answers is
+//! asked, and that the bytes are counted and discarded.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -135,8 +135,8 @@ impl App {
         self.acting_for(Holder::User(owner.id)).explain_resolved(resolved, version, request, ignored, true).await
     }
 
-    /// As [`App::explain`], of any dataset: for the operator's command, which answers no reads, and so does not tell where
-    /// an answer is kept.
+    /// As [`App::explain`], of any dataset: for the operator's command, which answers no reads, and so does not tell
+    /// where an answer is kept.
     ///
     /// # Errors
     /// As of [`App::explain`].

@@ -161,7 +161,8 @@ pub struct KeptAnswer {
     pub cacheable: bool,
     /// The codings in which it was in the cache of small answers.
     pub response: Vec<&'static str>,
-    /// What the cache of Parquet exports had of it: `made`, `being_made`, or `too_large` if it did not fit; null for nothing.
+    /// What the cache of Parquet exports had of it: `made`, `being_made`, or `too_large` if it did not fit; null for
+    /// nothing.
     pub export: Option<&'static str>,
 }
 

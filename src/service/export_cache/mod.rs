@@ -1,21 +1,22 @@
 //! Parquet exports: each made once into a bounded cache on disk, so that parts of it can be served, and a reader that
 //! comes back for another part gets the same bytes.
 //!
-//! 1. The first request for an export starts its making, in a task of its own: it writes a file as fast as batches come,
-//!    whoever reads how fast. Later requests find the making, or what it made.
+//! 1. The first request for an export starts its making, in a task of its own: it writes a file as fast as batches
+//!    come, whoever reads how fast. Later requests find the making, or what it made.
 //! 2. Readers follow the file: each reads at its own pace what is written, in chunks, and waits for more. So nothing is
 //!    buffered for a slow one, and the first byte need not wait for the last. Who wants a part waits for the end, since
 //!    only then the length is known.
-//! 3. Room is taken as the file grows, for whom it is made ([`crate::service::export_cache::room`]). Where there is none left, the file is
-//!    given up, and readers go on with an answer of their own, after what they have read of it.
-//! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again. It is at once
-//!    where others wait for what it takes, or where it would be another one of the same client.
+//! 3. Room is taken as the file grows, for whom it is made ([`crate::service::export_cache::room`]). Where there is
+//!    none left, the file is given up, and readers go on with an answer of their own, after what they have read of it.
+//! 4. A making that nobody waits for is stopped, but not at once: who has run out of patience may ask again. It is at
+//!    once where others wait for what it takes, or where it would be another one of the same client.
 //!
-//! Files are not trusted: each block has a checksum, taken while it is made and kept in memory, and nothing is sent that does
-//! not verify. A file that does not, or is shorter than it was, is dropped, and readers go on as where one is given up.
+//! Files are not trusted: each block has a checksum, taken while it is made and kept in memory, and nothing is sent
+//! that does not verify. A file that does not, or is shorter than it was, is dropped, and readers go on as where one is
+//! given up.
 //!
-//! Each process has a directory of its own below `exports/` in the data directory ([`crate::service::maintenance::scratch`]): nothing is shared,
-//! and nothing taken over from one that has ended.
+//! Each process has a directory of its own below `exports/` in the data directory
+//! ([`crate::service::maintenance::scratch`]): nothing is shared, and nothing taken over from one that has ended.
 
 pub(in crate::service) mod room;
 
@@ -223,8 +224,8 @@ impl Exports {
         Exports { shared: Arc::new(Shared { index: Mutex::new(index), linger, directory }) }
     }
 
-    /// The export of this identity, made by `make` on the engine's threads unless it is there or being made. Waits until
-    /// its first bytes are there. `None` if it does not fit.
+    /// The export of this identity, made by `make` on the engine's threads unless it is there or being made. Waits
+    /// until its first bytes are there. `None` if it does not fit.
     ///
     /// # Errors
     /// What `make` fails with before the first byte.
@@ -590,7 +591,7 @@ impl Export {
         }
     }
 
-    /// Waits until its length in bytes is known; `None` if it permits out not to be kept.
+    /// Waits until its length in bytes is known; `None` if it turns out not to be kept.
     ///
     /// # Errors
     /// What its making fails with.
@@ -696,8 +697,8 @@ impl Reading {
     }
 }
 
-/// The block of a file that holds a byte, from that byte on, once all of it verifies. The file has one name or, later, the
-/// other. It is opened for each block: readers may be many and slow, and descriptors are few.
+/// The block of a file that holds a byte, from that byte on, once all of it verifies. The file has one name or, later,
+/// the other. It is opened for each block: readers may be many and slow, and descriptors are few.
 async fn read_block(first: Arc<Path>, second: Arc<Path>, sums: Sums, at: u64) -> io::Result<Bytes> {
     let read = move || {
         let file = match fs::File::open(&first) {
@@ -1104,7 +1105,7 @@ mod tests {
     async fn an_export_that_does_not_fit_is_served_all_the_same() {
         let setup = setup(10, HOUR);
         let (make, made) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
-        // The first reader has begun when it permits out.
+        // The first reader has begun when it turns out.
         let mut export = setup.get(1, &make).await.expect("no error");
         if let Some(export) = &mut export {
             assert_eq!(export.bytes().await.expect("no error"), None);

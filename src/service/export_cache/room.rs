@@ -1,7 +1,7 @@
 //! Whose files may take how much of the cache of exports.
 //!
-//! - What somebody reads, or makes, cannot be taken away. So of that a holder has at most `fair.space_percent` of what the
-//!   others leave, and anonymous holders together leave `fair.user_percent` to users.
+//! - What somebody reads, or makes, cannot be taken away. So of that a holder has at most `fair.space_percent` of what
+//!   the others leave, and anonymous holders together leave `fair.user_percent` to users.
 //! - Anything else is room. It is taken from the holder that has most, if that is more than the one that needs it would
 //!   have: its own files then go first to whoever takes too much. What is kept for users goes to no anonymous holder.
 

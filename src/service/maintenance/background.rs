@@ -70,8 +70,8 @@ async fn stopped_by(stop: CancellationToken, work: impl Future<Output = ()>) {
     stop.run_until_cancelled(work).await;
 }
 
-/// Runs a loop until it ends. One that panics is begun again after a pause, until `stop`: without it the service would look
-/// well and do less.
+/// Runs a loop until it ends. One that panics is begun again after a pause, until `stop`: without it the service would
+/// look well and do less.
 pub(in crate::service) async fn kept_up<F: Future<Output = ()>>(
     name: &'static str,
     stop: CancellationToken,

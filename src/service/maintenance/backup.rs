@@ -2,8 +2,8 @@
 //!
 //! 1. The directory, new or empty, gets a mark that it is not complete ([`INCOMPLETE`]); a service refuses to open it.
 //! 2. All files are held. The catalog is copied as of one moment, under a name that nothing opens.
-//! 3. Every file that the copy names is linked or copied, and then read whole and compared with its record. The copy of the
-//!    catalog is checked itself.
+//! 3. Every file that the copy names is linked or copied, and then read whole and compared with its record. The copy of
+//!    the catalog is checked itself.
 //! 4. The catalog gets its name, and the mark goes. Each step is on the disk before the next.
 //!
 //! Files never change, so a link is as good as a copy on the same file system; `copy` makes copies all the same.

@@ -1,12 +1,13 @@
-//! That catalog and store belong together: a store with another catalog, or with none of what the catalog names, is neither
-//! swept nor written.
+//! That catalog and store belong together: a store with another catalog, or with none of what the catalog names, is
+//! neither swept nor written.
 //!
 //! The catalog has an identity from its first opening, and the store holds it as the object [`IDENTITY`]:
 //!
 //! 1. The catalog's identity is settled.
 //! 2. A store that holds it is the catalog's. One that holds another one is not.
-//! 3. One that holds none is given it, if it has no version files, or those that the catalog names: an older build wrote them. It
-//!    is not, if it has version files that the catalog does not know, or if it was given before and is gone.
+//! 3. One that holds none is given it, if it has no version files, or those that the catalog names: an older build
+//!    wrote them. It is not, if it has version files that the catalog does not know, or if it was given before and is
+//!    gone.
 //! 4. The catalog records that a store was given it.
 //!
 //! Each step may be the last before a crash, and several processes may take them at once.
@@ -106,12 +107,12 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
         Some(found) => found,
         None => {
             let (store_name, catalog_name) = names();
-            match standing(catalog, store, store_marked).await? {
-                RateLimitStatus::Free => store.give_identity(&identity).await?,
-                RateLimitStatus::Foreign => {
+            match ownership(catalog, store, store_marked).await? {
+                StoreOwnership::Free => store.give_identity(&identity).await?,
+                StoreOwnership::Foreign => {
                     return Err(BindingError::Unnamed { store: store_name, catalog: catalog_name });
                 }
-                RateLimitStatus::Gone => {
+                StoreOwnership::Gone => {
                     let (store, catalog) = (store_name, catalog_name);
                     return Err(BindingError::Missing { store, catalog, expected: identity });
                 }
@@ -130,7 +131,7 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
 }
 
 /// What a store without an identity is to a catalog.
-enum RateLimitStatus {
+enum StoreOwnership {
     /// New, or its own from before there were identities.
     Free,
     /// It has files of another one.
@@ -139,7 +140,7 @@ enum RateLimitStatus {
     Gone,
 }
 
-async fn standing(catalog: &Catalog, store: &Store, store_marked: bool) -> Result<RateLimitStatus, BindingError> {
+async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Result<StoreOwnership, BindingError> {
     let recorded = catalog.files(None, COMPARED).await;
     // Damage of a record is told of by those who need it.
     let recorded = match recorded {
@@ -147,28 +148,28 @@ async fn standing(catalog: &Catalog, store: &Store, store_marked: bool) -> Resul
         recorded => recorded?,
     };
     if store_marked && !recorded.is_empty() && !store.is_volatile() {
-        return Ok(RateLimitStatus::Gone);
+        return Ok(StoreOwnership::Gone);
     }
     let listing = store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
     let listed = listing.map_err(StorageError::from).try_chunks(COMPARED as usize).try_next().await;
-    let Some(listed) = listed.map_err(|error| error.1)? else { return Ok(RateLimitStatus::Free) };
+    let Some(listed) = listed.map_err(|error| error.1)? else { return Ok(StoreOwnership::Free) };
     for file in recorded {
         match store.objects().head(&ObjectPath::from(file.file.path.as_str())).await {
-            Ok(_) => return Ok(RateLimitStatus::Free),
+            Ok(_) => return Ok(StoreOwnership::Free),
             Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(StorageError::from(error).into()),
         }
     }
     let paths: Vec<&str> = listed.iter().map(|object| object.location.as_ref()).collect();
     match catalog.files_named(&paths).await?.is_empty() {
-        true => Ok(RateLimitStatus::Foreign),
-        false => Ok(RateLimitStatus::Free),
+        true => Ok(StoreOwnership::Foreign),
+        false => Ok(StoreOwnership::Free),
     }
 }
 
 impl App {
-    /// Makes sure that the store is there, and the catalog's own: before a version is recorded, and before files are removed.
-    /// One small request.
+    /// Makes sure that the store is there, and the catalog's own: before a version is recorded, and before files are
+    /// removed. One small request.
     ///
     /// # Errors
     /// [`StorageError::Gone`], and what the store answers.

@@ -1,4 +1,5 @@
-//! The check: whether the catalog's database is whole, and every file that it names is there and holds what was written.
+//! The check: whether the catalog's database is whole, and every file that it names is there and holds what was
+//! written.
 //!
 //! Files are held meanwhile, so that no sweep removes one between its listing and its reading. Several files are read
 //! at once; each is told of by itself, with the versions that name it.
@@ -61,8 +62,8 @@ pub enum Finding {
     },
     /// A version names a file of which there is no record.
     Dangling(FileReference),
-    /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the next
-    /// sweep takes it when it is old enough.
+    /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the
+    /// next sweep takes it when it is old enough.
     Unnamed {
         /// The file.
         path: String,

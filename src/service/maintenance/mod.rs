@@ -1,4 +1,5 @@
-//! What keeps a service sound: files are removed, verified and copied; catalog and store belong together and can be written.
+//! What keeps a service sound: files are removed, verified and copied; catalog and store belong together and can be
+//! written.
 
 pub(in crate::service) mod background;
 pub(in crate::service) mod backup;

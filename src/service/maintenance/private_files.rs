@@ -1,7 +1,7 @@
 //! Whether what lies on the disk is closed to the machine's other users.
 //!
-//! What the service creates is (`main.rs` sets the mask); what was there before, or was given other permissions since, is
-//! told of at the start and left as it is.
+//! What the service creates is (`main.rs` sets the mask); what was there before, or was given other permissions since,
+//! is told of at the start and left as it is.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ pub(in crate::service) struct OpenToOthers {
     pub mode: u32,
 }
 
-/// The data directory, and catalog and store where they are outside of it or it is open itself, as far as others can read or write
-/// them.
+/// The data directory, and catalog and store where they are outside of it or it is open itself, as far as others can
+/// read or write them.
 pub(in crate::service) fn open_to_others(config: &Config) -> Vec<OpenToOthers> {
     let data = &config.data.directory;
     let catalog = config.catalog_file();

@@ -125,8 +125,8 @@ pub(in crate::service) struct Abandoned {
     pub failure: Option<String>,
 }
 
-/// Removes directories whose lock nobody holds, and tells of them; `parent` need not exist. One that cannot be removed is
-/// left for the next time.
+/// Removes directories whose lock nobody holds, and tells of them; `parent` need not exist. One that cannot be removed
+/// is left for the next time.
 pub(in crate::service) fn remove_abandoned(parent: &Path) -> Vec<Abandoned> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let mut found = Vec::new();

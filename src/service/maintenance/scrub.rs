@@ -4,11 +4,11 @@
 //! Files with checksums are read as bytes; older ones are decoded, and their columns computed anew, as a check does. No
 //! files are held meanwhile, since a scrub may take days: one that the sweep has taken is passed over.
 //!
-//! Servers scrub by themselves (`scrub.interval_s`). Of all processes on a catalog one scrubs at a time, file after file,
-//! and the catalog knows how far it is, so that a restart goes on where it was.
+//! Servers scrub by themselves (`scrub.interval_s`). Of all processes on a catalog one scrubs at a time, file after
+//! file, and the catalog knows how far it is, so that a restart goes on where it was.
 //!
-//! A store that does not answer, or a process without memory or descriptors, says nothing of a file: the scrub ends there,
-//! and goes on with the same file later.
+//! A store that does not answer, or a process without memory or descriptors, says nothing of a file: the scrub ends
+//! there, and goes on with the same file later.
 
 use std::time::Duration;
 
@@ -49,8 +49,8 @@ pub struct DamagedFile {
     pub path: String,
     /// What is wrong with it.
     pub reason: String,
-    /// Versions, alternates and clones that need it; none when it only waits for the sweep. `None` when the catalog cannot
-    /// tell.
+    /// Versions, alternates and clones that need it; none when it only waits for the sweep. `None` when the catalog
+    /// cannot tell.
     pub versions: Option<Vec<FileReference>>,
     /// Another file of the store that holds the same entities and verifies.
     pub intact_copy: Option<String>,
@@ -73,8 +73,8 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// How far a scrub may catch up after it was slower than its rate.
 const CATCHES_UP: Duration = Duration::from_secs(1);
 
-/// Lets so many bytes pass a second on average; 0 is no bound. What was not used while the store was slow is lost, so that
-/// a stall is not followed by a burst.
+/// Lets so many bytes pass a second on average; 0 is no bound. What was not used while the store was slow is lost, so
+/// that a stall is not followed by a burst.
 #[derive(Clone, Copy, Debug)]
 struct BytesPerSecond {
     rate: u64,

@@ -5,13 +5,15 @@
 //! 2. Files of the store that are neither recorded nor reserved, which crashes and failures leave behind, are removed
 //!    when they are old enough by the store's clock.
 //!
-//!    That nobody names a file must be so by the catalog's indexes, which answer at once, and by its tables: an index that
-//!    is damaged may lack what its table holds. Candidates are gathered, so that a hundred cost one reading of a table.
+//!    That nobody names a file must be so by the catalog's indexes, which answer at once, and by its tables: an index
+//!    that is damaged may lack what its table holds. Candidates are gathered, so that a hundred cost one reading of a
+//!    table.
 //!
 //! 3. So are files that a killed writer has begun, which no listing of the store has, where the store is a directory.
 //! 4. Temporary files and exports of processes on this data directory that have ended are removed.
 //!
-//! A store that does not hold the catalog's identity ([`crate::service::maintenance::binding`]) is not swept: its files may be another one's.
+//! A store that does not hold the catalog's identity ([`crate::service::maintenance::binding`]) is not swept: its files
+//! may be another one's.
 //!
 //! What protects whom: a writer's reservation protects its file. A read has none, in whatever process; it is protected
 //! by the age, which is more than the longest read takes ([`crate::config::Config::longest_read`]): a read that still

@@ -1,6 +1,7 @@
 //! Counts of requests in the memory of this process.
 //!
-//! - Windows lie in shards by a keyed hash of client and bucket, each behind a lock that is held for some hash look-ups.
+//! - Windows lie in shards by a keyed hash of client and bucket, each behind a lock that is held for some hash
+//!   look-ups.
 //! - All windows last equally long, so that those of a shard end in the order in which they began: each request first
 //!   drops what has ended since the last one.
 //! - A shard holds so many windows and no more. While it is full of live ones, newcomers count in windows that they

@@ -132,8 +132,9 @@ impl Source {
     }
 }
 
-/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work that says that
-/// it ended before its unit, by the place where it did, is run again for the rest of it, before what comes after.
+/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work
+/// that says that it ended before its unit, by the place where it did, is run again for the rest of it, before what
+/// comes after.
 pub(in crate::service) fn in_order<
     T: Send + 'static,
     W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
@@ -252,8 +253,8 @@ async fn text(
     Ok(AnswerBody::Stream(parts.chain(end).boxed()))
 }
 
-/// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that pages wait
-/// for nothing, else as a unit of a streamed body, which others do not wait for.
+/// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that
+/// pages wait for nothing, else as a unit of a streamed body, which others do not wait for.
 pub(in crate::service) async fn encoded<T: Send + 'static>(
     app: &App,
     size_bytes: u64,
@@ -262,7 +263,7 @@ pub(in crate::service) async fn encoded<T: Send + 'static>(
     if size_bytes <= WHOLE_BYTES {
         return Ok(app.engine().spawn(work).await?);
     }
-    let permit = app.admission().unit().await;
+    let permit = app.admission().unit(false).await;
     let work = async move {
         let _permit = permit;
         work.await
@@ -291,8 +292,8 @@ async fn encode(
     Ok(next)
 }
 
-/// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it fails
-/// or panics. The task lives no longer than the stream.
+/// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it
+/// fails or panics. The task lives no longer than the stream.
 pub(in crate::service) fn sent_by_task<
     T: Send + 'static,
     W: Future<Output = Result<(), ReadError>> + Send + 'static,

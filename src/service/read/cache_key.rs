@@ -10,8 +10,8 @@ use crate::service::Admitted;
 /// Raise it when any encoder writes other bytes for the same entities: what clients and caches hold is void then.
 const ENCODER_VERSION: u32 = 2;
 
-/// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version. Known
-/// before anything is planned or read.
+/// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version.
+/// Known before anything is planned or read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey([u8; 32]);
 

@@ -231,8 +231,8 @@ impl Lookup {
         self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
     }
 
-    /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's owner,
-    /// otherwise for the client.
+    /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's
+    /// owner, otherwise for the client.
     ///
     /// # Errors
     /// [`ReadError`], in the order of docs/semantics.md, Order of checks.
@@ -334,7 +334,8 @@ impl App {
     }
 
     /// Makes the answer to a read, as it is before it is coded or kept ([`App::answer`]); what it takes is told to the
-    /// observer. Dropping the future, or a streamed body, stops its work. Permits and memory are those of [`App::acting_for`].
+    /// observer. Dropping the future, or a streamed body, stops its work. Permits and memory are those of
+    /// [`App::acting_for`].
     ///
     /// # Errors
     /// [`ReadError`] of the query and of the file.

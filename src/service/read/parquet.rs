@@ -1,12 +1,12 @@
 //! A Parquet answer: row groups made as fast as the machine can, and read as slowly as clients like.
 //!
-//! A row group has to be there as a whole before its first byte, so a body holds one while it is made. It is not held for
-//! a reader's sake:
+//! A row group has to be there as a whole before its first byte, so a body holds one while it is made. It is not held
+//! for a reader's sake:
 //!
-//! 1. Its memory is taken before the row group is begun, from [`Admission::parquet`] and from the pool of queries, and given
-//!    back when the row group is encoded.
-//! 2. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made; then
-//!    the work stops until the reader has taken one.
+//! 1. Its memory is taken before the row group is begun, from [`Admission::parquet`] and from the pool of queries, and
+//!    given back when the row group is encoded.
+//! 2. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
+//!    then the work stops until the reader has taken one.
 //!
 //! What the service itself takes, for the cache of exports, is taken at once and spares the way by the disk.
 //!

@@ -1,11 +1,12 @@
 //! Answers as they are sent.
 //!
-//! - Compressed on the engine's threads: whole ones at once, streamed ones part by part, in order, no further ahead of the
-//!   reader than a few parts.
+//! - Compressed on the engine's threads: whole ones at once, streamed ones part by part, in order, no further ahead of
+//!   the reader than a few parts.
 //! - Equal requests in flight run once, as long as the answer is small. Only errors and streams are each caller's own.
-//! - Small compressed answers are kept: making them costs more than everything else. Plain ones are not, since copying warm
-//!   documents is as cheap; but those of hardly any bytes are, for a count may have cost a whole scan.
-//! - Parquet exports come from the cache on disk ([`crate::service::export_cache`]) and are never compressed: they are already.
+//! - Small compressed answers are kept: making them costs more than everything else. Plain ones are not, since copying
+//!   warm documents is as cheap; but those of hardly any bytes are, for a count may have cost a whole scan.
+//! - Parquet exports come from the cache on disk ([`crate::service::export_cache`]) and are never compressed: they are
+//!   already.
 //!
 //! A private dataset's answers are kept as others are: nobody gets here who may not read them.
 
@@ -71,8 +72,8 @@ struct Small {
 }
 
 impl Small {
-    /// The answer out of the cache. Bytes that are many are accounted until the last reader has them, also when the cache
-    /// has let go of them.
+    /// The answer out of the cache. Bytes that are many are accounted until the last reader has them, also when the
+    /// cache has let go of them.
     fn sent(self, account: impl Fn(u64) -> Result<Arc<Account>, ReadError>) -> Result<Answer, ReadError> {
         let size_bytes = self.bytes.len() as u64;
         if size_bytes <= WHOLE_BYTES {
@@ -191,8 +192,8 @@ impl Responses {
         codings
     }
 
-    /// The making of an answer, begun unless it is under way; with it, for who has begun it, where a streamed answer goes,
-    /// which only one can have.
+    /// The making of an answer, begun unless it is under way; with it, for who has begun it, where a streamed answer
+    /// goes, which only one can have.
     fn making<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
         key: Key,
@@ -329,7 +330,7 @@ fn compressed(
         let _memory = memory;
         while let Some(part) = parts.try_next().await? {
             let mut bytes = BytesMut::new();
-            // A part may be a large entity: other work takes permits with it.
+            // A part may be a large entity: other work takes turns with it.
             for piece in part.chunks(PIECE_BYTES) {
                 bytes.extend_from_slice(&compressor.write(piece).map_err(failed)?);
                 tokio::task::yield_now().await;

@@ -1,10 +1,11 @@
 //! A streamed body: the units of a selection, encoded in order at the pace of their reader.
 //!
-//! - The first unit is small, so that a body begins early. While the reader waits for bytes, units grow and more of them
-//!   are encoded at once, as far as there is room for bytes ahead of readers ([`Admission::ahead`]).
+//! - The first unit is small, so that a body begins early. While the reader waits for bytes, units grow and more of
+//!   them are encoded at once, as far as there is room for bytes ahead of readers ([`Admission::ahead`]).
 //! - Without room a unit is small, and made only when the one before is taken.
-//! - A unit is encoded on a thread of its own ([`Engine::spawn_apart`]), for which it has a permit ([`Admission::unit`]): an entity
-//!   is written as a whole, which may take long, and neither units of others nor pages wait behind it.
+//! - A unit is encoded on a thread of its own ([`Engine::spawn_apart`]), for which it has a permit
+//!   ([`Admission::unit`]): an entity is written as a whole, which may take long, and neither units of others nor pages
+//!   wait behind it.
 //! - A unit ends early when its bytes are as many as it has room for; what is left of it is a unit again.
 //! - A reader that left a unit lying for a while starts anew.
 //! - The beginning of a body goes first; what comes after it gives way to the beginnings of others.
@@ -52,8 +53,8 @@ pub(in crate::service) struct Paced<F> {
     pub selected: u64,
     /// Bytes of a document on average.
     pub mean_bytes: u64,
-    /// Encodes the first entities of a unit, until they have at least so many bytes or are all; gives the place after the
-    /// last one, too. Called for all units in order, and again for what is left of one.
+    /// Encodes the first entities of a unit, until they have at least so many bytes or are all; gives the place after
+    /// the last one, too. Called for all units in order, and again for what is left of one.
     pub encode: F,
 }
 
@@ -160,10 +161,10 @@ where
         let unit = Unit { places: places.start..until };
         let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
         let sent_bytes = places.start.saturating_mul(self.entity_bytes);
-        let engine = self.paced.engine.clone();
-        let engine = if sent_bytes > priority::SHORT_BYTES { engine.giving_way() } else { engine };
+        let (engine, long) = (self.paced.engine.clone(), sent_bytes > priority::SHORT_BYTES);
+        let engine = if long { engine.giving_way() } else { engine };
         let task = engine.clone().spawn(async move {
-            let permit = admission.unit().await;
+            let permit = admission.unit(long).await;
             // What nobody waits for any more keeps its permit until it has indeed stopped.
             let work = async move {
                 let _permit = permit;
@@ -295,7 +296,8 @@ mod tests {
         }
     }
 
-    /// A client that left gave its permit back while its unit was still being encoded, so that it could begin any number of them.
+    /// A client that left gave its permit back while its unit was still being encoded, so that it could begin any
+    /// number of them.
     #[tokio::test]
     async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
         let (engine, _directory) = engine();

@@ -50,7 +50,8 @@ pub struct Pushed {
 
 impl App {
     /// Receives a JSON object with the member `entities` and these others, `dataset_id` among them, of any size within
-    /// `sources.max_bytes`. Dropping it ends the work. What begins with a dataset that is not the owner's is refused at once.
+    /// `sources.max_bytes`. Dropping it ends the work. What begins with a dataset that is not the owner's is refused at
+    /// once.
     ///
     /// # Errors
     /// [`RefreshError::NotFound`], [`RefreshError::Source`] for the body, [`RefreshError::Full`] and
@@ -71,7 +72,7 @@ impl App {
         let document = Document { input, format: None, records_path: None, fetched_from: None, charge, envelope };
         let mut receiving = self.begin_receiving(owner, document, None).await?;
         let (head, ended) = receiving.head().await?;
-        // One that is no number is told in its permit.
+        // One that is no number is told when the body is decoded.
         let named = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
         self.check_head(owner, named, ended).await?;
         let document = receiving.receive().await?;
@@ -83,7 +84,7 @@ impl App {
         Ok(Pushed { members, entities: PushedEntities { spooled, permit } })
     }
 
-    /// Writes entities to a new file of the store, in a permit, reserved until it is recorded or abandoned.
+    /// Writes entities to a new file of the store, holding the permit, reserved until it is recorded or abandoned.
     ///
     /// # Errors
     /// [`RefreshError`]; the file is abandoned then.

@@ -1,8 +1,8 @@
 //! A source to a new version of a dataset.
 //!
 //! A dataset that is there is refreshed (`refresh`). For a new one the version file is made first; then, with the file
-//! durable, dataset and version are recorded in one transaction. A failure at any step leaves no version, no dataset and
-//! no file behind.
+//! durable, dataset and version are recorded in one transaction. A failure at any step leaves no version, no dataset
+//! and no file behind.
 
 use std::path::PathBuf;
 use std::sync::Arc;

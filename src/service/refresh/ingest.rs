@@ -1,9 +1,9 @@
 //! What entities pass on their way in: received whole, then decoded, then written.
 //!
-//! - **Received** by nobody's leave but a place among `sources.receiving`, shared between users: a sender that dawdles holds
-//!   no thread and no permit. What was received is on disk, bounded for each user and in all (`SpoolBudget`).
-//! - **Decoded and written** in a permit, of which there are `sources.concurrent`. Users get theirs one after the other, so that
-//!   one with many refreshes keeps nobody waiting for long.
+//! - **Received** by nobody's leave but a place among `sources.receiving`, shared between users: a sender that dawdles
+//!   holds no thread and no permit. What was received is on disk, bounded for each user and in all (`SpoolBudget`).
+//! - **Decoded and written** holding a permit, of which there are `sources.concurrent`. Users get theirs one after the
+//!   other, so that one with many refreshes keeps nobody waiting for long.
 //! - Decoding and writing have threads of their own, not those that everybody's blocking calls share.
 
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub(in crate::service) struct Ingest {
     budget: SpoolBudget,
 }
 
-/// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when the
-/// last of them is gone, so that a thread whose client has left still counts.
+/// The right to decode and write. Whoever waits for that and the threads that do it have clones: it is given back when
+/// the last of them is gone, so that a thread whose client has left still counts.
 #[derive(Clone)]
 pub(in crate::service) struct RefreshPermit {
     _permit: Arc<Permit>,
@@ -65,7 +65,7 @@ impl Ingest {
         Ok(RefreshPermit { _permit: Arc::new(self.permits.acquire(Holder::User(user), 1).await?) })
     }
 
-    /// Turns that are taken.
+    /// Permits that are held.
     #[cfg(test)]
     pub(in crate::service) fn permits_held(&self) -> u64 {
         self.permits.held()
@@ -170,8 +170,8 @@ impl App {
         Ok(self.catalog().owned_dataset(user, dataset).await.map(drop)?)
     }
 
-    /// Whether the beginning of a pushed body names a dataset that is not the user's, or cannot name one of the user's, who
-    /// has none: then no more of it need come.
+    /// Whether the beginning of a pushed body names a dataset that is not the user's, or cannot name one of the user's,
+    /// who has none: then no more of it need come.
     ///
     /// # Errors
     /// [`RefreshError::NotFound`].

@@ -7,8 +7,8 @@
 //!    damaged: it is read whole before it is shared.
 //! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
 //!
-//! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole, and [`App::finish_refreshes`] can wait
-//! for what is under way when the process is to end.
+//! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole,
+//! and [`App::finish_refreshes`] can wait for what is under way when the process is to end.
 
 pub(in crate::service) mod files;
 pub(in crate::service) mod import;
@@ -261,7 +261,7 @@ pub(in crate::service) enum Entities {
     Imported(Box<ImportRequest>),
     /// From a body that still comes. While it does, the token tells that its sender has left.
     Pushed(Box<Receiving>, CancellationToken),
-    /// From a document that has been decoded, in this permit.
+    /// From a document that has been decoded; the permit is held.
     Decoded(Box<Decoding>, RefreshPermit),
 }
 
@@ -272,7 +272,8 @@ enum Made {
 }
 
 impl App {
-    /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels nothing.
+    /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels
+    /// nothing.
     ///
     /// # Errors
     /// [`RefreshError`]; the dataset is as it was then, and the reason is recorded for the owner.
@@ -302,9 +303,9 @@ impl App {
         self.refreshes().run(async move { app.make_version(id, trigger, entities).await }).await
     }
 
-    /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on it
-    /// cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body names it,
-    /// after its beginning.
+    /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on
+    /// it cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body
+    /// names it, after its beginning.
     ///
     /// # Errors
     /// As [`App::refresh`]. A body that does not say which dataset it is for leaves no record.
@@ -328,7 +329,7 @@ impl App {
         let mut dataset = push.dataset;
         if dataset.is_none() && push.enveloped {
             let (head, ended) = receiving.head().await?;
-            // One that is no number is told in its permit.
+            // One that is no number is told when the body is decoded.
             dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
             self.check_head(owner, dataset, ended).await?;
             if let Some(dataset) = dataset {
@@ -462,7 +463,8 @@ impl App {
         Ok(self.catalog().acquire_refresh(dataset, trigger, LEASE).await?)
     }
 
-    /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has expired.
+    /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has
+    /// expired.
     fn record_end_later(&self, lease: &RefreshLease, reason: String) {
         let (dataset, attempt) = (lease.dataset.id, lease.attempt);
         let mut unrecorded = self.refreshes().unrecorded();
@@ -506,8 +508,8 @@ impl App {
         }
     }
 
-    /// Ends the refreshes of processes that were killed, which began before a time at which this one had begun none: only
-    /// where the data directory shows that no other process uses the catalog. Elsewhere their leases expire.
+    /// Ends the refreshes of processes that were killed, which began before a time at which this one had begun none:
+    /// only where the data directory shows that no other process uses the catalog. Elsewhere their leases expire.
     pub(in crate::service) async fn end_refreshes_of_the_dead(&self, began: DateTime<Utc>) {
         // One that is somewhere else may have users with other data directories.
         let own = self.config().catalog.url.is_none();
@@ -627,7 +629,7 @@ impl App {
         self.write_version(lease, spooled, before, validators, permit, progress).await
     }
 
-    /// The entities as a file, in a permit: the one of the version before, or a new one.
+    /// The entities as a file, written holding the permit: the one of the version before, or a new one.
     async fn write_version(
         &self,
         lease: &RefreshLease,

@@ -1,8 +1,9 @@
 //! Refreshes by schedule, and the end of those whose process is gone.
 //!
 //! Several processes may run this on one catalog: each due time is claimed by one of them, and only when it has a place
-//! to fetch the source at once; users whose sources dawdle have places of their own. Runs that were missed while no process was there are made up for by one. When in its
-//! minute a dataset's permit comes is the schedule's to say (`sources.schedule_spread_s`).
+//! to fetch the source at once; users whose sources dawdle have places of their own. Runs that were missed while no
+//! process was there are made up for by one. When in its minute a dataset's turn comes is the schedule's to say
+//! (`sources.schedule_spread_s`).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Threads of their own for what decodes and writes, so that it takes none of those that everybody's blocking calls share,
-//! and gives way to whoever has less to do.
+//! Threads of their own for what decodes and writes, so that it takes none of those that everybody's blocking calls
+//! share, and gives way to whoever has less to do.
 
 use tokio::sync::oneshot;
 

@@ -1,7 +1,7 @@
 //! Entities to a version file: decoded into a spool, then written to the store under a name never used before.
 //!
-//! Both steps run on threads of their own, which keep the permit that they work in until they end. Dropping what waits for
-//! them ends them early, and whatever they had made goes with them: a file that is written belongs to an
+//! Both steps run on threads of their own, which keep the permit that they work in until they end. Dropping what waits
+//! for them ends them early, and whatever they had made goes with them: a file that is written belongs to an
 //! [`UnpublishedFile`], which removes it unless it is kept.
 
 use std::path::Path;
@@ -142,7 +142,7 @@ pub(in crate::service) fn new_path() -> ObjectPath {
 const BLOCK_BYTES: usize = 1 << 20;
 
 impl App {
-    /// Starts decoding a document into a spool, in a permit.
+    /// Starts decoding a document into a spool, which holds the permit until it ends.
     pub(in crate::service) fn decode(
         &self,
         document: Document,
@@ -183,7 +183,8 @@ impl App {
         Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
     }
 
-    /// Writes a spool to `path`, which is reserved, in a permit, with the leaves that its profile and the index choose.
+    /// Writes a spool to `path`, which is reserved, holding the permit, with the leaves that its profile and the index
+    /// choose.
     pub(in crate::service) async fn write_file(
         &self,
         spooled: Spooled,
@@ -203,8 +204,7 @@ impl App {
                 progress.entities_written.store(entities, Ordering::Relaxed);
                 crash::point("file.writing");
             };
-            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)
-                .map_err(|error| runtime.block_on(store.meaning(error)))?;
+            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)?;
             crash::point("file.written");
             let new = NewFile {
                 path: path.to_string(),
@@ -212,9 +212,13 @@ impl App {
                 entity_count: written.entity_count,
                 content_hash: written.content_sha256,
             };
-            Ok::<_, RefreshError>(UnpublishedFile { new, path, store, runtime, removed_when_dropped: true })
+            Ok::<_, StorageError>(UnpublishedFile { new, path, store, runtime, removed_when_dropped: true })
         };
-        on_thread("write", work).await?
+        match on_thread("write", work).await? {
+            Ok(file) => Ok(file),
+            // Asked here: the thread that wrote gives way, and must begin no threads of the runtime.
+            Err(error) => Err(self.store().meaning(error).await.into()),
+        }
     }
 }
 

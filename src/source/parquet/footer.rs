@@ -1,5 +1,5 @@
-//! Checks a Parquet file's footer before a reader builds it: that what is announced is there, how deep the schema nests, how
-//! many columns and row groups there are, and what their records take in memory.
+//! Checks a Parquet file's footer before a reader builds it: that what is announced is there, how deep the schema
+//! nests, how many columns and row groups there are, and what their records take in memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -3,12 +3,13 @@
 //! A file of some kilobytes can announce, and become, any number of gigabytes. So nothing of it is believed:
 //!
 //! 1. `footer` walks over the footer before the library builds it: depth, columns, row groups.
-//! 2. `plan` reads the headers of a row group's pages, counts what they become, and chooses how many rows make a batch, so that the pages which a batch
-//!    touches and its values stay within `sources.parquet_memory_bytes`; [`BATCH_BYTES`] is what it aims at.
+//! 2. `plan` reads the headers of a row group's pages, counts what they become, and chooses how many rows make a batch,
+//!    so that the pages which a batch touches and its values stay within `sources.parquet_memory_bytes`;
+//!    [`BATCH_BYTES`] is what it aims at.
 //! 3. `pages` hands the library one page at a time, unpacked and checked (`header`, `delta`), and counts what is held.
-//! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them; the text of a
-//!    batch is made in slices, which become smaller when rows turn out long; and what all of it may become is bounded by what
-//!    came (`expansion`).
+//! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them; the
+//!    text of a batch is made in slices, which become smaller when rows turn out long; and what all of it may become is
+//!    bounded by what came (`expansion`).
 
 mod delta;
 mod footer;

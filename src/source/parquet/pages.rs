@@ -1,8 +1,8 @@
 //! Reads the pages of a column, each checked before the library decodes it, and counts what they take.
 //!
-//! A page is refused when its bytes do not become what its header says, when a dictionary has more entries than its bytes can
-//! hold, or when the pages and dictionaries that are held at the time take more memory than they may. Texts in delta
-//! encodings are written out (`delta`).
+//! A page is refused when its bytes do not become what its header says, when a dictionary has more entries than its
+//! bytes can hold, or when the pages and dictionaries that are held at the time take more memory than they may. Texts
+//! in delta encodings are written out (`delta`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -291,7 +291,7 @@ impl Pages {
             self.account.held_bytes.load(Ordering::Relaxed) + self.account.replaced_bytes.load(Ordering::Relaxed);
         let room = usize::try_from(self.account.limit_bytes.saturating_sub(taken)).unwrap_or(usize::MAX);
         let values = header.values as usize;
-        let plain = delta::to_plain(&bytes[start..], has_prefixes, has_lengths, values, room);
+        let plain = delta::to_plain(&bytes[..start], &bytes[start..], has_prefixes, has_lengths, values, room);
         let plain = plain.map_err(|error| match error {
             DeltaError::Malformed => damaged("the lengths of a page's texts are not well formed"),
             DeltaError::TooLong => over_memory_limit(
@@ -300,9 +300,8 @@ impl Pages {
                 self.account.limit_bytes,
             ),
         })?;
-        let bytes = [&bytes[..start], &plain].concat();
-        self.replace_page(self.page_bytes.saturating_add(bytes.len() as u64))?;
-        Ok(bytes)
+        self.replace_page(self.page_bytes.saturating_add(plain.len() as u64))?;
+        Ok(plain)
     }
 
     /// Where in a page the values begin, after the levels.
@@ -410,7 +409,8 @@ fn bytes_len(header: &Header) -> usize {
     header.compressed_bytes.min(header.uncompressed_bytes) as usize
 }
 
-/// Takes the compression off what follows the first `kept` bytes; gives at most one byte more than `expected`, all together.
+/// Takes the compression off what follows the first `kept` bytes; gives at most one byte more than `expected`, all
+/// together.
 fn unpack(compression: Compression, bytes: Vec<u8>, kept: usize, expected: usize) -> Result<Vec<u8>, SourceError> {
     let bad = |error: &dyn std::fmt::Display| damaged(&format!("a page cannot be unpacked: {error}"));
     let packed = &bytes[kept..];
@@ -473,8 +473,8 @@ fn level_bytes(bytes: &[u8], max: i16, encoding: Encoding, values: u32) -> Optio
     (length <= bytes.len()).then_some(length)
 }
 
-/// Of levels in the hybrid of runs and packed bits: the most that lie between a zero, which begins a row, and the one that is
-/// `rows` zeros after it. What is malformed counts as one row.
+/// Of levels in the hybrid of runs and packed bits: the most that lie between a zero, which begins a row, and the one
+/// that is `rows` zeros after it. What is malformed counts as one row.
 fn most_between_zeros(mut bytes: &[u8], width: u32, values: u64, rows: usize) -> u64 {
     let rows = rows.max(1);
     // Where the last rows began.

@@ -1,7 +1,7 @@
 //! How many rows of a row group make a batch.
 //!
-//! A batch refers to all pages that its rows touch, so what it takes is known from the headers of pages: of columns with one
-//! value in a row exactly, of lists as if all rows were of one length (`pages` counts what they really take).
+//! A batch refers to all pages that its rows touch, so what it takes is known from the headers of pages: of columns
+//! with one value in a row exactly, of lists as if all rows were of one length (`pages` counts what they really take).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,8 +23,8 @@ const BATCH_ROWS_LOG_MAX: usize = 10;
 /// Numbers of rows that are looked at: the powers of two.
 const SIZES: usize = BATCH_ROWS_LOG_MAX + 1;
 
-/// What the pages of a file become, headers included, as far as they have been walked over: their own account of it, which
-/// `pages` holds them to. The footer's account of the same may lie, or leave out that row groups share pages.
+/// What the pages of a file become, headers included, as far as they have been walked over: their own account of it,
+/// which `pages` holds them to. The footer's account of the same may lie, or leave out that row groups share pages.
 pub(super) struct Became {
     pub(super) expansion: Expansion,
     /// `sources.max_bytes`; 0 is no limit.
@@ -45,8 +45,8 @@ impl Became {
 /// The number of rows. What the pages become is added to `became`.
 ///
 /// # Errors
-/// [`SourceError::BadDocument`] for pages that are not well formed, [`SourceError::TooLarge`] when even one row takes more than
-/// `limit_bytes`, or the pages become more than they may.
+/// [`SourceError::BadDocument`] for pages that are not well formed, [`SourceError::TooLarge`] when even one row takes
+/// more than `limit_bytes`, or the pages become more than they may.
 pub(super) fn batch_rows(
     file: &File,
     row_group: &RowGroupMetaData,

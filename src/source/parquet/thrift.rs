@@ -1,5 +1,5 @@
-//! Walks Thrift's compact protocol without building anything: what a Parquet file says of itself is checked before a reader
-//! believes it, for a list of four bytes can announce two thousand million elements.
+//! Walks Thrift's compact protocol without building anything: what a Parquet file says of itself is checked before a
+//! reader believes it, for a list of four bytes can announce two thousand million elements.
 //!
 //! Source: the Thrift compact protocol specification.
 
@@ -23,6 +23,7 @@ impl Kind {
 }
 
 /// A position in the bytes.
+#[derive(Clone)]
 pub(super) struct Walker<'a> {
     bytes: &'a [u8],
     position: usize,

@@ -57,8 +57,8 @@ pub struct LeafChoice {
 }
 
 impl Profile {
-    /// Chooses the leaves: those that the index asks for; and of the other paths that it does not exclude those that most
-    /// entities have, with short enough texts, within the bounds. What is asked for takes no room from the others.
+    /// Chooses the leaves: those that the index asks for; and of the other paths that it does not exclude those that
+    /// most entities have, with short enough texts, within the bounds. What is asked for takes no room from the others.
     pub fn choose_leaves(&self, bounds: &LeafBounds, index: &IndexSettings) -> LeafChoice {
         let mut none: Vec<Option<NoLeaf>> = self.paths.iter().map(|path| self.obstacle(path, bounds)).collect();
         for node in index.never().iter().filter_map(|path| self.node(path.keys())) {

@@ -1,5 +1,5 @@
-//! What a version contains, gathered in one pass over its entities; the choice of leaves that follows; and what of it is
-//! stored in the file.
+//! What a version contains, gathered in one pass over its entities; the choice of leaves that follows; and what of it
+//! is stored in the file.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -10,13 +10,13 @@
 //! | `leaves` | which paths get a leaf, and why others get none |
 //! | `stored` | what is told of a version, and its form in the file |
 //!
-//! The pass runs on one thread, so every scalar counts: while a path has few distinct values, a scalar costs a hash and a
-//! look-up; beyond, a hash, a register, a comparison with the least and the greatest, and for one in
-//! [`SAMPLED`] a look-up among the frequent ones.
+//! The pass runs on one thread, so every scalar counts: while a path has few distinct values, a scalar costs a hash and
+//! a look-up; beyond, a hash, a register, a comparison with the least and the greatest, and for one in [`SAMPLED`] a
+//! look-up among the frequent ones.
 //!
 //! Memory is bounded whatever the entities are: at most [`PATHS`] paths of [`PATH_BYTES`] are followed, at most
-//! [`DISTINCT_TOTAL`] value hashes and [`TEXT_TOTAL_BYTES`] of values are kept, and up to about 20 KiB for each path beyond
-//! [`DISTINCT`]. All is deterministic: the same entities in the same order give the same profile.
+//! [`DISTINCT_TOTAL`] value hashes and [`TEXT_TOTAL_BYTES`] of values are kept, and up to about 20 KiB for each path
+//! beyond [`DISTINCT`]. All is deterministic: the same entities in the same order give the same profile.
 
 mod ends;
 mod gather;
@@ -35,9 +35,9 @@ pub use stored::{
 /// Most paths that a profile follows. Paths beyond that get no leaf; their filters are answered from the documents.
 pub const PATHS: usize = 10_000;
 
-/// The longest path that a profile follows, in bytes of its keys with their escapes, and one for each. A path repeats the
-/// keys above it, so that without a bound few bytes of entities would make many of paths. Longer ones are to a profile as
-/// those beyond [`PATHS`].
+/// The longest path that a profile follows, in bytes of its keys with their escapes, and one for each. A path repeats
+/// the keys above it, so that without a bound few bytes of entities would make many of paths. Longer ones are to a
+/// profile as those beyond [`PATHS`].
 pub const PATH_BYTES: usize = 4_096;
 
 /// Most distinct values that are counted one by one for a path; above it a leaf keeps no dictionary.

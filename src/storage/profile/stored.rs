@@ -1,5 +1,5 @@
-//! What is told of a version, and its form in the file: JSON, compressed, between the last row group and the footer. The
-//! footer's metadata says where, so that opening a file does not read it.
+//! What is told of a version, and its form in the file: JSON, compressed, between the last row group and the footer.
+//! The footer's metadata says where, so that opening a file does not read it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;

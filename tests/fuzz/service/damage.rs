@@ -1,6 +1,6 @@
-//! Version files of which bytes have changed: reading gives entities or an error, never a panic, a hang or memory without
-//! end. The input: a byte that chooses the file, then changes of four bytes each: two for the place, one for how it counts,
-//! one for the value.
+//! Version files of which bytes have changed: reading gives entities or an error, never a panic, a hang or memory
+//! without end. The input: a byte that chooses the file, then changes of four bytes each: two for the place, one for
+//! how it counts, one for the value.
 
 use std::sync::LazyLock;
 

@@ -1,6 +1,6 @@
 //! Whole reads through the router. The input: a character that chooses the version, a query string, then lines of
-//! headers: a letter (`N` for `If-None-Match`, `A` for `Accept-Encoding`, `R` for `Range`, `I` for `If-Range`) and a value,
-//! in which `$` stands for the tag of the answer.
+//! headers: a letter (`N` for `If-None-Match`, `A` for `Accept-Encoding`, `R` for `Range`, `I` for `If-Range`) and a
+//! value, in which `$` stands for the tag of the answer.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! Paths, projections and predicates over one entity. The input: the lines `keep_field`, `drop_field`, a path, the value
-//! of a filter, then an entity.
+//! Paths, projections and predicates over one entity. The input: the lines `keep_field`, `drop_field`, a path, the
+//! value of a filter, then an entity.
 
 use std::ops::ControlFlow;
 

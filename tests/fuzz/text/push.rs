@@ -1,5 +1,5 @@
-//! Pushed JSON bodies: the entities and what stands beside them, in any order. The input: a byte that says how it is cut
-//! into pieces, then the body.
+//! Pushed JSON bodies: the entities and what stands beside them, in any order. The input: a byte that says how it is
+//! cut into pieces, then the body.
 
 use strata::source::DecodeOptions;
 

@@ -1,5 +1,5 @@
-//! Sources in JSON and JSON Lines, packed with gzip or Zstandard or not, their format given or detected. The input: a byte
-//! of options, a byte that says how it is cut into pieces, then the source.
+//! Sources in JSON and JSON Lines, packed with gzip or Zstandard or not, their format given or detected. The input: a
+//! byte of options, a byte that says how it is cut into pieces, then the source.
 
 use strata::model::path::Path;
 use strata::model::source::{Compression, SourceFormat};

@@ -1,5 +1,5 @@
-//! The same of catalogs: whatever is damaged in the database while no server runs, the service refuses to open it, fails,
-//! or answers as before.
+//! The same of catalogs: whatever is damaged in the database while no server runs, the service refuses to open it,
+//! fails, or answers as before.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Every documented limit at its maximum, one past it, and many together, on the binary in a process with little address
-//! space and a small stack: nothing dies, and what is refused is refused by its documented error.
+//! Every documented limit at its maximum, one past it, and many together, on the binary in a process with little
+//! address space and a small stack: nothing dies, and what is refused is refused by its documented error.
 //!
 //! What is tried comes from the registries, so that a new limit cannot be forgotten:
 //!
@@ -10,7 +10,8 @@
 //! | `options` | the options of the configuration (`Config::options`) |
 //! | `calls` | the operations of `/openapi.json` and the tools of `/mcp` |
 //!
-//! `STRATA_TEST_BINARY` names another binary to try, `STRATA_LIMIT_ROUNDS` how many rounds of random combinations (10 unless given).
+//! `STRATA_TEST_BINARY` names another binary to try, `STRATA_LIMIT_ROUNDS` how many rounds of random combinations (10
+//! unless given).
 
 mod calls;
 mod fixed;

@@ -1,5 +1,5 @@
-//! The options of the configuration: those that bound a request, at the bound and past it; all numbers at their least and
-//! at their most.
+//! The options of the configuration: those that bound a request, at the bound and past it; all numbers at their least
+//! and at their most.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -95,8 +95,8 @@ async fn options_that_bound_requests_hold_at_the_bound_and_refuse_beyond() {
 /// What the options bound is little or nothing, and then as much as may be: the service serves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_every_number_at_its_least_and_at_its_most_the_service_serves() {
-    // Not where nothing else could be tried: threads beyond what the process may have, more free disk or faster bodies than
-    // there are, sources of one byte, times that are too short for some machine.
+    // Not where nothing else could be tried: threads beyond what the process may have, more free disk or faster bodies
+    // than there are, sources of one byte, times that are too short for some machine.
     let tried = |option: &&ConfigOption, most: bool| {
         const BEYOND: [&str; 3] = ["query.threads", "sources.disk_reserve_bytes", "limits.body_min_bytes_per_s"];
         option.range.is_some()

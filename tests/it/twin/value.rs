@@ -15,8 +15,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// Parses one entity: an object of at most 128 levels, white space around it allowed. A repeated key keeps its first
-    /// position and its last value.
+    /// Parses one entity: an object of at most 128 levels, white space around it allowed. A repeated key keeps its
+    /// first position and its last value.
     pub fn parse_entity(text: &str) -> Result<Value, String> {
         match Value::parse_at(text, 1)? {
             entity @ Value::Object(_) => Ok(entity),

@@ -19,8 +19,8 @@ use crate::service::Explanation;
 /// Texts that are stored, as a pattern.
 const NO_NUL: &str = r"^[^\u0000]*$";
 
-/// Names of datasets, as a pattern: with a character that is not one of ASCII's blanks, punctuation and controls. Some of the
-/// other characters are no letters or digits, either; a pattern that every tool understands cannot say which.
+/// Names of datasets, as a pattern: with a character that is not one of ASCII's blanks, punctuation and controls. Some
+/// of the other characters are no letters or digits, either; a pattern that every tool understands cannot say which.
 const NAME: &str = r"^[^\u0000]*[^\u0000-/:-@\[-`{-\u00a9][^\u0000]*$";
 
 /// Five fields, and no nickname such as `@daily`.
