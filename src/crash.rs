@@ -5,13 +5,11 @@
 //! environment variable `CRASH_AT` names, by SIGKILL: without unwinding, destructors or a last write.
 
 /// Every point, in the order in which a refresh, an alternate and a rollback pass them.
-pub const POINTS: [&str; 13] = [
-    // A refresh: the dataset is held.
+pub const POINTS: [&str; 12] = [
+    // A refresh: the dataset is held, and a path reserved.
     "refresh.leased",
     // All entities are decoded.
     "refresh.spooled",
-    // A path in the store is reserved.
-    "refresh.reserved",
     // A file, of a version or an alternate, is written in part.
     "file.writing",
     // The file is there, and no record names it.

@@ -117,37 +117,35 @@ fn placeholders() -> String {
     placeholders.join(", ")
 }
 
+/// Reserves a path until then, as a part of `transaction`; for a `holder`, with whose lease it is renewed and ends.
+pub(super) async fn reserve(
+    transaction: &mut Transaction,
+    path: &str,
+    holder: Option<AttemptId>,
+    expires_at: DateTime<Utc>,
+) -> Result<(), CatalogError> {
+    transaction
+        .execute(
+            "INSERT INTO file_reservations (path, attempt_id, expires_at) VALUES ($1, $2, $3)
+             ON CONFLICT (path) DO UPDATE
+             SET attempt_id = EXCLUDED.attempt_id, expires_at = EXCLUDED.expires_at",
+            &[text(path, "path")?, from_optional(holder), from_time(expires_at)],
+        )
+        .await?;
+    Ok(())
+}
+
 impl Catalog {
     /// Reserves a path of the store for a file that is about to be written: before the first byte, so that
-    /// no sweep meets a file that nobody knows. With a `holder` the reservation is renewed together with the
-    /// attempt's lease and ends with the attempt; without one it ends after `lasts`. Reserving again moves
-    /// the end.
+    /// no sweep meets a file that nobody knows. It ends after `lasts`; reserving again moves the end. The file of a
+    /// refresh is reserved with its lease ([`Catalog::acquire_refresh`]).
     ///
     /// # Errors
     ///
-    /// [`CatalogError::LeaseLost`] if the holder no longer holds its dataset, [`CatalogError::Nul`].
-    pub async fn reserve_file(
-        &self,
-        path: &str,
-        holder: Option<AttemptId>,
-        lasts: Duration,
-    ) -> Result<(), CatalogError> {
+    /// [`CatalogError::Nul`].
+    pub async fn reserve_file(&self, path: &str, lasts: Duration) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
-        if let Some(attempt) = holder {
-            // Changes nothing, but lets the attempt not end before the reservation is there.
-            let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE attempt_id = $1";
-            if transaction.execute(sql, &[attempt.into()]).await? == 0 {
-                return Err(CatalogError::LeaseLost);
-            }
-        }
-        transaction
-            .execute(
-                "INSERT INTO file_reservations (path, attempt_id, expires_at) VALUES ($1, $2, $3)
-                 ON CONFLICT (path) DO UPDATE
-                 SET attempt_id = EXCLUDED.attempt_id, expires_at = EXCLUDED.expires_at",
-                &[text(path, "path")?, from_optional(holder), from_time(after(self.now(), lasts))],
-            )
-            .await?;
+        reserve(&mut transaction, path, None, after(self.now(), lasts)).await?;
         transaction.commit().await?;
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::clock::after;
 use super::convert::{from_time, to_unsigned};
 use super::datasets::lock_dataset;
 use super::engine::{Transaction, Value};
-use super::{AttemptId, Catalog, CatalogError, DatasetId};
+use super::{AttemptId, Catalog, CatalogError, DatasetId, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
 
 /// What is recorded of an attempt whose lease expired.
@@ -29,6 +29,8 @@ pub struct RefreshLease {
     pub dataset: Dataset,
     /// The attempt that holds it.
     pub attempt: AttemptId,
+    /// The path that is reserved for its file.
+    pub path: String,
     /// When another may take over unless it is renewed before.
     pub expires_at: DateTime<Utc>,
 }
@@ -58,15 +60,17 @@ pub(super) async fn give_up_lease(
 impl Catalog {
     /// Begins a refresh of the dataset that has it alone for as long as `lease`, which
     /// [`Catalog::renew_refresh`] renews. A lease that has expired is taken over, and the attempt that held
-    /// it is recorded as failed.
+    /// it is recorded as failed. `path` is reserved for the file that it may write, in the same commit, for as long as
+    /// it holds the dataset.
     ///
     /// # Errors
     ///
-    /// [`CatalogError::NotFound`], [`CatalogError::Frozen`], [`CatalogError::Busy`].
+    /// [`CatalogError::NotFound`], [`CatalogError::Frozen`], [`CatalogError::Busy`], [`CatalogError::Nul`].
     pub async fn acquire_refresh(
         &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
+        path: &str,
         lease: Duration,
     ) -> Result<RefreshLease, CatalogError> {
         let mut transaction = self.engine.begin().await?;
@@ -84,8 +88,9 @@ impl Catalog {
                 &[dataset.id.into(), attempt.into(), from_time(expires_at)],
             )
             .await?;
+        files::reserve(&mut transaction, path, Some(attempt), expires_at).await?;
         transaction.commit().await?;
-        Ok(RefreshLease { dataset, attempt, expires_at })
+        Ok(RefreshLease { dataset, attempt, path: path.to_owned(), expires_at })
     }
 
     /// Lets the attempt hold its dataset, and the files it has reserved, for as long as `lease` from now.

@@ -192,16 +192,15 @@ fn clock() -> Clock {
 
 /// Refreshes the dataset with a new file; waits while another refresh holds it.
 async fn publish(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<Version, CatalogError> {
-    let attempt = acquire(catalog, dataset).await?;
-    catalog.reserve_file(path, Some(attempt), LEASE).await?;
+    let attempt = acquire(catalog, dataset, path).await?;
     let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), None, attempt).await?;
     Ok(published.version)
 }
 
 /// Begins a refresh; waits while another one holds the dataset.
-async fn acquire(catalog: &Catalog, dataset: DatasetId) -> Result<AttemptId, CatalogError> {
+async fn acquire(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<AttemptId, CatalogError> {
     loop {
-        match catalog.acquire_refresh(dataset, RefreshTrigger::Import, LEASE).await {
+        match catalog.acquire_refresh(dataset, RefreshTrigger::Import, path, LEASE).await {
             Err(CatalogError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
             outcome => return Ok(outcome?.attempt),
         }
@@ -574,7 +573,7 @@ async fn concurrent_publications_get_consecutive_numbers(database: Database) {
 async fn a_failed_publication_uses_no_number(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
-    let attempt = acquire(&catalog, dataset).await.unwrap();
+    let attempt = acquire(&catalog, dataset, "c").await.unwrap();
     let publish = async |file: &NewFile, attempt| {
         catalog
             .publish_version(dataset, VersionContent::New(file), None, attempt)
@@ -588,11 +587,11 @@ async fn a_failed_publication_uses_no_number(database: Database) {
         assert!(matches!(published, Err(CatalogError::ReservationLost)), "{published:?}");
     }
     // A name that was used before, reserved again.
-    catalog.reserve_file("a", Some(attempt), LEASE).await.unwrap();
+    catalog.reserve_file("a", LEASE).await.unwrap();
     let published = publish(&file("a"), attempt).await;
     assert!(matches!(published, Err(CatalogError::Database(_))), "{published:?}");
     // A size that no database can hold.
-    catalog.reserve_file("b", Some(attempt), LEASE).await.unwrap();
+    catalog.reserve_file("b", LEASE).await.unwrap();
     let published = publish(&NewFile { size_bytes: u64::MAX, ..file("b") }, attempt).await;
     assert!(
         matches!(published, Err(CatalogError::OutOfRange { field: "size_bytes", value: u64::MAX })),

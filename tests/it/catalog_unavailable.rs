@@ -336,7 +336,7 @@ async fn what_a_killed_process_held_is_free_at_the_next_start_unless_another_one
         let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
         // Whoever has it is no more, or is not to be seen here.
         let lease = Duration::from_secs(3_600);
-        let held = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, lease).await.expect("free");
+        let held = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "held", lease).await.expect("free");
         let other = match lives {
             true => Some(owned.service.beside(|_| ()).await),
             false => None,

@@ -40,10 +40,9 @@ const fn case(point: &'static str, action: Action, done: bool, posted: bool) -> 
     Case { point, action, done, posted }
 }
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 14] = [
     case("refresh.leased", Action::Refresh, false, false),
     case("refresh.spooled", Action::Refresh, false, false),
-    case("refresh.reserved", Action::Refresh, false, false),
     case("file.writing", Action::Refresh, false, false),
     case("file.written", Action::Refresh, false, false),
     case("publish.uncommitted", Action::Refresh, false, false),

@@ -72,7 +72,7 @@ async fn a_sweep_takes_what_nothing_names_and_nothing_else(owned: Owned) {
         old_file(&store.join(left));
     }
     fs::write(store.join("versions/young.parquet"), "being written?").expect("written");
-    catalog(&owned).await.reserve_file("versions/reserved.parquet", None, HOUR).await.expect("reserved");
+    catalog(&owned).await.reserve_file("versions/reserved.parquet", HOUR).await.expect("reserved");
 
     let counted = growth("strata_swept_files_total{outcome=\"removed\"}", async {
         assert_eq!(sweep(&owned, HOUR).await, BTreeSet::from(["unnamed versions/left.parquet".to_owned()]));

@@ -690,7 +690,8 @@ async fn a_dataset_without_versions_is_deleted_and_no_other(owners: Owners) {
     let id = strata::model::ids::DatasetId::new(second.as_u64().expect("a number"));
     let catalog = owners.catalog().await;
     let lease = std::time::Duration::from_secs(600);
-    let held = catalog.acquire_refresh(id, strata::model::dataset::RefreshTrigger::Manual, lease).await.expect("held");
+    let held =
+        catalog.acquire_refresh(id, strata::model::dataset::RefreshTrigger::Manual, "held", lease).await.expect("held");
     refused(&delete(&second).await, 409, "Another refresh");
     catalog.fail_refresh(held.attempt, "a test").await.expect("given back");
     ok(&owners.post("/dataset/refresh", json!({"dataset_id": second, "entities": []})).await);

@@ -437,8 +437,11 @@ impl Lab {
         };
         let dataset = strata::model::ids::DatasetId::new(1);
         self.bench.runtime.block_on(async {
-            let lease = self.catalog.acquire_refresh(dataset, RefreshTrigger::Import, LEASE).await.expect("acquired");
-            self.catalog.reserve_file(&file.path, Some(lease.attempt), LEASE).await.expect("reserved");
+            let lease = self
+                .catalog
+                .acquire_refresh(dataset, RefreshTrigger::Import, &file.path, LEASE)
+                .await
+                .expect("acquired");
             let published =
                 self.catalog.publish_version(dataset, VersionContent::New(&file), None, lease.attempt).await;
             published.expect("published").version.number.get()

@@ -96,7 +96,7 @@ impl App {
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let path = new_path();
-        self.catalog().reserve_file(path.as_ref(), None, RESERVED).await?;
+        self.catalog().reserve_file(path.as_ref(), RESERVED).await?;
         let written = tokio::select! {
             written = self.write_there(entities, path.clone(), index, permit, progress) => written,
             error = self.keep_reserved(path.as_ref()) => Err(error),
@@ -133,7 +133,7 @@ impl App {
                 return CatalogError::ReservationLost.into();
             }
             let asked = Instant::now();
-            match self.catalog().reserve_file(path, None, RESERVED).await {
+            match self.catalog().reserve_file(path, RESERVED).await {
                 Ok(()) => reserved = asked,
                 Err(error) => tracing::warn!(%error, path, "a reservation could not be renewed"),
             }

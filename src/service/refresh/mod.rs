@@ -2,7 +2,7 @@
 //!
 //! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
 //! 2. Fetch or take the document, all of it; then wait for a permit, and decode it into a spool (`ingest`).
-//! 3. Write the version file under a reserved path. A source that says, or content that shows, that nothing has changed
+//! 3. Write the version file under the path that was reserved with the lease. A source that says, or content that shows, that nothing has changed
 //!    needs none: the version shares the file of the one before, unless that was written with another index, or is
 //!    damaged: it is read whole before it is shared.
 //! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
@@ -26,6 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::Stream;
+use object_store::path::Path as ObjectPath;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -460,7 +461,7 @@ impl App {
         if let Some(attempt) = unrecorded {
             self.record_end(dataset, attempt).await?;
         }
-        Ok(self.catalog().acquire_refresh(dataset, trigger, LEASE).await?)
+        Ok(self.catalog().acquire_refresh(dataset, trigger, new_path().as_ref(), LEASE).await?)
     }
 
     /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has
@@ -646,9 +647,7 @@ impl App {
         {
             return Ok((Made::Shared(file), validators));
         }
-        let path = new_path();
-        self.catalog().reserve_file(path.as_ref(), Some(lease.attempt), LEASE).await?;
-        crash::point("refresh.reserved");
+        let path = ObjectPath::from(lease.path.as_str());
         let file = self.write_file(spooled, path, lease.dataset.index.clone(), &permit, progress).await?;
         Ok((Made::New(file), validators))
     }

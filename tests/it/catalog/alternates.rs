@@ -23,7 +23,7 @@ async fn save(
     path: &str,
     expected: Option<AlternateBase>,
 ) -> Result<AlternateBase, CatalogError> {
-    catalog.reserve_file(path, None, LEASE).await?;
+    catalog.reserve_file(path, LEASE).await?;
     let saved = catalog.save_alternate(dataset, v(1), &file(path), expected).await?;
     assert_eq!(saved.version.alt.as_ref().map(|alt| alt.path.as_str()), Some(path));
     Ok(AlternateBase::of(&saved.version))
@@ -61,7 +61,7 @@ async fn what_has_no_alternate_has_none_to_delete(database: Database) {
     publish(&catalog, dataset, "a").await.unwrap();
     let deleted = catalog.delete_alternate(dataset, v(1)).await;
     assert!(matches!(deleted, Err(CatalogError::NoAlternate)), "{deleted:?}");
-    catalog.reserve_file("x", None, LEASE).await.unwrap();
+    catalog.reserve_file("x", LEASE).await.unwrap();
     for number in [0, 2, u64::MAX] {
         let number = v(number);
         assert!(matches!(catalog.delete_alternate(dataset, number).await, Err(CatalogError::NoVersion)));

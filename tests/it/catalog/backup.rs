@@ -30,7 +30,7 @@ async fn a_copy_holds_everything_and_goes_on_by_itself(database: Database) {
     }
     catalog.rollback(frozen, v(1), true).await.unwrap();
     for path in ["alt", "alt 2"] {
-        catalog.reserve_file(path, None, LEASE).await.unwrap();
+        catalog.reserve_file(path, LEASE).await.unwrap();
         catalog.save_alternate(dataset, v(2), &file(path), None).await.unwrap();
     }
     // The highest id is in use no more.
@@ -42,8 +42,8 @@ async fn a_copy_holds_everything_and_goes_on_by_itself(database: Database) {
     let late = catalog.clone().with_clock(clock.clone());
     database.execute(&format!("UPDATE files SET unreferenced_since = 1 WHERE file_id = {highest}")).await;
     assert_eq!(late.remove_file_records(&[highest], LEASE).await.unwrap().len(), 1);
-    let attempt = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, LEASE).await.unwrap().attempt;
-    catalog.reserve_file("in the middle", Some(attempt), LEASE).await.unwrap();
+    let path = "in the middle";
+    let attempt = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, path, LEASE).await.unwrap().attempt;
     catalog.hold_files(LEASE).await.unwrap();
 
     let directory = tempfile::tempdir().unwrap();

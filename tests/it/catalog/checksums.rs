@@ -39,7 +39,7 @@ async fn furnished(database: &Database) -> (Catalog, strata::model::ids::Dataset
     let (catalog, dataset) = with_dataset(database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     publish(&catalog, dataset, "b").await.unwrap();
-    catalog.reserve_file("alt", None, LEASE).await.unwrap();
+    catalog.reserve_file("alt", LEASE).await.unwrap();
     catalog.save_alternate(dataset, v(1), &file("alt"), None).await.unwrap();
     (catalog, dataset)
 }
@@ -146,7 +146,7 @@ async fn a_lost_version_is_missed_by_whoever_needs_it(database: Database) {
     database.execute("DELETE FROM refresh_attempts; DELETE FROM versions WHERE version_number = 2").await;
     is_unverified(&catalog.dataset_view(dataset).await, "a list");
     is_unverified(&catalog.rollback(dataset, v(2), false).await, "a rollback");
-    catalog.reserve_file("alt 2", None, LEASE).await.unwrap();
+    catalog.reserve_file("alt 2", LEASE).await.unwrap();
     is_unverified(&catalog.save_alternate(dataset, v(2), &file("alt 2"), None).await, "an alternate");
     for number in [0, 4] {
         let refused = catalog.rollback(dataset, v(number), false).await;
@@ -300,8 +300,7 @@ async fn a_source_is_fetched_whole_when_what_it_is_asked_by_was_changed(database
         etag: Some("\"one\"".to_owned()),
         last_modified: Some("Mon, 01 Jan 2024 00:00:00 GMT".to_owned()),
     };
-    let attempt = acquire(&catalog, dataset.id).await.unwrap();
-    catalog.reserve_file("a", Some(attempt), LEASE).await.unwrap();
+    let attempt = acquire(&catalog, dataset.id, "a").await.unwrap();
     let fetched = FetchedState { dataset: &dataset, validators: &validators };
     let content = file("a");
     let content = VersionContent::New(&content);
@@ -342,7 +341,7 @@ async fn a_clone_is_of_the_files_that_were_checked(database: Database) {
     let taken = catalog.check_clone(&clone("World Countries"), 2).await;
     assert!(matches!(taken, Err(CatalogError::NameTaken)), "{taken:?}");
     let base = AlternateBase::of(&checked);
-    catalog.reserve_file("alt 2", None, LEASE).await.unwrap();
+    catalog.reserve_file("alt 2", LEASE).await.unwrap();
     catalog.save_alternate(dataset, v(2), &file("alt 2"), None).await.unwrap();
     let refused = catalog.clone_dataset(&clone("Clone"), 2, Some(base)).await;
     assert!(matches!(refused, Err(CatalogError::Conflict)), "{refused:?}");

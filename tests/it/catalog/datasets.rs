@@ -177,7 +177,7 @@ async fn a_first_import_leaves_all_or_nothing(database: Database) {
     };
     let imported = import("a", "f", 1).await;
     assert!(matches!(imported, Err(CatalogError::ReservationLost)), "{imported:?}");
-    catalog.reserve_file("f", None, LEASE).await.unwrap();
+    catalog.reserve_file("f", LEASE).await.unwrap();
     let imported = import("a", "f", 0).await;
     assert!(matches!(imported, Err(CatalogError::PlanLimit { limit: 0 })), "{imported:?}");
     for table in ["datasets", "files", "versions", "refresh_attempts"] {
@@ -212,7 +212,7 @@ async fn a_clone_begins_with_the_latest_version(database: Database) {
     catalog.rollback(source, VersionNumber::new(1), false).await.unwrap();
     let index = IndexSettings::try_new(&["a"], &["b"]).expect("an index");
     catalog.update_dataset(source, &DatasetChange { index: Some(index.clone()), ..Default::default() }).await.unwrap();
-    catalog.reserve_file("alt", None, LEASE).await.unwrap();
+    catalog.reserve_file("alt", LEASE).await.unwrap();
     let latest = catalog.save_alternate(source, VersionNumber::new(2), &file("alt"), None).await.unwrap().version;
     while catalog.claim_delivery().await.unwrap().is_some() {}
 

@@ -31,15 +31,15 @@ async fn removable(catalog: &Catalog) -> Vec<String> {
 }
 
 async fn save_alternate(catalog: &Catalog, dataset: strata::model::ids::DatasetId, path: &str) {
-    catalog.reserve_file(path, None, LEASE).await.unwrap();
+    catalog.reserve_file(path, LEASE).await.unwrap();
     catalog.save_alternate(dataset, v(1), &file(path), None).await.unwrap();
 }
 
 async fn a_file_that_is_written_is_named_from_the_start(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "recorded").await.unwrap();
-    catalog.reserve_file("reserved", None, HOUR).await.unwrap();
-    catalog.reserve_file("released", None, HOUR).await.unwrap();
+    catalog.reserve_file("reserved", HOUR).await.unwrap();
+    catalog.reserve_file("released", HOUR).await.unwrap();
     catalog.release_file("released").await.unwrap();
     catalog.release_file("released").await.unwrap();
     assert_eq!(
@@ -50,7 +50,7 @@ async fn a_file_that_is_written_is_named_from_the_start(database: Database) {
     save_alternate(&catalog, dataset, "reserved").await;
     assert_eq!(named(&catalog, &["reserved"]).await, ["reserved"]);
     assert_eq!(database.number("SELECT COUNT(*) FROM file_reservations").await, 0);
-    let nul = catalog.reserve_file("a\0", None, HOUR).await;
+    let nul = catalog.reserve_file("a\0", HOUR).await;
     assert!(matches!(nul, Err(CatalogError::Nul { field: "path" })), "{nul:?}");
 }
 
@@ -59,10 +59,10 @@ async fn an_expired_reservation_cannot_be_used(database: Database) {
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     publish(&catalog, dataset, "a").await.unwrap();
-    catalog.reserve_file("x", None, HOUR).await.unwrap();
+    catalog.reserve_file("x", HOUR).await.unwrap();
     clock.advance(HOUR / 2);
     // Reserving again moves the end.
-    catalog.reserve_file("x", None, HOUR).await.unwrap();
+    catalog.reserve_file("x", HOUR).await.unwrap();
     clock.advance(HOUR / 2);
     assert_eq!(catalog.expire_reservations().await.unwrap(), 0);
     clock.advance(HOUR / 2);
@@ -164,7 +164,7 @@ async fn any_number_of_paths_is_looked_up(database: Database) {
         expected.insert(path.clone());
     }
     for path in paths.iter().skip(99).step_by(50) {
-        catalog.reserve_file(path, None, HOUR).await.unwrap();
+        catalog.reserve_file(path, HOUR).await.unwrap();
         expected.insert(path.clone());
     }
     let asked: Vec<&str> = paths.iter().map(String::as_str).collect();

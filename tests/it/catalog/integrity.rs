@@ -43,16 +43,15 @@ async fn in_use(database: &Database) -> Catalog {
     let dataset = create(&catalog, owner, "World Countries").await.unwrap().id;
     catalog.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
     for path in ["a", "b", "c"] {
-        let attempt = acquire(&catalog, dataset).await.unwrap();
-        catalog.reserve_file(path, Some(attempt), LEASE).await.unwrap();
+        let attempt = acquire(&catalog, dataset, path).await.unwrap();
         let file = NewFile { content_hash: hash(path), ..super::file(path) };
         catalog.publish_version(dataset, VersionContent::New(&file), None, attempt).await.unwrap();
     }
-    catalog.reserve_file("alt", None, LEASE).await.unwrap();
+    catalog.reserve_file("alt", LEASE).await.unwrap();
     let file = NewFile { content_hash: hash("alt"), ..super::file("alt") };
     catalog.save_alternate(dataset, v(2), &file, None).await.unwrap();
-    catalog.acquire_refresh(dataset, RefreshTrigger::Manual, LEASE).await.unwrap();
-    catalog.reserve_file("d", None, LEASE).await.unwrap();
+    catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "e", LEASE).await.unwrap();
+    catalog.reserve_file("d", LEASE).await.unwrap();
     catalog.hold_files(LEASE).await.unwrap();
     catalog.probe().await.unwrap();
     catalog

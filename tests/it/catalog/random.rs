@@ -240,7 +240,7 @@ impl Subject {
                 catalog.update_dataset(self.id(dataset), &change).await?;
             }
             Operation::Refresh { dataset, shared } => {
-                let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Manual, LEASE).await?;
+                let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Manual, &path, LEASE).await?;
                 let latest = match lease.dataset.latest_version {
                     Some(number) if shared => Some(catalog.version(lease.dataset.id, number).await?.version.file),
                     _ => None,
@@ -248,21 +248,16 @@ impl Subject {
                 let new = file(&path);
                 let content = match &latest {
                     Some(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
-                    None => {
-                        catalog.reserve_file(&path, Some(lease.attempt), LEASE).await?;
-                        VersionContent::New(&new)
-                    }
+                    None => VersionContent::New(&new),
                 };
                 catalog.publish_version(lease.dataset.id, content, None, lease.attempt).await?;
             }
             Operation::FailRefresh { dataset } => {
-                let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Ping, LEASE).await?;
-                catalog.reserve_file(&path, Some(lease.attempt), LEASE).await?;
+                let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Ping, &path, LEASE).await?;
                 catalog.fail_refresh(lease.attempt, "no").await?;
             }
             Operation::Crash { dataset } => {
-                let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Schedule, LEASE).await?;
-                catalog.reserve_file(&path, Some(lease.attempt), LEASE).await?;
+                catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Schedule, &path, LEASE).await?;
                 self.clock.advance(LEASE);
                 assert_eq!(catalog.end_expired_refreshes().await?, 1);
             }
@@ -272,7 +267,7 @@ impl Subject {
             Operation::Unpin { dataset } => drop(catalog.unpin(self.id(dataset)).await?),
             Operation::Unfreeze { dataset } => drop(catalog.unfreeze(self.id(dataset), LIMIT).await?),
             Operation::SaveAlternate { dataset, version } => {
-                catalog.reserve_file(&path, None, LEASE).await?;
+                catalog.reserve_file(&path, LEASE).await?;
                 let saved = catalog.save_alternate(self.id(dataset), v(version), &file(&path), None).await;
                 catalog.release_file(&path).await?;
                 saved?;

@@ -29,8 +29,9 @@ contract! {
 
 const SHORT: Duration = Duration::from_secs(60);
 
+/// Begins a refresh, with the path `a` for its file.
 async fn try_acquire(catalog: &Catalog, dataset: DatasetId) -> Result<AttemptId, CatalogError> {
-    Ok(catalog.acquire_refresh(dataset, RefreshTrigger::Ping, SHORT).await?.attempt)
+    Ok(catalog.acquire_refresh(dataset, RefreshTrigger::Ping, "a", SHORT).await?.attempt)
 }
 
 /// Publishes a new file under a lease that is held.
@@ -40,7 +41,7 @@ async fn publish_as(
     attempt: AttemptId,
     path: &str,
 ) -> Result<u64, CatalogError> {
-    catalog.reserve_file(path, Some(attempt), SHORT).await?;
+    catalog.reserve_file(path, SHORT).await?;
     let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), None, attempt).await?;
     Ok(published.version.number.get())
 }
@@ -65,7 +66,7 @@ async fn one_refresh_at_a_time(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
     let other = create(&catalog, owner.id, "Other").await.unwrap().id;
-    let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, SHORT).await.unwrap();
+    let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "a", SHORT).await.unwrap();
     assert_eq!(lease.dataset.id, dataset);
     for catalog in [&catalog, &database.open().await] {
         let second = try_acquire(catalog, dataset).await;
@@ -98,12 +99,12 @@ async fn of_many_at_once_one_refreshes(database: Database) {
 async fn a_failed_refresh_gives_the_dataset_back(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let attempt = try_acquire(&catalog, dataset).await.unwrap();
-    catalog.reserve_file("a", Some(attempt), SHORT).await.unwrap();
+    assert_eq!(database.number("SELECT COUNT(*) FROM file_reservations").await, 1);
     catalog.fail_refresh(attempt, "no").await.unwrap();
+    // What it had reserved is free with it.
+    assert_eq!(database.number("SELECT COUNT(*) FROM file_reservations").await, 0);
     let next = try_acquire(&catalog, dataset).await.unwrap();
     assert_eq!(attempts(&catalog, dataset).await, ["ping: running", "ping: no"]);
-    // What the first had reserved is free with it.
-    assert_eq!(database.number("SELECT COUNT(*) FROM file_reservations").await, 0);
     assert_eq!(publish_as(&catalog, dataset, next, "b").await.unwrap(), 1);
 }
 
@@ -112,7 +113,6 @@ async fn an_expired_lease_is_taken_over_and_its_attempt_has_failed(database: Dat
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     let crashed = try_acquire(&catalog, dataset).await.unwrap();
-    catalog.reserve_file("a", Some(crashed), SHORT).await.unwrap();
     clock.advance(SHORT - Duration::from_micros(1));
     assert!(matches!(try_acquire(&catalog, dataset).await, Err(CatalogError::Busy)));
     clock.advance(Duration::from_micros(1));
@@ -122,11 +122,7 @@ async fn an_expired_lease_is_taken_over_and_its_attempt_has_failed(database: Dat
     // The first was only slow. It can do nothing any more.
     let late = catalog.publish_version(dataset, VersionContent::New(&file("a")), None, crashed).await;
     assert!(matches!(late, Err(CatalogError::LeaseLost)), "{late:?}");
-    for late in [
-        catalog.renew_refresh(crashed, SHORT).await,
-        catalog.fail_refresh(crashed, "late").await,
-        catalog.reserve_file("c", Some(crashed), SHORT).await,
-    ] {
+    for late in [catalog.renew_refresh(crashed, SHORT).await, catalog.fail_refresh(crashed, "late").await] {
         assert!(matches!(late, Err(CatalogError::LeaseLost)), "{late:?}");
     }
     assert_eq!(publish_as(&catalog, dataset, next, "b").await.unwrap(), 1);
@@ -138,7 +134,6 @@ async fn a_renewed_lease_is_not_taken_over(database: Database) {
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     let attempt = try_acquire(&catalog, dataset).await.unwrap();
-    catalog.reserve_file("a", Some(attempt), SHORT).await.unwrap();
     for _ in 0..5 {
         clock.advance(SHORT / 2);
         catalog.renew_refresh(attempt, SHORT).await.unwrap();
@@ -158,8 +153,7 @@ async fn an_expired_lease_that_nobody_took_still_publishes(database: Database) {
     assert_eq!(publish_as(&catalog, dataset, attempt, "a").await.unwrap(), 1);
 
     // But not once a sweep has ended the reservation of its file.
-    let attempt = try_acquire(&catalog, dataset).await.unwrap();
-    catalog.reserve_file("b", Some(attempt), SHORT).await.unwrap();
+    let attempt = catalog.acquire_refresh(dataset, RefreshTrigger::Ping, "b", SHORT).await.unwrap().attempt;
     clock.advance(SHORT);
     assert_eq!(catalog.expire_reservations().await.unwrap(), 1);
     let published = catalog.publish_version(dataset, VersionContent::New(&file("b")), None, attempt).await;
@@ -211,7 +205,7 @@ async fn an_unchanged_source_shares_its_file(database: Database) {
     let other = create(&catalog, owner.id, "Other").await.unwrap().id;
     let first = publish(&catalog, dataset, "a").await.unwrap();
     let foreign = publish(&catalog, other, "b").await.unwrap();
-    let attempt = acquire(&catalog, dataset).await.unwrap();
+    let attempt = acquire(&catalog, dataset, "c").await.unwrap();
     let share = async |file, content_hash| {
         catalog.publish_version(dataset, VersionContent::Shared { file, content_hash }, None, attempt).await
     };

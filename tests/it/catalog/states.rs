@@ -131,7 +131,7 @@ async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) ->
 }
 
 async fn save(catalog: &Catalog, dataset: DatasetId, of: u64, path: &str) -> Result<(), CatalogError> {
-    catalog.reserve_file(path, None, LEASE).await?;
+    catalog.reserve_file(path, LEASE).await?;
     catalog.save_alternate(dataset, v(of), &file(path), None).await?;
     Ok(())
 }
@@ -249,7 +249,7 @@ async fn unfreezing_holds_the_limit_when_many_do_it_at_once(database: Database) 
         let catalog = catalog.clone();
         tasks.spawn(async move {
             // Refreshes of the same datasets lock in their own order; nobody waits in a circle.
-            let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Ping, LEASE).await;
+            let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Ping, &format!("r{number}"), LEASE).await;
             assert!(!matches!(lease, Err(CatalogError::Database(_))), "{lease:?}");
             let key = Secret::ping_token(rand::random());
             catalog.rotate_ping_token(dataset, &key).await.unwrap();
