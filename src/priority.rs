@@ -1,7 +1,9 @@
 //! Threads that give way: long work is not what short work waits for.
 //!
-//! What takes long (an import, the rest of a large export) runs on threads of lower priority than what answers
-//! requests. The system then runs whoever has little to do first, and gives all that is left to those that have much.
+//! Small pages run on threads of their own, at the priority of the process. Queries of more work run on others, of lower
+//! priority, medium and heavy ones apart, so that a few milliseconds never wait behind a second. What takes long whoever
+//! asks for it (an import, the rest of a large export) comes last. The system then runs whoever has little to do first,
+//! and gives all that is left to those that have much.
 
 /// Work that is done before a thread gives way, in bytes of documents: a few tens of milliseconds.
 pub const SHORT_BYTES: u64 = 4 << 20;
@@ -18,27 +20,59 @@ impl Work {
     pub fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > SHORT_BYTES && !std::mem::replace(&mut self.gives_way, true) {
-            give_way();
+            Priority::Long.take();
         }
     }
 }
 
-/// Has the calling thread, and those that it starts, give way to all others where processors are scarce. It gets a
-/// tenth of what another one gets, and all that is left. It cannot be raised again: a thread that does other work later
-/// must not be the one.
-///
-/// What others wait for is not for such a thread to hold: it has permits of its own, and begins no thread of the
-/// runtime. Parts of files that it loads into the cache are the exception; they are small.
-#[cfg(target_os = "linux")]
-pub fn give_way() {
-    const NICE: libc::c_int = 10;
-    // SAFETY: it takes and gives numbers. On Linux a thread has a priority of its own, and 0 is the calling one.
-    // One that cannot be lowered stays as it is.
-    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+/// How much of scarce processors work gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Little work, such as a page or the beginning of an answer.
+    Short,
+    /// Queries of more work: a third of what short work gets.
+    Medium,
+    /// Heavy queries: as much as medium ones, on other threads.
+    Heavy,
+    /// What takes long whatever it is: a tenth.
+    Long,
 }
 
-#[cfg(not(target_os = "linux"))]
-pub fn give_way() {}
+impl Priority {
+    /// All of them.
+    pub const ALL: [Priority; 4] = [Priority::Short, Priority::Medium, Priority::Heavy, Priority::Long];
+
+    /// The name of threads that do such work.
+    pub fn thread_name(self) -> &'static str {
+        match self {
+            Priority::Short => "strata-short",
+            Priority::Medium => "strata-medium",
+            Priority::Heavy => "strata-heavy",
+            Priority::Long => "strata-long",
+        }
+    }
+
+    /// Gives the calling thread, and those that it starts, this priority. It cannot be raised again: a thread that does
+    /// other work later must not be the one.
+    ///
+    /// What others wait for is not for a thread of low priority to hold: it has permits of its own, and begins no thread
+    /// of the main runtime. Parts of files that it loads into the cache are the exception; they are small.
+    #[cfg(target_os = "linux")]
+    pub fn take(self) {
+        let nice = match self {
+            Priority::Short => return,
+            Priority::Medium | Priority::Heavy => 5,
+            Priority::Long => 10,
+        };
+        // SAFETY: it takes and gives numbers. On Linux a thread has a priority of its own, and 0 is the calling one.
+        // One that cannot be lowered stays as it is.
+        let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    }
+
+    /// Elsewhere all threads are equal.
+    #[cfg(not(target_os = "linux"))]
+    pub fn take(self) {}
+}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {

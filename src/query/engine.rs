@@ -42,7 +42,7 @@ use super::{QueryError, pipeline};
 use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::request::ReadRequest;
-use crate::priority;
+use crate::priority::Priority;
 use crate::storage::reader::VersionReader;
 
 /// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One
@@ -75,8 +75,8 @@ pub struct Engine {
     context: Arc<TaskContext>,
     /// What its queries may hold when no others do.
     most_memory_bytes: u64,
-    /// Whether what it runs gives way to others.
-    gives_way: bool,
+    /// Whose threads run its work.
+    priority: Priority,
 }
 
 struct Shared {
@@ -86,25 +86,20 @@ struct Shared {
     threads: usize,
     timeout: Duration,
     diff_timeout: Duration,
-    runtime: QueryRuntime,
-    /// The same number of threads for what gives way.
-    giving_way: QueryRuntime,
+    /// The same number of threads for each of [`Priority::ALL`].
+    runtimes: [QueryRuntime; 4],
 }
 
 /// The threads of queries. They are left to end by themselves: a runtime must not be waited for from async code.
 struct QueryRuntime(Option<Runtime>);
 
 impl QueryRuntime {
-    fn try_new(
-        threads: usize,
-        name: &str,
-        begin: impl Fn() + Send + Sync + 'static,
-    ) -> Result<QueryRuntime, crate::storage::StorageError> {
+    fn try_new(threads: usize, priority: Priority) -> Result<QueryRuntime, crate::storage::StorageError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
-            .thread_name(name)
+            .thread_name(priority.thread_name())
             .thread_stack_size(STACK_BYTES)
-            .on_thread_start(begin)
+            .on_thread_start(move || priority.take())
             .enable_all()
             .build()?;
         Ok(QueryRuntime(Some(runtime)))
@@ -171,15 +166,15 @@ impl Engine {
             .with_optimizer_rules(logical_rules())
             .with_physical_optimizer_rules(physical_rules())
             .build();
-        let runtime = QueryRuntime::try_new(threads, "strata-query", || ())?;
-        let giving_way = QueryRuntime::try_new(threads, "strata-long", priority::give_way)?;
+        let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
+        let runtimes = [short?, medium?, heavy?, long?];
         let context = state.task_ctx();
         let EngineOptions { timeout, diff_timeout, .. } = *options;
         let memory = Arc::new(Budget::new(options.memory_bytes as u64, LEAST_MEMORY_BYTES, options.shares));
         let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
-        let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtime, giving_way };
+        let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtimes };
         let most_memory_bytes = options.memory_bytes as u64;
-        Ok(Engine { shared: Arc::new(shared), context, most_memory_bytes, gives_way: false })
+        Ok(Engine { shared: Arc::new(shared), context, most_memory_bytes, priority: Priority::Short })
     }
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
@@ -208,13 +203,12 @@ impl Engine {
             Arc::new(environment),
         );
         let most_memory_bytes = shared.memory.most(tenant);
-        Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes, gives_way: self.gives_way }
+        Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes, priority: self.priority }
     }
 
-    /// The same engine, for work that takes long: it runs on threads that give way to those of others
-    /// ([`crate::priority`]).
-    pub fn giving_way(&self) -> Engine {
-        Engine { gives_way: true, ..self.clone() }
+    /// The same engine, for work of this priority: it runs on threads of its own. An engine is for short work at first.
+    pub fn at(&self, priority: Priority) -> Engine {
+        Engine { priority, ..self.clone() }
     }
 
     /// How many threads queries have.
@@ -256,8 +250,7 @@ impl Engine {
     /// stops the work at its next point of waiting. What it logs names the request at hand.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
         let work = work.in_current_span();
-        let runtime = if self.gives_way { &self.shared.giving_way } else { &self.shared.runtime };
-        AbortOnDropHandle::new(match runtime.handle() {
+        AbortOnDropHandle::new(match self.shared.runtimes[self.priority as usize].handle() {
             Some(handle) => handle.spawn(work),
             None => tokio::spawn(work),
         })

@@ -44,6 +44,7 @@ use utoipa::ToSchema;
 
 pub(in crate::service) use self::semaphore::Permit;
 use crate::config;
+use crate::priority::Priority;
 use crate::query::Engine;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
 use crate::service::read::ReadError;
@@ -137,6 +138,15 @@ pub enum Weight {
 }
 
 impl Weight {
+    /// On which threads it is executed.
+    pub(in crate::service) fn priority(self) -> Priority {
+        match self {
+            Weight::Light => Priority::Short,
+            Weight::Medium => Priority::Medium,
+            Weight::Heavy => Priority::Heavy,
+        }
+    }
+
     /// The weight of so much work, in bytes.
     pub fn of(work_bytes: u64, query: &config::Query) -> Weight {
         match work_bytes {

@@ -28,6 +28,7 @@ use crate::model::ids::{DatasetId, FileId};
 use crate::model::request::Format;
 use crate::model::user::User;
 use crate::model::version::{VersionFile, VersionNumber};
+use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::diff::{Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use crate::query::documents::{UNIT_BYTES, Unit};
@@ -354,7 +355,7 @@ impl App {
                     return Ok(kept);
                 }
                 let _permit = app.admission().diff().await?;
-                let diff = app.engine().diff(v1, v2, DiffBounds::default()).await?;
+                let diff = app.engine().at(Priority::Heavy).diff(v1, v2, DiffBounds::default()).await?;
                 Ok(app.diffs().keep(key, diff).await)
             }
         };

@@ -31,26 +31,27 @@ use crate::service::read::stream::Paced;
 use crate::service::read::{AnswerBody, ReadError, Taker};
 use crate::storage::reader::VersionReader;
 
-/// The body of an answer that holds the selected entities. The permit of a heavy query ends when its columns are known.
+/// The body of an answer that holds the selected entities. What comes before its first byte is for the query's engine to
+/// do. The permit of a heavy query ends when its columns are known.
 ///
 /// # Errors
 /// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
 pub(in crate::service) async fn body(
     app: &App,
+    engine: &Engine,
     reader: VersionReader,
     selection: Selection,
     request: &ReadRequest,
     (permit, taker): (Option<Permit>, Taker),
     mut observer: Option<&mut Observer>,
 ) -> Result<AnswerBody, ReadError> {
-    let engine = app.engine();
     let documents = SelectedDocuments::of(engine, reader, selection);
     let documents = within_time(engine, async { Ok(documents.await?) }).await?;
     if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
         observer.ordered(bytes);
     }
     let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
-    let columns = if request.format.is_table() { table_columns(app, &source).await? } else { Arc::default() };
+    let columns = if request.format.is_table() { table_columns(app, engine, &source).await? } else { Arc::default() };
     if let (Some(observer), true) = (observer, request.format.is_table()) {
         observer.columns_found(columns.len());
     }
@@ -65,9 +66,9 @@ pub(in crate::service) async fn body(
 }
 
 /// The columns of a table, found within the time that settling a request may take.
-async fn table_columns(app: &App, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
+async fn table_columns(app: &App, engine: &Engine, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
     let limit = usize::try_from(app.config().limits.columns).unwrap_or(usize::MAX);
-    Ok(Arc::new(within_time(app.engine(), columns(app.engine(), source, limit)).await?))
+    Ok(Arc::new(within_time(engine, columns(engine, source, limit)).await?))
 }
 
 /// Memory for the names of a table's columns, which a streamed body keeps until it ends; none where they are few.

@@ -355,13 +355,14 @@ impl App {
             observer.opened(&reader, work_bytes);
         }
         let permit = self.admission().query(weight).await?;
+        let engine = self.engine().at(weight.priority());
         // That of another one is held until the body is whole or has begun.
         let (permit, _other) = if weight == Weight::Heavy { (Some(permit), None) } else { (None, Some(permit)) };
         let outcome = match &mut observer {
-            None => self.engine().select(reader.clone(), request.clone()).await?,
+            None => engine.select(reader.clone(), request.clone()).await?,
             Some(observer) => {
                 observer.admitted();
-                let (outcome, explained) = self.engine().explain(reader.clone(), request.clone()).await?;
+                let (outcome, explained) = engine.explain(reader.clone(), request.clone()).await?;
                 observer.settled(explained);
                 outcome
             }
@@ -379,7 +380,7 @@ impl App {
                     None => reader,
                     Some(observer) => reader.observed(observer.answering.clone()),
                 };
-                let body = body::body(self, reader, selection, &request, (permit, taker), observer).await?;
+                let body = body::body(self, &engine, reader, selection, &request, (permit, taker), observer).await?;
                 let content_type = request.format.content_type();
                 Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
             }

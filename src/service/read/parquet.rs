@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::encode::{BatchBuilder, Columns, EncodeError, ParquetStream};
 use crate::metrics::metrics;
-use crate::priority;
+use crate::priority::{Priority, SHORT_BYTES};
 use crate::query::spilled::SpilledBytes;
 use crate::query::{Engine, QueryError};
 use crate::service::App;
@@ -108,8 +108,8 @@ pub(in crate::service) async fn body(
     taker: Taker,
 ) -> Result<AnswerBody, ReadError> {
     let (engine, admission) = (app.engine().clone(), app.admission().clone());
-    let long = source.document_bytes() > priority::SHORT_BYTES;
-    let engine = if long { engine.giving_way() } else { engine };
+    let long = source.document_bytes() > SHORT_BYTES;
+    let engine = if long { engine.at(Priority::Long) } else { engine };
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
     // One part waits to be written.
     let size_bytes = ParquetStream::held_bytes(&columns, row_group_bytes) + PART_BYTES * (PARTS + 1);

@@ -22,7 +22,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::metrics::metrics;
-use crate::priority;
+use crate::priority::{Priority, SHORT_BYTES};
 use crate::query::documents::{UNIT_BYTES, Unit};
 use crate::query::{Engine, QueryError};
 use crate::service::admission::{self, Admission, Permit};
@@ -161,8 +161,8 @@ where
         let unit = Unit { places: places.start..until };
         let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
         let sent_bytes = places.start.saturating_mul(self.entity_bytes);
-        let (engine, long) = (self.paced.engine.clone(), sent_bytes > priority::SHORT_BYTES);
-        let engine = if long { engine.giving_way() } else { engine };
+        let (engine, long) = (self.paced.engine.clone(), sent_bytes > SHORT_BYTES);
+        let engine = if long { engine.at(Priority::Long) } else { engine };
         let task = engine.clone().spawn(async move {
             let permit = admission.unit(long).await;
             // What nobody waits for any more keeps its permit until it has indeed stopped.
