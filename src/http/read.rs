@@ -5,7 +5,8 @@
 //! 2. the path: 400,
 //! 3. the parameters: 400,
 //! 4. the client's rate: 429,
-//! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 400 unknown fields of
+//! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 400 unknown
+//! fields of
 //!    strict requests, 503, 500.
 //!
 //! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
@@ -130,7 +131,8 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
     Ok(response)
 }
 
-/// The header that names the fields that are not there, in the order of the URL. It is a hint: where they cannot be found
+/// The header that names the fields that are not there, in the order of the URL. It is a hint: where they cannot be
+/// found
 /// out, the answer does without.
 async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, uri: &Uri) -> Option<HeaderValue> {
     let unknown = app.unknown_fields(admitted, request).await.unwrap_or_default();

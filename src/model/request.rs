@@ -170,7 +170,8 @@ impl ReadRequest {
         canonical
     }
 
-    /// The paths that the request names, each with the parameter that names it, in the order of docs/semantics.md, Steps.
+    /// The paths that the request names, each with the parameter that names it, in the order of docs/semantics.md,
+    /// Steps.
     pub fn named_paths(&self) -> Vec<(&'static str, Path)> {
         let listed =
             |name: &'static str, paths: &[Path]| -> Vec<_> { paths.iter().map(|path| (name, path.clone())).collect() };

@@ -87,7 +87,8 @@ impl FromStr for VersionSelector {
 }
 
 impl VersionSelector {
-    /// As [`VersionSelector::from_str`], and a bare number for `vN`, from 1: outside of URLs of reads, people write both.
+    /// As [`VersionSelector::from_str`], and a bare number for `vN`, from 1: outside of URLs of reads, people write
+    /// both.
     ///
     /// # Errors
     /// When it is neither.

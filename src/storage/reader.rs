@@ -207,7 +207,8 @@ impl VersionReader {
         }
     }
 
-    /// The paths of the profile, if the file holds one. Costs as much as [`VersionReader::profile`] the first time; kept in
+    /// The paths of the profile, if the file holds one. Costs as much as [`VersionReader::profile`] the first time;
+    /// kept in
     /// the cache then.
     ///
     /// # Errors

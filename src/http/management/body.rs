@@ -164,7 +164,8 @@ impl Fields {
         self.positive("dataset_id").map(DatasetId::new)
     }
 
-    /// The number of a version: a positive integer. For calls that change a version, which none is to be but the one that
+    /// The number of a version: a positive integer. For calls that change a version, which none is to be but the one
+    /// that
     /// was meant, whatever is newest by then.
     pub(crate) fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
         self.positive(name)

@@ -6,7 +6,8 @@
 //! 3. refuse a second value for a parameter that takes one;
 //! 4. let the parameter write its value into the request.
 //!
-//! The first error ends the parsing. At last unknown names are refused where the request is strict, and the filters, paths and keywords are counted: each costs work per entity.
+//! The first error ends the parsing. At last unknown names are refused where the request is strict, and the filters,
+//! paths and keywords are counted: each costs work per entity.
 //! Rules: docs/semantics.md, Parameters.
 
 use std::collections::HashSet;

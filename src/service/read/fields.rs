@@ -1,6 +1,7 @@
 //! The fields that a request names and that it cannot find (docs/semantics.md, Unknown fields).
 //!
-//! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from all of
+//! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from
+//! all of
 //! them. Each path is decided by the first of these that can:
 //! 1. the leaves, which the footer lists: most paths of most requests, at no cost;
 //! 2. the paths of the profile, which are kept in the cache;
@@ -83,7 +84,8 @@ struct Named {
 
 impl App {
     /// The paths that a request names and that are not there, each once, in the order of the steps; those that only the
-    /// documents would tell are left out. Reads the paths of the profile at most, and nothing where all paths have leaves.
+    /// documents would tell are left out. Reads the paths of the profile at most, and nothing where all paths have
+    /// leaves.
     ///
     /// # Errors
     /// [`ReadError`], of the file and of the permit to read it.

@@ -216,7 +216,8 @@ impl App {
 /// What names standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// The local file that a source is: a path, a `file:` URL, which no dataset may have as its source, or `-` for standard input.
+/// The local file that a source is: a path, a `file:` URL, which no dataset may have as its source, or `-` for
+/// standard input.
 pub fn local_path(source: &str) -> Option<PathBuf> {
     if source == STANDARD_INPUT {
         return Some(PathBuf::from("/dev/stdin"));
