@@ -165,6 +165,15 @@ impl Catalog {
         row.map(Dataset::try_from).transpose()
     }
 
+    /// Whether there is any dataset. One look-up.
+    ///
+    /// # Errors
+    /// When the catalog fails.
+    pub async fn has_datasets(&self) -> Result<bool, CatalogError> {
+        let row: Option<(i64,)> = self.engine.fetch_optional("SELECT dataset_id FROM datasets LIMIT 1", &[]).await?;
+        Ok(row.is_some())
+    }
+
     /// The dataset with this id, if it is this owner's. One look-up by primary key. Ownership never changes,
     /// so what is found here can be changed by its id afterwards.
     ///

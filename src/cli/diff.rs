@@ -6,12 +6,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ColorChoice};
 use futures::TryStreamExt;
 
+use super::dataset_id;
 use super::diff_text::{Lengths, Palette, Report};
 use super::error::CliError;
 use super::signals::Signals;
 use crate::config::Config;
 use crate::model::ids::DatasetId;
-use crate::model::version::VersionNumber;
+use crate::model::version::VersionSelector;
 use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{App, DiffError, DiffForm, VersionDiff};
 
@@ -24,15 +25,15 @@ const LISTED: u64 = 20;
 /// entity each field with its old and its new value, of the others the entity.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The dataset
-    #[arg(value_name = "DATASET_ID", value_parser = clap::value_parser!(u64).range(1..))]
-    dataset: u64,
-    /// The number of the version that is compared
-    #[arg(value_name = "V1", value_parser = clap::value_parser!(u64).range(1..))]
-    v1: u64,
-    /// The number of the version that it is compared with
-    #[arg(value_name = "V2", value_parser = clap::value_parser!(u64).range(1..))]
-    v2: u64,
+    /// The id of the dataset
+    #[arg(value_name = "DATASET_ID", value_parser = dataset_id)]
+    dataset: DatasetId,
+    /// The version that is compared: active, latest, or a number
+    #[arg(value_name = "V1", value_parser = VersionSelector::parse_or_number)]
+    v1: VersionSelector,
+    /// The version that it is compared with: active, latest, or a number
+    #[arg(value_name = "V2", value_parser = VersionSelector::parse_or_number)]
+    v2: VersionSelector,
     /// List only records of this type
     #[arg(
         long,
@@ -95,8 +96,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 
 async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { dataset, v1, v2, .. } = *arguments;
-    let [v1, v2] = [v1, v2].map(VersionNumber::new);
-    let compared = app.diff_for_operator(DatasetId::new(dataset), v1, v2).await;
+    let compared = app.diff_for_operator(dataset, v1, v2).await;
     let diff = compared.map_err(|error| arguments.failed(error))?;
     let listed = if arguments.json { Limit(None) } else { Limit(Some(LISTED)) };
     let page = DiffPage {

@@ -1,10 +1,12 @@
 //! Why a command failed.
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::config::ConfigError;
 use crate::http::ServeError;
 use crate::model::ids::DatasetId;
+use crate::model::version::VersionSelector;
 use crate::service::{
     AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ImportError, OpenError, SweepError,
 };
@@ -44,11 +46,11 @@ pub(super) enum CliError {
     #[error("comparing versions {v1} and {v2} of dataset {dataset}")]
     Diff {
         /// The dataset.
-        dataset: u64,
+        dataset: DatasetId,
         /// One version.
-        v1: u64,
+        v1: VersionSelector,
         /// The other one.
-        v2: u64,
+        v2: VersionSelector,
         /// Why.
         source: DiffError,
     },
@@ -106,6 +108,22 @@ pub(super) enum CliError {
     /// There is no backup.
     #[error("no backup was made")]
     Backup(#[from] BackupError),
+    /// The manual pages cannot be written.
+    #[error("the manual pages cannot be written to {}", directory.display())]
+    Manual {
+        /// Where to.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What is to be imported is not there.
+    #[error("importing {from}: {problem}")]
+    ImportSource {
+        /// The file as it was given.
+        from: String,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
     /// A signal ended the command before it was done.
     #[error("interrupted")]
     Interrupted,

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::error::CliError;
 use super::signals::Signals;
-use super::{json_line, print};
+use super::{dataset_id, json_line, print};
 use crate::config::Config;
 use crate::http::params;
 use crate::http::path;
@@ -18,8 +18,8 @@ use crate::service::{App, IgnoredParameter};
 /// empty when it begins: a server has more at hand.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The dataset
-    #[arg(value_name = "DATASET_ID")]
+    /// The id of the dataset
+    #[arg(value_name = "DATASET_ID", value_parser = dataset_id)]
     dataset: DatasetId,
     /// The query string of the read, as in its URL, such as 'filter=country:France&sort=name'; or the whole path or URL
     #[arg(value_name = "QUERY", default_value = "", hide_default_value = true)]

@@ -17,14 +17,14 @@ use crate::config::Config;
 use crate::model::causes::Causes;
 use crate::model::path::Path;
 use crate::model::source::SourceFormat;
-use crate::service::{App, ImportProgress, ImportRequest, Imported};
+use crate::service::{App, ImportProgress, ImportRequest, Imported, local_path};
 
 /// Create a dataset from a file or URL, or make the next version of it
 ///
 /// Prints one line of JSON: dataset_id, name_slug, version, entity_count, private_key.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The source: a file, or an http, https, s3 or store URL; plain, gzip or Zstandard
+    /// The source: a file, - for standard input, or an http, https, s3 or store URL; plain, gzip or Zstandard
     #[arg(value_name = "FILE-OR-URL")]
     source: String,
     /// The name of the dataset; the owner's dataset of that name gets a new version
@@ -65,7 +65,9 @@ struct Line<'a> {
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     const REDRAW: Duration = Duration::from_millis(100);
 
-    let app = App::open(&config).await?;
+    // Before anything is opened: the owner must be there already, and so must the catalog.
+    check_file(&arguments.source)?;
+    let app = App::open_to_import(&config).await?;
     let progress = Arc::new(ImportProgress::default());
     let display = io::stderr().is_terminal().then(ProgressDisplay::new);
     let from = arguments.source.clone();
@@ -104,6 +106,22 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         tracing::warn!(error = %Causes(&error), "webhooks that are due are left to the next process");
     }
     Ok(())
+}
+
+/// Whether a source that is a local file can be read.
+fn check_file(source: &str) -> Result<(), CliError> {
+    let Some(path) = local_path(source) else { return Ok(()) };
+    let problem = match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => {
+            "it is a directory; valid: a file, - for standard input, or a URL".to_owned()
+        }
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            "there is no such file; valid: a file, - for standard input, or a URL such as https://…".to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(CliError::ImportSource { from: source.to_owned(), problem })
 }
 
 fn line(imported: &Imported) -> Result<String, CliError> {

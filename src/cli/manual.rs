@@ -12,13 +12,15 @@ use super::error::CliError;
 /// For example: strata manual /usr/local/share/man/man1
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A directory
+    /// A directory; it is made where it is missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
 
 /// Writes them.
 pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
-    clap_mangen::generate_to(CommandLine::command(), &arguments.directory)
-        .map_err(|source| CliError::Io { what: "the manual pages cannot be written", source })
+    let directory = &arguments.directory;
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(CommandLine::command(), directory))
+        .map_err(|source| CliError::Manual { directory: directory.clone(), source })
 }

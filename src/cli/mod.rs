@@ -33,6 +33,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigFile, ConfigSources};
 use crate::model::causes::Causes;
+use crate::model::ids::DatasetId;
 use error::CliError;
 
 /// Serves versioned datasets of JSON entities.
@@ -179,6 +180,15 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
     // What still runs was cut by a signal or an error; it gets a moment to remove its temporary files.
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome
+}
+
+/// The id of a dataset, as an argument.
+fn dataset_id(text: &str) -> Result<DatasetId, String> {
+    text.parse().map_err(|_| {
+        "a dataset is named by its id, a positive integer: `strata import` prints it as dataset_id, GET /dataset/list lists \
+         those of a user, and in the URL of a read it comes after /api/"
+            .to_owned()
+    })
 }
 
 /// A value as one line of JSON.

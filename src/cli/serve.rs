@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     /// The address and port to listen on (server.listen) [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(super) listen: Option<String>,
-    /// First load the demo datasets, and print URLs to try
+    /// First load the demo datasets, and print URLs to try; only where there are no other datasets
     #[arg(long)]
     demo: bool,
 }
@@ -31,6 +31,9 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let address = config.server.listen.clone();
     let app = App::open(&config).await?;
     app.verify_catalog().await?;
+    if arguments.demo {
+        app.check_demo().await?;
+    }
     // Listening comes before the demo, so that a port that is taken is known before work is done.
     let cannot_listen = |source| CliError::Listen { address: address.as_str().to_owned(), source };
     let listener = TcpListener::bind(address.as_str()).await.map_err(cannot_listen)?;

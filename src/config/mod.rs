@@ -159,6 +159,16 @@ impl Config {
         }
     }
 
+    /// The store's directory, where it is one of this machine's.
+    pub fn store_directory(&self) -> Option<PathBuf> {
+        let url = self.store_url();
+        match url.split_once("://") {
+            None => Some(PathBuf::from(url)),
+            Some(("file", path)) => Some(PathBuf::from(path)),
+            Some(_) => None,
+        }
+    }
+
     /// How long a read, or a diff, may use a file after it was told which, by the limits of this configuration.
     pub fn longest_read(&self) -> Duration {
         // Two seconds for what was looked up before. Then the selection is settled and the columns are found, each in

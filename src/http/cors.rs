@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue};
 
 /// What such a script may see besides the few headers that it always may.
 const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Unknown-Parameters, \
-                       X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id, \
+                       X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id, \
                        ETag, Retry-After, Content-Disposition, Accept-Ranges, Content-Range";
 
 /// Opens an answer to every origin.

@@ -10,12 +10,13 @@ use axum::response::{IntoResponse, Response};
 use super::management::CallError;
 use super::params::ParameterError;
 use super::path::ReadPathError;
+use super::text::quoted;
 use crate::catalog::{CatalogError, Unavailability};
 use crate::model::causes::Causes;
-use crate::model::version::VersionSelector;
+use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::{
     AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError, RefreshError,
-    Refused,
+    Refused, UnknownCause, UnknownField,
 };
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
@@ -192,7 +193,10 @@ impl HttpError {
                  /openapi.json describes all paths."
                     .into(),
             ),
-            HttpError::MethodNotAllowed { .. } => (
+            HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
+                (StatusCode::METHOD_NOT_ALLOWED, wrong_method(allowed))
+            }
+            HttpError::MethodNotAllowed { allowed: None } => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "This path does not take this method; the header Allow lists those it takes.".into(),
             ),
@@ -208,6 +212,7 @@ impl HttpError {
                     | ParameterError::ValueNotUtf8 { .. }
                     | ParameterError::GivenTwice { .. }
                     | ParameterError::Invalid { .. }
+                    | ParameterError::Unknown { .. }
                     | ParameterError::TooManyItems { .. } => StatusCode::BAD_REQUEST,
                 };
                 (status, format!("Invalid query: {error}."))
@@ -380,6 +385,45 @@ impl IntoResponse for HttpError {
     }
 }
 
+/// Why a method is refused by a path that takes these.
+fn wrong_method(allowed: &str) -> String {
+    let allowed: Vec<&str> = allowed.split(',').map(str::trim).collect();
+    let allowed = match allowed.as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => allowed.concat(),
+    };
+    format!("This path does not take this method; it takes {allowed}.")
+}
+
+/// Fields that a refusal of a strict request names.
+const NAMED_FIELDS: usize = 3;
+
+/// Which fields a strict request names in vain, and what would do.
+fn unknown_fields(fields: &[UnknownField]) -> String {
+    let mut text = "Invalid query: strict=true takes only fields that are there.".to_owned();
+    for UnknownField { parameter, path, cause } in fields.iter().take(NAMED_FIELDS) {
+        let path = path.to_string();
+        let (path, cause) = (
+            quoted(&path),
+            match cause {
+                UnknownCause::Absent { nearest: Some(nearest) } => {
+                    format!("no entity of this version has it; did you mean {}?", quoted(nearest))
+                }
+                UnknownCause::Absent { nearest: None } => {
+                    "no entity of this version has it; GET /dataset/profile lists the paths that there are.".to_owned()
+                }
+                UnknownCause::Taken { step } => format!("{step} has taken it from every entity before."),
+            },
+        );
+        text.push_str(&format!(" {parameter}: {path}: {cause}"));
+    }
+    match fields.len().saturating_sub(NAMED_FIELDS) {
+        0 => {}
+        more => text.push_str(&format!(" And {more} more.")),
+    }
+    text
+}
+
 /// The status and the text for a read that the service could not answer.
 fn public_read_error(error: &ReadError) -> (StatusCode, String) {
     match error {
@@ -415,6 +459,7 @@ fn public_read_error(error: &ReadError) -> (StatusCode, String) {
                  keep_field, or a form that repeats nothing: format=jsonl, or pretty=false, without flatten."
             ),
         ),
+        ReadError::UnknownFields(fields) => (StatusCode::BAD_REQUEST, unknown_fields(fields)),
         ReadError::Timeout { seconds } => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("The query was stopped after {seconds} s. A narrower query may finish in time."),
@@ -450,17 +495,20 @@ fn busy(refused: &Refused) -> String {
     )
 }
 
+/// The text for a version that a dataset does not have.
+fn no_version_of(number: VersionNumber, there_are: &str) -> String {
+    match number.get() {
+        // Longer numbers are read as the largest.
+        u64::MAX => format!("This dataset has no version with so large a number; {there_are}."),
+        number => format!("This dataset has no version {number}; {there_are}."),
+    }
+}
+
 /// The status and the text for two versions that were not compared.
 fn public_diff_error(error: &DiffError) -> (StatusCode, String) {
     match error {
         DiffError::Manage(error) => public_manage_error(error),
-        // Longer numbers are read as the largest.
-        DiffError::VersionNotFound { number, there_are } if number.get() == u64::MAX => {
-            (StatusCode::NOT_FOUND, format!("This dataset has no version with so large a number; {there_are}."))
-        }
-        DiffError::VersionNotFound { number, there_are } => {
-            (StatusCode::NOT_FOUND, format!("This dataset has no version {number}; {there_are}."))
-        }
+        DiffError::VersionNotFound { number, there_are } => (StatusCode::NOT_FOUND, no_version_of(*number, there_are)),
         DiffError::Read(ReadError::Timeout { seconds }) => {
             (StatusCode::SERVICE_UNAVAILABLE, format!("Comparing these versions was stopped after {seconds} s."))
         }
@@ -575,6 +623,10 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
             (StatusCode::CONFLICT, "This dataset has no version yet that a clone could begin with.")
         }
         ManageError::VersionNotFound => (StatusCode::NOT_FOUND, "This dataset has no such version."),
+        ManageError::NoVersionYet => (StatusCode::NOT_FOUND, "This dataset has no version yet."),
+        ManageError::NoVersionOf { number, there_are } => {
+            return (StatusCode::NOT_FOUND, no_version_of(*number, there_are));
+        }
         ManageError::AltNotFound => (StatusCode::NOT_FOUND, "This version has no alternate."),
         ManageError::WebhookNotFound => (StatusCode::NOT_FOUND, "This dataset has no webhook."),
         ManageError::TokenNotFound => (StatusCode::NOT_FOUND, "You have no API token of this name."),
@@ -601,8 +653,9 @@ fn public_manage_error(error: &ManageError) -> (StatusCode, String) {
         ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is under way."),
         ManageError::Stale => (
             StatusCode::CONFLICT,
-            "The alternate of this version was saved or deleted after this etag was given; nothing was saved. Pull again, \
-             edit what is there now, and push with the new etag.",
+            "This is not the etag that the version has now: its alternate was saved or deleted after the etag was given, or the \
+             etag is not written as pull_for_edit gave it, 32 hexadecimal digits in double quotes, the quotes included. Nothing \
+             was saved. Pull again, edit what is there now, and push with the new etag.",
         ),
         ManageError::SourceChanged => (
             StatusCode::CONFLICT,
@@ -630,6 +683,7 @@ pub(super) fn log_read_error(error: &ReadError) {
         | ReadError::Frozen
         | ReadError::VersionNotFound(_)
         | ReadError::AltNotFound(_)
+        | ReadError::UnknownFields(_)
         | ReadError::TooManyColumns { .. }
         | ReadError::EntityTooLarge { .. } => {}
         ReadError::Timeout { .. }

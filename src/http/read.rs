@@ -5,7 +5,9 @@
 //! 2. the path: 400,
 //! 3. the parameters: 400,
 //! 4. the client's rate: 429,
-//! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 503, 500.
+//! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 400 unknown
+//! fields of
+//!    strict requests, 503, 500.
 //!
 //! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
 //! whether it has it already: 304.
@@ -25,7 +27,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::auth::authorization;
 use super::content_encoding::ContentCoding;
 use super::error::{HttpError, log_read_error};
-use super::params::{self, UnknownParameter, unknown_parameters_header};
+use super::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 use super::range::{self, ByteRange};
 use super::{caching, client_ip, cors, path, rate};
 use crate::model::request::{Format, ReadRequest};
@@ -39,6 +41,7 @@ const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
 const X_DATASET_VERSION: HeaderName = HeaderName::from_static("x-dataset-version");
 const X_DATASET_ALT: HeaderName = HeaderName::from_static("x-dataset-alt");
 const X_TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
+const X_UNKNOWN_FIELDS: HeaderName = HeaderName::from_static("x-unknown-fields");
 const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-parameters");
 
 /// What a file name in the extended notation need not escape: the unreserved characters (RFC 8187).
@@ -101,6 +104,9 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
     let admitted = lookup.admit(authorization, client, parsed.request.alt)?;
 
     let request = Arc::new(parsed.request);
+    if request.strict {
+        app.check_fields(&admitted, &request).await?;
+    }
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
     let identity = CacheKey::of(&admitted, &request);
@@ -110,16 +116,32 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
         Some(etag) if caching::is_held(&head.headers, etag) => not_modified(&admitted),
         _ => {
             let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
+            let fields = if request.strict { None } else { unknown_fields(app, &admitted, &request, &head.uri).await };
             let answer = app.answer(&admitted, request.clone(), coding).await?;
             // There was no memory to compress it: those are other bytes than this tag stands for.
             if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
                 etag = tag(answer.coding);
             }
-            respond(answer, &admitted, file, range).await?
+            let mut response = respond(answer, &admitted, file, range).await?;
+            response.headers_mut().extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
+            response
         }
     };
     caching::describe(response.headers_mut(), etag, admitted.private, file != Some(Format::Parquet));
     Ok(response)
+}
+
+/// The header that names the fields that are not there, in the order of the URL. It is a hint: where they cannot be
+/// found
+/// out, the answer does without.
+async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, uri: &Uri) -> Option<HeaderValue> {
+    let unknown = app.unknown_fields(admitted, request).await.unwrap_or_default();
+    let mut paths: Vec<_> = unknown.into_iter().map(|field| field.path).collect();
+    if paths.len() > 1 {
+        let order = params::paths(uri.query().unwrap_or_default());
+        paths.sort_by_cached_key(|path| order.iter().position(|named| named == path));
+    }
+    unknown_fields_header(&paths)
 }
 
 /// Looks the target up, and counts the request, unless it is one too many.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::MatchedPath;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 
@@ -46,9 +47,14 @@ pub fn around(routes: Router) -> Router {
 fn layered(routes: Router, log: LogOptions, limits: DrainLimits) -> Router {
     routes
         .fallback(async || HttpError::NoSuchPath)
-        .method_not_allowed_fallback(async || HttpError::MethodNotAllowed { allowed: None })
+        .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(panics::answer))
         .layer(from_fn(host::refuse_wrong))
         .layer(from_fn_with_state(limits, drain::refused_bodies))
         .layer(from_fn_with_state(Arc::new(log), access_log::record))
+}
+
+/// 405. The router adds the header `Allow` where the document does not tell the methods.
+async fn wrong_method(path: Option<MatchedPath>) -> HttpError {
+    HttpError::MethodNotAllowed { allowed: path.and_then(|path| openapi::methods_of(path.as_str())) }
 }

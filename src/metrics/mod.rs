@@ -302,10 +302,11 @@ registry! {
     damaged_parts: Counter = "strata_damaged_parts_total";
     /// Bytes, as stored, of the row groups that were left out.
     pruned_bytes: Counter = "strata_pruned_bytes_total";
-    /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns` or `blooms`, or `diffs` for that of diffs;
+    /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns`, `blooms` or `paths`, or `diffs` for that
+    /// of diffs;
     /// `outcome` is `hit` or `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" [
-        "cache": &["footers", "documents", "columns", "blooms", "diffs"],
+        "cache": &["footers", "documents", "columns", "blooms", "paths", "diffs"],
         "outcome": &["hit", "miss"]
     ];
     /// Bytes of decoded parts that the cache holds.

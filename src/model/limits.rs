@@ -51,7 +51,7 @@ limits! {
     ITEMS = 1_000, Beyond::Status(400);
     /// Names in a path
     PATH_KEYS = 128, Beyond::Status(400);
-    /// Bytes of names in `X-Unknown-Parameters`
+    /// Bytes of names in `X-Unknown-Parameters`, and in `X-Unknown-Fields`
     UNKNOWN_HEADER_BYTES = 1_024, Beyond::LeftOut;
     /// Levels that an entity nests, itself the first
     ENTITY_DEPTH = 128, Beyond::Status(422);

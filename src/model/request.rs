@@ -133,13 +133,15 @@ pub struct ReadRequest {
     pub count: bool,
     /// `alt`, or the path suffix `/alt/`.
     pub alt: bool,
+    /// `strict`: refuse unknown parameters and fields. Does not change an answer.
+    pub strict: bool,
 }
 
 impl ReadRequest {
     /// The same for all requests that ask for the same in other words: what has no effect is reset, and what is ANDed
     /// is sorted.
     pub fn canonical(&self) -> ReadRequest {
-        let mut canonical = self.clone();
+        let mut canonical = ReadRequest { strict: false, ..self.clone() };
         let in_order = |conditions: &mut Vec<PathValue>| {
             conditions.sort_unstable_by(|one, other| {
                 let key = |condition: &PathValue| (condition.path.keys().to_vec(), condition.value.clone());
@@ -166,6 +168,26 @@ impl ReadRequest {
             canonical.flatten |= canonical.format.is_table();
         }
         canonical
+    }
+
+    /// The paths that the request names, each with the parameter that names it, in the order of docs/semantics.md,
+    /// Steps.
+    pub fn named_paths(&self) -> Vec<(&'static str, Path)> {
+        let listed =
+            |name: &'static str, paths: &[Path]| -> Vec<_> { paths.iter().map(|path| (name, path.clone())).collect() };
+        let compared = |name: &'static str, conditions: &[PathValue]| -> Vec<_> {
+            conditions.iter().map(|condition| (name, condition.path.clone())).collect()
+        };
+        let sort = self.sort.as_ref().and_then(|sort| Path::from_keys([sort.field.as_str()]).ok());
+        [
+            listed("keep_field", &self.keep),
+            listed("drop_field", &self.drop),
+            compared("filter", &self.filters),
+            compared("filter_contains", &self.filters_contain),
+            sort.map(|path| ("sort", path)).into_iter().collect(),
+            listed("dedup_key", &self.dedup_key),
+        ]
+        .concat()
     }
 
     /// The parameters that differ from their defaults, in the order of docs/semantics.md, Steps, as they could stand in
@@ -201,6 +223,7 @@ impl ReadRequest {
         add("pretty", self.pretty != plain.pretty, self.pretty.to_string());
         add("count", self.count, self.count.to_string());
         add("alt", self.alt, self.alt.to_string());
+        add("strict", self.strict, self.strict.to_string());
         given
     }
 }
@@ -227,6 +250,7 @@ impl Default for ReadRequest {
             pretty: true,
             count: false,
             alt: false,
+            strict: false,
         }
     }
 }
@@ -242,6 +266,7 @@ mod tests {
             ReadRequest { pretty: false, ..plain.clone() },
             ReadRequest { flatten: true, ..plain.clone() },
             ReadRequest { keywords_mode: KeywordsMode::And, ..plain.clone() },
+            ReadRequest { strict: true, ..plain.clone() },
         ];
         for request in same {
             assert_eq!(request.canonical(), plain.canonical(), "{request:?}");

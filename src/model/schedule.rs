@@ -22,6 +22,11 @@ use super::limits;
 /// The longest expression that is taken.
 const EXPRESSION_BYTES_MAX: usize = limits::SCHEDULE_BYTES;
 
+/// What a schedule may be, for errors.
+pub const SCHEDULE_FORM: &str = "five fields, in UTC: minute, hour, day of month, month, day of week, each *, a number, a list 1,15, \
+                                 a range 1-5 or steps */10, such as \"0 2 * * *\" (each night at 2:00), \"*/15 * * * *\" (each \
+                                 quarter of an hour) or \"30 6 * * MON-FRI\"; or null for no schedule";
+
 /// The moments at which a dataset is due.
 ///
 /// - The expression has exactly five fields.
@@ -34,7 +39,7 @@ pub struct Schedule {
 
 /// A text that is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{expression:?} is not a schedule: {reason}; five fields are wanted, in UTC, such as \"0 2 * * *\"")]
+#[error("{expression:?} is not a schedule: {reason}; valid: {SCHEDULE_FORM}")]
 pub struct InvalidSchedule {
     /// The text, cut to a readable length.
     pub expression: String,

@@ -240,6 +240,15 @@ impl fmt::Display for Compression {
     }
 }
 
+/// The delimiter that the name of a table's only column seems to hold, in words: the header was written with another
+/// one
+/// than it was read with.
+pub fn foreign_delimiter(name: &str) -> Option<&'static str> {
+    [(';', "semicolons"), ('\t', "tabs"), ('|', "bars"), (',', "commas")]
+        .into_iter()
+        .find_map(|(delimiter, words)| name.contains(delimiter).then_some(words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

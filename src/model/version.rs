@@ -59,6 +59,14 @@ impl fmt::Display for VersionSelector {
 #[error("{0:?} is not a version: it must be active, latest or vN (N a version number)")]
 pub struct InvalidVersionSelector(pub String);
 
+/// How a version is named outside of URLs of reads, for errors.
+pub const VERSION_FORM: &str = "active, latest, or the number of a version, such as 3 or v3";
+
+/// A text that names no version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a version; valid: {VERSION_FORM}")]
+pub struct InvalidVersion(pub String);
+
 impl FromStr for VersionSelector {
     type Err = InvalidVersionSelector;
 
@@ -79,14 +87,15 @@ impl FromStr for VersionSelector {
 }
 
 impl VersionSelector {
-    /// As [`VersionSelector::from_str`], and a bare number for `vN`: outside of URLs of reads, people write both.
+    /// As [`VersionSelector::from_str`], and a bare number for `vN`, from 1: outside of URLs of reads, people write
+    /// both.
     ///
     /// # Errors
     /// When it is neither.
-    pub fn parse_or_number(text: &str) -> Result<VersionSelector, InvalidVersionSelector> {
-        match parse_decimal(text) {
+    pub fn parse_or_number(text: &str) -> Result<VersionSelector, InvalidVersion> {
+        match parse_decimal(text).filter(|number| *number > 0) {
             Some(number) => Ok(VersionSelector::Number(VersionNumber(number))),
-            None => text.parse(),
+            None => text.parse().map_err(|_| InvalidVersion(text.to_owned())),
         }
     }
 }
@@ -174,8 +183,9 @@ mod tests {
             ("12", number(12)),
             ("v12", number(12)),
             ("active", Ok(VersionSelector::Active)),
-            ("012", Err(InvalidVersionSelector("012".to_owned()))),
-            ("-1", Err(InvalidVersionSelector("-1".to_owned()))),
+            ("012", Err(InvalidVersion("012".to_owned()))),
+            ("0", Err(InvalidVersion("0".to_owned()))),
+            ("-1", Err(InvalidVersion("-1".to_owned()))),
         ] {
             assert_eq!(VersionSelector::parse_or_number(text), selector);
         }

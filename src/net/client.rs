@@ -124,6 +124,11 @@ enum LookUpError {
     Refused(AddressError),
 }
 
+/// The host name of a URL gave no address. The text says why; the layers of the HTTP client put nothing to it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NameError(io::Error);
+
 /// `localhost` and the names below it.
 fn is_localhost(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
@@ -143,7 +148,7 @@ impl Resolve for Guarded {
                     let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
                     Ok(Box::new(addresses) as Addrs)
                 }
-                Err(LookUpError::Failed(error)) => Err(Box::new(error) as Box<dyn Error + Send + Sync>),
+                Err(LookUpError::Failed(error)) => Err(Box::new(NameError(error)) as Box<dyn Error + Send + Sync>),
                 Err(LookUpError::Refused(error)) => Err(Box::new(error) as Box<dyn Error + Send + Sync>),
             }
         })

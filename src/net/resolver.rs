@@ -15,6 +15,7 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 
 /// Answers that are kept, for as long as their servers say.
@@ -82,15 +83,27 @@ impl Default for Resolver {
     }
 }
 
+/// Why a name has no address, as a sentence: the resolver's own texts print its data structures.
+fn unresolved(error: &NetError) -> io::Error {
+    let (kind, reason) = match error {
+        error if error.is_nx_domain() => (io::ErrorKind::NotFound, "name servers know no such name"),
+        error if error.is_no_records_found() => (io::ErrorKind::NotFound, "name servers know no address for it"),
+        NetError::Timeout => (io::ErrorKind::TimedOut, "no name server answered in time"),
+        NetError::NoConnections => (io::ErrorKind::Other, "no name server can be reached"),
+        error => {
+            tracing::debug!(%error, "a name did not resolve");
+            (io::ErrorKind::Other, "name servers cannot be asked, or answer with an error")
+        }
+    };
+    io::Error::new(kind, format!("the name does not resolve: {reason}"))
+}
+
 impl LookUp for Resolver {
     fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
         let (resolver, name) = (self.inner.clone(), name.to_owned());
         async move {
             let resolver = resolver.map_err(io::Error::other)?;
-            let found = resolver.lookup_ip(name).await.map_err(|error| {
-                let kind = if error.is_no_records_found() { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
-                io::Error::new(kind, format!("the name does not resolve: {error}"))
-            })?;
+            let found = resolver.lookup_ip(name).await.map_err(|error| unresolved(&error))?;
             let mut addresses: Vec<IpAddr> = found.iter().collect();
             // The other family is tried when the first does not connect.
             addresses.sort_by_key(IpAddr::is_ipv6);

@@ -125,6 +125,14 @@ enum Purpose {
     Care,
 }
 
+/// Refuses a place where there is no catalog, before anything is made there. A server is asked when it is opened.
+fn require_catalog(config: &Config) -> Result<(), OpenError> {
+    match config.catalog_file() {
+        Some(file) if matches!(file.try_exists(), Ok(false)) => Err(OpenError::NoCatalog(file)),
+        _ => Ok(()),
+    }
+}
+
 /// How long opening waits for the store to say whose it is. What needs that later asks again.
 const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -142,10 +150,17 @@ impl App {
     /// # Errors
     /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
     pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
-        match config.catalog_file() {
-            Some(file) if matches!(file.try_exists(), Ok(false)) => Err(OpenError::NoCatalog(file)),
-            _ => App::open_for(config, own_limiter(config), Purpose::Care).await,
-        }
+        require_catalog(config)?;
+        App::open_for(config, own_limiter(config), Purpose::Care).await
+    }
+
+    /// As [`App::open`], for who can do nothing without an owner, so that there must be a catalog: makes none.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
+    pub async fn open_to_import(config: &Config) -> Result<App, OpenError> {
+        require_catalog(config)?;
+        App::open(config).await
     }
 
     /// As [`App::open`], with another counter of requests than that of this process.

@@ -54,6 +54,12 @@ pub enum DemoError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// There are datasets, and none of them is the demo's.
+    #[error(
+        "there are datasets here that are not the demo's, and it would mix its own with them; leave --demo out, or give it a \
+         directory of its own with --data"
+    )]
+    Occupied,
     /// The owner cannot be added.
     #[error("the demo owner")]
     Owner(#[from] AccountError),
@@ -102,6 +108,17 @@ enum EntryError {
 }
 
 impl App {
+    /// Whether the demo may be loaded here: where there are no datasets, or where the demo was loaded before.
+    ///
+    /// # Errors
+    /// [`DemoError::Occupied`].
+    pub async fn check_demo(&self) -> Result<(), DemoError> {
+        if self.catalog().user_by_email(DEMO_OWNER).await?.is_none() && self.catalog().has_datasets().await? {
+            return Err(DemoError::Occupied);
+        }
+        Ok(())
+    }
+
     /// Loads what `fixtures/manifest.toml` lists, in its order. Datasets that are there already stay as they are,
     /// so that a second start changes nothing.
     ///

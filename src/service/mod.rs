@@ -55,9 +55,10 @@ pub use rate_limit::{
     Bucket, Client, Clock, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
 };
 pub use read::cache_key::CacheKey;
+pub use read::fields::{UnknownCause, UnknownField};
 pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};
 pub use refresh::files::{Pushed, PushedEntities};
-pub use refresh::import::{ImportError, ImportRequest, Imported};
+pub use refresh::import::{ImportError, ImportRequest, Imported, local_path};
 pub use refresh::version_file::ImportProgress;
 pub use refresh::{Push, RefreshError};
 pub use webhook::deliveries::DeliveryError;

@@ -17,6 +17,7 @@ use super::entity::EntityWriter;
 use super::error::{Place, SourceError};
 use super::input::Window;
 use crate::document::write_string;
+use crate::model::source::foreign_delimiter;
 
 /// The decoder for [`crate::model::source::SourceFormat::Csv`] and `Tsv`.
 pub(super) struct DelimitedDecoder {
@@ -102,6 +103,13 @@ impl DelimitedDecoder {
                     self.columns.push(Column { key, cell: index });
                 }
             }
+        }
+        if let [_] = self.cells.as_slice()
+            && let Some(name) = cell_text(bytes, &self.cells[0], &mut self.cell_text)
+            && let Some(found) = foreign_delimiter(name)
+        {
+            let wanted = if self.delimiter == b'\t' { "tabs" } else { "commas" };
+            tracing::warn!("the table has one column, whose name holds {found}: only {wanted} separate cells here");
         }
         self.consume(row);
         Ok(())

@@ -23,7 +23,7 @@ use super::input::SourceInput;
 use super::reader::{Chunks, Patience};
 use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
-use crate::net::AddressError;
+use crate::net::{AddressError, NameError};
 
 /// Longer validators are not kept: they go back with every request, and into the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
@@ -187,6 +187,9 @@ fn unreachable(error: reqwest::Error) -> SourceError {
         let reason = refused.to_string();
         let reason = if is_redirect { format!("it redirects to another one: {reason}") } else { reason };
         return SourceError::BadAddress { reason };
+    }
+    if let Some(name) = chain(&error).find_map(|cause| cause.downcast_ref::<NameError>()) {
+        return SourceError::Unreachable { reason: name.to_string() };
     }
     let texts = chain(&error).map(|cause| match cause.downcast_ref::<SourceError>() {
         Some(SourceError::Unreachable { reason }) => reason.clone(),

@@ -43,6 +43,11 @@ pub enum PartKey {
         /// The column.
         column: u32,
     },
+    /// The paths of the profile of a file.
+    Paths {
+        /// The file.
+        file: u64,
+    },
 }
 
 /// Hits and misses of one kind of part.
@@ -52,8 +57,8 @@ struct Lookups {
 }
 
 /// Found once, for a look-up in the cache is quicker than one of a counter.
-static LOOKUPS: LazyLock<[Lookups; 4]> = LazyLock::new(|| {
-    ["footers", "documents", "columns", "blooms"].map(|cache| {
+static LOOKUPS: LazyLock<[Lookups; 5]> = LazyLock::new(|| {
+    ["footers", "documents", "columns", "blooms", "paths"].map(|cache| {
         let counter = |outcome: &'static str| metrics().cache_lookups.of([cache.into(), outcome.into()]);
         Lookups { hits: counter("hit"), misses: counter("miss") }
     })
@@ -61,12 +66,13 @@ static LOOKUPS: LazyLock<[Lookups; 4]> = LazyLock::new(|| {
 
 impl PartKey {
     fn lookups(&self) -> &'static Lookups {
-        let [footers, documents, columns, blooms] = &*LOOKUPS;
+        let [footers, documents, columns, blooms, paths] = &*LOOKUPS;
         match self {
             PartKey::Footer(_) => footers,
             PartKey::Documents { .. } => documents,
             PartKey::Column { .. } => columns,
             PartKey::Bloom { .. } => blooms,
+            PartKey::Paths { .. } => paths,
         }
     }
 }
@@ -76,7 +82,7 @@ fn count(part: &Part) {
     match part {
         // Others are neither rows nor large, and the size of a footer is dear to find.
         Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
-        Part::Footer(_) | Part::Bloom(_) => {}
+        Part::Footer(_) | Part::Bloom(_) | Part::Paths(_) => {}
     }
 }
 

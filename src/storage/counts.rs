@@ -60,6 +60,8 @@ impl ReaderCounts {
             }
             PartKey::Column { .. } => &self.columns,
             PartKey::Bloom { .. } => &self.blooms,
+            // Asked for beside a read, not by it.
+            PartKey::Paths { .. } => return,
         };
         if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
     }

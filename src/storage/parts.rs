@@ -13,6 +13,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::StorageError;
+use super::profile::PathIndex;
 
 /// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
 #[derive(Clone, Debug)]
@@ -146,6 +147,8 @@ pub enum Part {
     Column(ArrayRef),
     /// The bloom filter of a column of a row group, if it has one.
     Bloom(Option<Arc<Sbbf>>),
+    /// The paths of the profile.
+    Paths(Arc<PathIndex>),
 }
 
 impl Part {
@@ -155,6 +158,7 @@ impl Part {
             Part::Footer(footer) => footer.memory_bytes(),
             Part::Documents(page) => page.memory_bytes(),
             Part::Column(array) => array.get_array_memory_size(),
+            Part::Paths(paths) => 64 + paths.memory_bytes(),
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }
     }

@@ -28,7 +28,7 @@ use super::checksums::{CHECKSUMS_KEY, PartChecksums, Seal, checksum};
 use super::counts::ReaderCounts;
 use super::layout::{DOCUMENT, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
 use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
-use super::profile::{PROFILE_KEY, ProfileLocation, StoredProfile};
+use super::profile::{PROFILE_KEY, PathIndex, ProfileLocation, StoredProfile};
 use super::shortage::Shortage;
 use super::store::Store;
 use crate::metrics::metrics;
@@ -193,16 +193,50 @@ impl VersionReader {
     /// # Errors
     /// When the store fails or the profile is damaged.
     pub async fn profile(&self) -> Result<Option<StoredProfile>, StorageError> {
+        match self.footer.profile.clone() {
+            Some(location) => self.load_profile(location, StoredProfile::decode).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The paths of the profile, if they are in the cache.
+    pub async fn cached_paths(&self) -> Option<Arc<PathIndex>> {
+        match self.file.cache.get(&PartKey::Paths { file: self.footer.id }).await? {
+            Part::Paths(paths) => Some(paths),
+            _ => None,
+        }
+    }
+
+    /// The paths of the profile, if the file holds one. Costs as much as [`VersionReader::profile`] the first time;
+    /// kept in
+    /// the cache then.
+    ///
+    /// # Errors
+    /// When the store fails or the profile is damaged.
+    pub async fn paths(&self) -> Result<Option<Arc<PathIndex>>, StorageError> {
         let Some(location) = self.footer.profile.clone() else { return Ok(None) };
+        let load =
+            async { self.load_profile(location, PathIndex::decode).await.map(|paths| Part::Paths(Arc::new(paths))) };
+        match self.file.cache.get_or_load(PartKey::Paths { file: self.footer.id }, load).await? {
+            Part::Paths(paths) => Ok(Some(paths)),
+            _ => Err(StorageError::Layout("the cache holds another part under the key of its paths".to_owned())),
+        }
+    }
+
+    async fn load_profile<T: Send + 'static>(
+        &self,
+        location: ProfileLocation,
+        decode: fn(&[u8]) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
         let load = async {
             let bytes = self.file.fetch(location.offset..location.offset + location.length).await?;
             let decode = move || match location.is_of(&bytes) {
-                true => StoredProfile::decode(&bytes),
+                true => decode(&bytes),
                 false => Err(unverified()),
             };
             tokio::task::spawn_blocking(decode).await.map_err(|_| StorageError::Worker)?
         };
-        load.await.map(Some).map_err(|error| self.file.blame("the profile", error))
+        load.await.map_err(|error| self.file.blame("the profile", error))
     }
 
     /// Entities in the file.

@@ -199,7 +199,11 @@ async fn calls_of_editors_that_are_wrong_say_what_is() {
     for (body, status, reason) in [
         (json!({}), 400, "dataset_id: it is missing"),
         (json!({"dataset_id": "1"}), 400, "dataset_id"),
-        (json!({"dataset_id": id, "version": "v1"}), 400, "version"),
+        (
+            json!({"dataset_id": id, "version": "V1"}),
+            400,
+            "version: \"V1\" is not valid; valid: active, latest, or the number",
+        ),
         (json!({"dataset_id": id, "version": 0}), 400, "version"),
         (json!({"dataset_id": id, "version": 1.5}), 400, "version"),
         (json!({"dataset_id": id, "alt": "yes"}), 400, "alt"),

@@ -332,7 +332,11 @@ fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
     machine.write("not-an-object.jsonl", "{\"a\":1}\n{\"a\":2}\n[3]\n");
     machine.write("cut.jsonl", "{\"a\":1}\n{\"a\":");
     let before = machine.data_files();
-    for (file, place) in [("not-an-object.jsonl", "item 3"), ("cut.jsonl", "item 2"), ("none.jsonl", "No such file")] {
+    for (file, place) in [
+        ("not-an-object.jsonl", "item 3"),
+        ("cut.jsonl", "item 2"),
+        ("none.jsonl", "there is no such file; valid: a file, - for"),
+    ] {
         let message = failed(&machine.import(file, &[]));
         assert!(message.starts_with(&format!("strata: importing {file}: ")) && message.contains(place), "{message}");
         assert_eq!(machine.data_files(), before, "{file}");
@@ -583,6 +587,7 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
         &["explain", "1", "limit=1"],
         &["diff", "1", "1", "2"],
         &["user", "plan", "ada@example.test", "pro"],
+        &["import", "https://example.test/x.json", "--name", "x", "--owner", "ada@example.test"],
     ] {
         let message = failed(&machine.run(&[arguments, &["--data", "nowhere"]].concat()));
         assert!(message.contains("there is no catalog nowhere/catalog.sqlite"), "{message}");
@@ -608,12 +613,119 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
 }
 
 #[test]
+fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
+    let machine = Machine::new();
+    let arguments = |source| ["import", source, "--name", "Things", "--owner", "ada@example.test"];
+    for (source, problem) in [("/nowhere/x.json", "there is no such file"), (".", "it is a directory")] {
+        let message = failed(&machine.run(&arguments(source)));
+        assert!(message.starts_with(&format!("strata: importing {source}: {problem}; valid: ")), "{message}");
+    }
+    assert!(!machine.path("strata-data").exists());
+
+    let machine = Machine::with_user();
+    let output = machine.run_with_input(&arguments("-"), "{\"a\":1}\n{\"a\":2}\n");
+    assert_eq!(one_json_line(&output)["entity_count"], json!(2));
+    // Names that do not resolve are told in a sentence, whatever name servers there are.
+    let message = failed(&machine.run(&arguments("http://no-such-host.invalid/x.json")));
+    assert!(message.contains("fetched: the name d"), "{message}");
+    assert!(!message.contains("error sending") && !message.contains("Query") && !message.contains('{'), "{message}");
+}
+
+#[test]
+fn a_table_with_another_delimiter_is_told_to_its_owner() {
+    let machine = Machine::with_user();
+    machine.write("semicolons.csv", "name;age\nAda;36\n");
+    let output = machine.import("semicolons.csv", &[]);
+    assert_eq!(one_json_line(&output)["entity_count"], json!(1));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(log.contains("one column, whose name holds semicolons: only commas separate"), "{log}");
+    let explained = succeeded(&machine.run(&["explain", "1"]));
+    assert!(explained.contains("`name;age`: was the source a table with semicolons"), "{explained}");
+
+    machine.write("commas.csv", "name;age,b\nAda;36,1\n");
+    assert!(machine.import("commas.csv", &[]).stderr.is_empty());
+    let explained = succeeded(&machine.run(&["explain", "1"]));
+    assert!(!explained.contains("was the source a table"), "{explained}");
+}
+
+#[test]
+fn versions_are_named_alike_by_every_command() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    machine.write("two.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    for file in ["one.jsonl", "two.jsonl"] {
+        one_json_line(&machine.import(file, &[]));
+    }
+    let told = succeeded(&machine.run(&["diff", "1", "1", "2"]));
+    for [v1, v2] in [["v1", "v2"], ["1", "latest"], ["v1", "active"]] {
+        assert_eq!(succeeded(&machine.run(&["diff", "1", v1, v2])), told, "{v1} {v2}");
+    }
+    for version in ["2", "v2", "latest", "active"] {
+        let line = succeeded(&machine.run(&["explain", "1", "--version", version, "--json"]));
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["version"], json!(2), "{version}");
+    }
+    for (arguments, right) in [
+        (["diff", "a", "1", "2"], "a dataset is named by its id, a positive integer"),
+        (["diff", "1", "first", "2"], "valid: active, latest, or the number of a version, such as 3 or v3"),
+        (["diff", "1", "0", "2"], "valid: active, latest, or the number of a version, such as 3 or v3"),
+    ] {
+        let output = machine.run(&arguments);
+        assert_eq!(output.status.code(), Some(2));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(right), "{message}");
+    }
+}
+
+#[test]
+fn the_demo_is_not_loaded_beside_other_data_and_no_backup_into_what_it_backs_up() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    one_json_line(&machine.import("one.jsonl", &[]));
+    let before = machine.data_files();
+    let message = failed(&machine.run(&["serve", "--demo", "--listen", "127.0.0.1:0"]));
+    assert!(message.contains("there are datasets here that are not the demo's"), "{message}");
+    assert_eq!(machine.data_files(), before);
+
+    std::os::unix::fs::symlink(machine.path("strata-data"), machine.path("link")).expect("a link");
+    for place in
+        ["strata-data/backup", "strata-data", "strata-data/store/a/b", "link/backup", "./strata-data/../strata-data/b"]
+    {
+        let message = failed(&machine.run(&["backup", place]));
+        assert!(
+            message.contains(" lies in ") && message.contains("choose a directory elsewhere"),
+            "{place}: {message}"
+        );
+    }
+    assert_eq!(machine.data_files(), before);
+    assert!(!machine.path("strata-data/backup").exists());
+    succeeded(&machine.run(&["backup", "strata-data-backup"]));
+}
+
+#[test]
+fn a_check_names_a_damaged_file_once() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    one_json_line(&machine.import("one.jsonl", &[]));
+    let file = files(&machine.path("strata-data/store/versions")).pop().expect("a version file");
+    let mut bytes = std::fs::read(&file).expect("read");
+    bytes[200] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+    let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+    for arguments in [&["check"][..], &["check", "--json"]] {
+        let output = machine.run(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8")).concat();
+        assert_eq!(printed.matches(&name).count(), 1, "{printed}");
+        assert!(printed.contains("it does not have its checksum"), "{printed}");
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_know_every_command() {
     let machine = Machine::new();
     // Not even a configuration that cannot be read is in the way.
     machine.write("strata.toml", "this is no TOML");
     let bash = succeeded(&machine.run(&["completions", "bash"]));
-    std::fs::create_dir(machine.path("man1")).expect("made");
     succeeded(&machine.run(&["manual", "man1"]));
     for command in ["serve", "user", "import", "explain", "diff", "sweep", "check", "scrub", "backup"] {
         assert!(bash.contains(&format!("strata__subcmd__{command}")), "{command}");
@@ -621,5 +733,6 @@ fn completions_and_manual_pages_know_every_command() {
         assert!(page.contains(".SH SYNOPSIS") && page.contains("data.directory"), "{page}");
     }
     assert!(machine.path("man1/strata.1").exists());
-    assert!(failed(&machine.run(&["manual", "nowhere"])).contains("manual pages cannot be written"));
+    let message = failed(&machine.run(&["manual", "strata.toml/man1"]));
+    assert!(message.contains("the manual pages cannot be written to strata.toml/man1: "), "{message}");
 }

@@ -10,7 +10,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
-use strata::model::version::VersionNumber;
+use strata::model::version::{VersionNumber, VersionSelector};
 use strata::query::diff::{DiffBounds, DiffPage};
 use strata::service::{DiffForm, Load};
 
@@ -208,15 +208,17 @@ async fn what_is_wrong_with_a_call_is_named() {
     let empty = owned.dataset("Empty", json!({}), &[]).await;
     let (_, other) = add_user(&owned.service, "bob@strata.test", Plan::Free).await;
     let positive = "valid: a positive integer.";
+    let version = "valid: active, latest, or the number of a version, such as 3 or v3.";
     let whole = "valid: a whole number, 0 or more.";
     let rows = [
         ("v1=1&v2=2".to_owned(), 400, format!("Invalid request: dataset_id: it is missing; {positive}")),
         ("dataset_id=x&v1=x".to_owned(), 400, format!("Invalid request: dataset_id: \"x\" is not valid; {positive}")),
-        (format!("dataset_id={id}&v2=2"), 400, format!("Invalid request: v1: it is missing; {positive}")),
-        (format!("dataset_id={id}&v1=1"), 400, format!("Invalid request: v2: it is missing; {positive}")),
-        (format!("dataset_id={id}&v1=0&v2=2"), 400, format!("Invalid request: v1: \"0\" is not valid; {positive}")),
-        (format!("dataset_id={id}&v1=v1&v2=2"), 400, format!("Invalid request: v1: \"v1\" is not valid; {positive}")),
-        (format!("dataset_id={id}&v1=1&v2=-1"), 400, format!("Invalid request: v2: \"-1\" is not valid; {positive}")),
+        (format!("dataset_id={id}&v2=2"), 400, format!("Invalid request: v1: it is missing; {version}")),
+        (format!("dataset_id={id}&v1=1"), 400, format!("Invalid request: v2: it is missing; {version}")),
+        (format!("dataset_id={id}&v1=0&v2=2"), 400, format!("Invalid request: v1: \"0\" is not valid; {version}")),
+        (format!("dataset_id={id}&v1=V1&v2=2"), 400, format!("Invalid request: v1: \"V1\" is not valid; {version}")),
+        (format!("dataset_id={id}&v1=1&v2=-1"), 400, format!("Invalid request: v2: \"-1\" is not valid; {version}")),
+        (format!("dataset_id={empty}&v1=active&v2=latest"), 404, "This dataset has no version yet.".to_owned()),
         (format!("dataset_id={id}&v1=1&v1=1&v2=2"), 400, "Invalid request: v1: it is given twice.".to_owned()),
         (
             format!("dataset_id={id}&v1=1&v2=2&change_type=Added"),
@@ -372,7 +374,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
         format!("[{}]", (0..3_000).map(entity).collect::<Vec<_>>().join(","))
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
-    let (app, versions) = (&owned.service.app, [1, 2].map(VersionNumber::new));
+    let (app, versions) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
     let diff = app.diff(&owned.user, DatasetId::new(id), versions[0], versions[1]).await.expect("a diff");
     assert_eq!((diff.summary().modified, diff.count(None)), (3_000, 3_000));
     for form in [DiffForm::Result, DiffForm::Records, DiffForm::Lines] {
@@ -585,16 +587,22 @@ fn what_is_wrong_is_told_on_standard_error() {
     let (machine, _) = machine_with(&[V1, V2]);
     let compared = "strata: comparing versions";
     for (arguments, message) in [
-        (&["9", "1", "2"], format!("{compared} 1 and 2 of dataset 9: no such dataset")),
-        (&["1", "1", "3"], format!("{compared} 1 and 3 of dataset 1: there is no version 3; its versions are 1 to 2")),
-        (&["1", "7", "3"], format!("{compared} 7 and 3 of dataset 1: there is no version 7; its versions are 1 to 2")),
+        (&["9", "1", "2"], format!("{compared} v1 and v2 of dataset 9: no such dataset")),
+        (
+            &["1", "1", "3"],
+            format!("{compared} v1 and v3 of dataset 1: there is no version 3; its versions are 1 to 2"),
+        ),
+        (
+            &["1", "7", "3"],
+            format!("{compared} v7 and v3 of dataset 1: there is no version 7; its versions are 1 to 2"),
+        ),
     ] {
         assert_eq!(failed(&run(&machine, arguments)), message);
         assert_eq!(failed(&run(&machine, &[&arguments[..], &["--json"]].concat())), message);
     }
     for (arguments, word) in [
         (&["1", "1"][..], "<V2>"),
-        (&["0", "1", "2"], "0 is not in 1.."),
+        (&["0", "1", "2"], "a dataset is named by its id"),
         (&["1", "x", "2"], "invalid value 'x' for '<V1>'"),
         (&["1", "1", "2", "--change-type", "changed"], "added, subtracted, modified"),
         (&["1", "1", "2", "--limit", "some"], "a whole number, or all"),

@@ -15,7 +15,7 @@ use strata::encode::ContentCoding;
 use strata::http::router::router;
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
-use strata::model::version::VersionNumber;
+use strata::model::version::{VersionNumber, VersionSelector};
 use strata::query::diff::DiffPage;
 use strata::service::{AnswerBody, DiffForm, Load};
 use tokio::task::JoinSet;
@@ -94,7 +94,7 @@ async fn records_of_a_diff_that_are_large_are_streamed_however_small_the_mean() 
         format!("[{}]", large.chain(small).collect::<Vec<_>>().join(","))
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
-    let (app, versions) = (&owned.service.app, [1, 2].map(VersionNumber::new));
+    let (app, versions) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
     let diff = app.diff(&owned.user, DatasetId::new(id), versions[0], versions[1]).await.expect("a diff");
     assert_eq!(diff.count(None), 10);
     let page = DiffPage::default();

@@ -30,6 +30,7 @@ mod fair;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod faultfs;
 mod faults;
+mod fields;
 mod held;
 mod hostile_sources;
 mod http;

@@ -502,7 +502,8 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
         ("index", json!({"always": ["a.b", "c"], "never": ["c"]}), "`c` is both"),
         ("index", json!({"always": ["x".repeat(1_025)]}), "1024"),
         ("index", json!({"always": (0..65).map(|n| n.to_string()).collect::<Vec<_>>()}), "64"),
-        ("schedule", json!("nightly"), "five fields"),
+        ("schedule", json!("nightly"), "five fields, in UTC: minute, hour, day of month, month, day of week"),
+        ("schedule", json!(5), "valid: five fields"),
         ("schedule", json!("0 0 31 2 *"), "no date"),
         ("schedule", json!("* * * * * *"), "seconds"),
     ] {
@@ -570,7 +571,11 @@ async fn a_rollback_pins_and_freezes_and_reads_follow_at_once(owners: Owners) {
     let answer = ok(&owners.post("/dataset/unfreeze", json!({"dataset_id": id})).await);
     assert_eq!((&answer["dataset"]["frozen"], &answer["dataset"]["active_version"]), (&json!(false), &json!(1)));
     read("active").await.is("[{\"version\":1}]");
-    refused(&owners.post("/dataset/rollback", json!({"dataset_id": id, "version_number": 4})).await, 404, "version");
+    refused(
+        &owners.post("/dataset/rollback", json!({"dataset_id": id, "version_number": 4})).await,
+        404,
+        "no version 4; its versions are 1 to",
+    );
 }
 
 async fn a_new_key_opens_at_once_what_the_old_one_did(owners: Owners) {

@@ -28,6 +28,19 @@ fn the_page_has_the_table_of_metrics() {
 }
 
 #[test]
+fn the_page_lists_the_metrics_of_the_process() {
+    let rendering = metrics::render();
+    let helps = rendering.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let mut table = "| Metric | Kind |\n|---|---|\n".to_owned();
+    let mut process: Vec<_> = helps.filter(|(name, _)| name.starts_with("process_")).collect();
+    process.sort_unstable();
+    for (name, kind) in process {
+        table += &format!("| `{name}` | {kind} |\n");
+    }
+    check_table("docs/metrics.md", "process", &table);
+}
+
+#[test]
 fn metrics_are_named_by_the_rules_of_prometheus_and_once() {
     let mut names = std::collections::BTreeSet::new();
     for metric in metrics::all() {

@@ -201,6 +201,7 @@ fn the_order_in_the_url_does_not_matter() {
         "pretty=false",
         "count=true",
         "alt=true",
+        "strict=true",
     ];
     let names: Vec<&str> = pairs.iter().filter_map(|pair| pair.split('=').next()).collect();
     let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
@@ -225,6 +226,7 @@ fn the_order_in_the_url_does_not_matter() {
         pretty: false,
         count: true,
         alt: true,
+        strict: true,
     };
     for _ in 0..pairs.len() {
         pairs.rotate_left(1);

@@ -405,6 +405,7 @@ async fn the_requests_of_the_pages_find_something() {
             }
             assert_eq!(answer.status, 200, "{path}: {request}: {}", String::from_utf8_lossy(&answer.body));
             assert_eq!(answer.headers.get("x-unknown-parameters"), None, "{path}: {request}");
+            assert_eq!(answer.headers.get("x-unknown-fields"), None, "{path}: {request}");
             let total = answer.headers.get("x-total-count").and_then(|total| total.to_str().ok()?.parse::<u64>().ok());
             assert!(total.is_some_and(|total| total > 0), "{path}: {request} finds nothing");
         }

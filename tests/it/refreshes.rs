@@ -418,8 +418,8 @@ async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
     // The request.
     check(refresh, Some("text/html"), String::new(), 415, "Content-Type").await;
     check(refresh, Some("text/csv"), "a\n1\n".into(), 400, "dataset_id: it is missing").await;
-    check(refresh, JSON, String::new(), 400, "must be a JSON object").await;
-    check(refresh, JSON, "[]".into(), 400, "must be a JSON object").await;
+    check(refresh, JSON, String::new(), 400, "it is empty; valid: a JSON object, such as {\"dataset_id\":1}").await;
+    check(refresh, JSON, "[]".into(), 400, "not an object; valid: a JSON object, such as {\"dataset_id\":1}").await;
     check(refresh, JSON, "{}".into(), 400, "dataset_id: it is missing").await;
     check(refresh, JSON, "{\"dataset_id\":\"x\"}".into(), 400, "dataset_id: \"x\" is not valid").await;
     check(refresh, JSON, "{\"entities\":[]}".into(), 400, "dataset_id is missing").await;

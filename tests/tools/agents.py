@@ -153,8 +153,8 @@ async def editing(client, number):
     await refused(client, "push_alt_version", "Pull again", **push)
     await refused(client, "push_alt_version", "etag: it is missing", **{**push, "etag": None})
     await refused(client, "push_alt_version", "item 2", **{**push, "entities": [{}, 2]})
-    await refused(client, "push_alt_version", "no such version", **{**push, "version": 9})
-    await refused(client, "pull_for_edit", "version", dataset_id=DATASET_ID, version="v1")
+    await refused(client, "push_alt_version", "no version 9", **{**push, "version": 9})
+    await refused(client, "pull_for_edit", "version", dataset_id=DATASET_ID, version="V1")
     same("the alternate is as it was", over_http("v1/alt/?pretty=false"), compact(entities))
 
     # The etag of the push serves for the next one.

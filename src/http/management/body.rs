@@ -22,7 +22,7 @@ use crate::http::error::HttpError;
 use crate::http::text::quoted;
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
-use crate::model::version::{VersionNumber, VersionSelector};
+use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use crate::service::{App, BodyRoom, Holder};
 
 /// The body of a call: a JSON object.
@@ -40,6 +40,9 @@ impl FromRequest<App> for JsonBody {
     }
 }
 
+/// What a body must be, for errors.
+pub(super) const OBJECT_FORM: &str = "a JSON object, such as {\"dataset_id\":1}";
+
 /// As [`JsonBody`], with another bound than `limits.body_bytes`.
 pub(in crate::http) async fn read(app: &App, request: Request, limit: u64) -> Result<Fields, HttpError> {
     if !is_json(request.headers()) {
@@ -51,11 +54,11 @@ pub(in crate::http) async fn read(app: &App, request: Request, limit: u64) -> Re
     let (bytes, room) = collect(app, holder, body, limit).await?;
     let problem = match serde_json::from_slice(&bytes) {
         Ok(Value::Object(members)) => return Ok(Fields { members, _room: room.map(Arc::new) }),
-        Ok(_) => "it must be a JSON object".to_owned(),
-        Err(error) if bytes.is_empty() => format!("it must be a JSON object: {error}"),
-        Err(error) => error.to_string(),
+        Ok(_) => "it is JSON, but not an object".to_owned(),
+        Err(_) if bytes.is_empty() => "it is empty".to_owned(),
+        Err(error) => format!("it is not JSON: {error}"),
     };
-    Err(CallError::Body { problem }.into())
+    Err(CallError::Body { problem: format!("{problem}; valid: {OBJECT_FORM}") }.into())
 }
 
 /// `application/json`, or a type that says that it is JSON (`…+json`), whatever its parameters; not compressed.
@@ -161,14 +164,13 @@ impl Fields {
         self.positive("dataset_id").map(DatasetId::new)
     }
 
-    /// The number of a version: a positive integer.
+    /// The number of a version: a positive integer. For calls that change a version, which none is to be but the one
+    /// that
+    /// was meant, whatever is newest by then.
     pub(crate) fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
-        self.positive(name).map(VersionNumber::new)
-    }
-
-    /// The number of a version that may be absent.
-    pub(crate) fn optional_version(&self, name: &'static str) -> Result<Option<VersionNumber>, CallError> {
-        Ok(self.optional_positive(name)?.map(VersionNumber::new))
+        self.positive(name)
+            .map(VersionNumber::new)
+            .map_err(|_| self.wrong(name, "a positive integer, the number of a version"))
     }
 
     /// A positive integer, as a JSON number, however it is written: `7.0` is 7. One of digits past `u64` is well formed
@@ -196,15 +198,18 @@ impl Fields {
     }
 
     /// Which version: `active` unless given.
+    pub(crate) fn optional_selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {
+        self.present(name).map_or(Ok(VersionSelector::Active), |_| self.selector(name))
+    }
+
+    /// Which version.
     pub(crate) fn selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {
-        let number = |text: &str| positive(text).map(|number| VersionSelector::Number(VersionNumber::new(number)));
         match self.present(name) {
-            None => Some(VersionSelector::Active),
-            Some(Value::Number(_)) => return Ok(VersionSelector::Number(self.version(name)?)),
-            Some(Value::String(text)) => text.parse().ok().or_else(|| number(text)),
-            Some(_) => None,
+            Some(Value::Number(_)) => self.positive(name).ok().map(VersionNumber::new).map(VersionSelector::Number),
+            Some(Value::String(text)) => VersionSelector::parse_or_number(text).ok(),
+            _ => None,
         }
-        .ok_or_else(|| self.wrong(name, "active, latest, or the number of a version"))
+        .ok_or_else(|| self.wrong(name, VERSION_FORM))
     }
 
     /// One of some values, by its name; it may be absent.
@@ -234,7 +239,17 @@ impl Fields {
 
     /// A text that may be absent, `None`, or null, `Some(None)`.
     pub(crate) fn nullable_text(&self, name: &'static str) -> Result<Option<Option<&str>>, CallError> {
-        self.members.contains_key(name).then(|| self.optional_text(name)).transpose()
+        self.nullable_text_of(name, "a string, or null")
+    }
+
+    /// As [`Fields::nullable_text`], of a form that is told when it is none.
+    pub(crate) fn nullable_text_of(&self, name: &'static str, form: &str) -> Result<Option<Option<&str>>, CallError> {
+        match self.members.get(name) {
+            None => Ok(None),
+            Some(Value::Null) => Ok(Some(None)),
+            Some(Value::String(text)) => Ok(Some(Some(text))),
+            Some(_) => Err(self.wrong(name, form)),
+        }
     }
 
     /// A boolean that may be absent.

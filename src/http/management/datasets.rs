@@ -11,6 +11,7 @@ use crate::http::error::HttpError;
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
+use crate::model::schedule::SCHEDULE_FORM;
 use crate::service::{App, DatasetSettings, OwnedDataset};
 
 const DATASET_ID: &str = "dataset_id";
@@ -52,7 +53,7 @@ const SETTINGS: &[&str] = &["private", "source", "format", "records_path", "publ
 /// What a body says of a dataset, but its name.
 fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
     let format = fields.nullable_text("format")?;
-    let schedule = fields.nullable_text("schedule")?;
+    let schedule = fields.nullable_text_of("schedule", SCHEDULE_FORM)?;
     Ok(DatasetSettings {
         name: None,
         private: fields.optional_boolean("private")?,

@@ -11,7 +11,6 @@ use crate::http::content_encoding::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::read::streamed;
 use crate::model::request::Format;
-use crate::model::version::VersionNumber;
 use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{AnswerBody, App, DiffError, DiffForm};
 
@@ -27,7 +26,7 @@ pub(super) async fn diff(
 ) -> Result<Response, HttpError> {
     query.only(&["dataset_id", "v1", "v2", "change_type", "offset", "limit", "format"])?;
     let dataset = query.dataset_id()?;
-    let [v1, v2] = [query.positive("v1")?, query.positive("v2")?].map(VersionNumber::new);
+    let (v1, v2) = (query.version("v1")?, query.version("v2")?);
     let page = DiffPage {
         change_type: query.one_of("change_type", ChangeType::ALL, ChangeType::name)?,
         offset: query.optional_whole_number("offset")?.unwrap_or(0),

@@ -103,7 +103,7 @@ fn wrapped<E>(
 
 /// What both ways of pulling have in common, given the fields of the call.
 pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
-    let (dataset, version) = (fields.dataset_id()?, fields.optional_version(VERSION)?);
+    let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION)?);
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
     let pulled = app.pull_for_edit(user, dataset, version, alt).await?;
     let (dataset_id, version) = (dataset.get(), pulled.version.get());

@@ -18,12 +18,16 @@ pub enum CallError {
     #[error("The header Origin names another origin than this service's.")]
     ForeignOrigin,
     /// The body is not said to be JSON.
-    #[error("The body must be JSON, uncompressed: send it with Content-Type: application/json.")]
+    #[error(
+        "The body must be a JSON object, uncompressed, and say so: for example curl -H 'Content-Type: application/json' -d \
+         '{{\"dataset_id\":1}}'. Without that header curl says that it sends a form."
+    )]
     NotJson,
     /// The body is not said to be in a format that sources have.
     #[error(
         "The body must be JSON, JSON lines, CSV, TSV or Parquet, plain, gzip or zstd: send it with its Content-Type, or as \
-         application/octet-stream."
+         application/octet-stream. For example curl -H 'Content-Type: application/json' -d '{{\"dataset_id\":1}}', or curl -H \
+         'Content-Type: text/csv' --data-binary @FILE with ?dataset_id=1 in the URL."
     )]
     NotSource,
     /// The body is longer than it may be.

@@ -45,9 +45,8 @@ pub(super) async fn explain(
     let dataset = query.dataset_id()?;
     let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
     let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
-    let (request, unknown) = params::parse(read.as_deref())?;
-    let ignored = unknown.into_iter().map(IgnoredParameter::from);
-    let ignored = ignored.filter(|ignored| ![DATASET_ID, VERSION, EXPLAIN].contains(&ignored.name.as_str())).collect();
+    let (request, unknown) = params::parse_beside(read.as_deref(), &[DATASET_ID, VERSION, EXPLAIN])?;
+    let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
     let explanation = app.explain(&user, dataset, version, request, ignored).await?;
     Ok(match form {
         Form::Json => Json(explanation).into_response(),

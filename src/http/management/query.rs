@@ -10,7 +10,7 @@ use super::body::positive;
 use crate::http::params::boolean;
 use crate::http::text::quoted;
 use crate::model::ids::DatasetId;
-use crate::model::version::VersionSelector;
+use crate::model::version::{VERSION_FORM, VersionSelector};
 use crate::service::App;
 
 /// The parameters of a call.
@@ -75,11 +75,17 @@ impl Query {
     /// [`CallError::Field`].
     pub(crate) fn optional_version(&self, name: &'static str) -> Result<Option<VersionSelector>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
-        let wrong = |_| {
-            let valid = "active, latest, or a version number, with v before it or not";
-            CallError::field(name, format!("{} is not valid; valid: {valid}", quoted(text)))
-        };
+        let wrong = |_| CallError::field(name, format!("{} is not valid; valid: {VERSION_FORM}", quoted(text)));
         VersionSelector::parse_or_number(text).map(Some).map_err(wrong)
+    }
+
+    /// Which version.
+    ///
+    /// # Errors
+    /// [`CallError::Field`].
+    pub(crate) fn version(&self, name: &'static str) -> Result<VersionSelector, CallError> {
+        let missing = || CallError::field(name, format!("it is missing; valid: {VERSION_FORM}"));
+        self.optional_version(name)?.ok_or_else(missing)
     }
 
     /// A boolean that may be absent, as in reads.

@@ -20,6 +20,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde_json::Value;
 
+use super::body::OBJECT_FORM;
 use super::records::VersionAnswer;
 use super::{CallError, Caller, Fields, Query, body};
 use crate::http::error::HttpError;
@@ -169,9 +170,13 @@ impl Taken {
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),
-            Ok(_) => Err(CallError::Body { problem: "it must be a JSON object".to_owned() }),
-            Err(error) if self.head.is_empty() => {
-                Err(CallError::Body { problem: format!("it must be a JSON object: {error}") })
+            Ok(_) => Err(CallError::Body {
+                problem: format!(
+                    "it is JSON, but not an object; valid: {OBJECT_FORM}, or with ?dataset_id= in the query an array of entities"
+                ),
+            }),
+            Err(_) if self.head.is_empty() => {
+                Err(CallError::Body { problem: format!("it is empty; valid: {OBJECT_FORM}") })
             }
             Err(_) => Ok(None),
         }

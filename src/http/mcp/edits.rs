@@ -28,7 +28,7 @@ pub(super) const PULL_FOR_EDIT: Tool = Tool {
     arguments: || {
         let properties = [
             ("dataset_id", schemas::positive("One of the caller's datasets.")),
-            ("version", schemas::positive("The number of one of its versions; else the active one.")),
+            ("version", schemas::selector()),
             ("alt", schemas::flag("Whether to pull the version's alternate.")),
         ];
         schemas::object(properties, &["dataset_id"])

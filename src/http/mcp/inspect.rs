@@ -72,7 +72,7 @@ struct ProfilePage {
 
 fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let (dataset, version) = (arguments.dataset_id()?, arguments.selector("version")?);
+        let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
         let alt = arguments.optional_boolean("alt")?.unwrap_or(false);
         let below = arguments.optional_text("below")?;
         let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
@@ -99,8 +99,8 @@ fn diff_arguments() -> JsonObject {
     let names = ChangeType::ALL.map(ChangeType::name);
     let properties = [
         ("dataset_id", schemas::positive("One of the caller's datasets.")),
-        ("v1", schemas::positive("The number of the version that is compared from.")),
-        ("v2", schemas::positive("The number of the version that is compared to.")),
+        ("v1", schemas::version("The version that is compared from")),
+        ("v2", schemas::version("The version that is compared to")),
         ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type."})),
         ("offset", schemas::whole_number(0, "Skips the first records.")),
         ("limit", schemas::whole_number(RECORDS, "At most so many records; 0 for the counts alone.")),
@@ -111,7 +111,7 @@ fn diff_arguments() -> JsonObject {
 fn diff(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
         let dataset = arguments.dataset_id()?;
-        let (v1, v2) = (arguments.version("v1")?, arguments.version("v2")?);
+        let (v1, v2) = (arguments.selector("v1")?, arguments.selector("v2")?);
         let page = DiffPage {
             change_type: arguments.optional_one_of("change_type", ChangeType::ALL, ChangeType::name)?,
             offset: arguments.optional_whole_number("offset")?.unwrap_or(0),

@@ -83,6 +83,7 @@ pub(super) fn route() -> MethodRouter<App> {
         // Bounded here.
         .with_max_request_body_bytes(usize::MAX);
     let service = Service::new(|| Ok(server::Server), Arc::default(), config);
+    let wrong_method = async || HttpError::MethodNotAllowed { allowed: Some("POST") };
     post(async move |State(app): State<App>, request: Request| {
         let (head, body) = request.into_parts();
         let user = authenticated(&app, &head).await;
@@ -94,6 +95,7 @@ pub(super) fn route() -> MethodRouter<App> {
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     })
+    .fallback(wrong_method)
 }
 
 async fn authenticated(app: &App, head: &Parts) -> Result<User, HttpError> {

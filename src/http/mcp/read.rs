@@ -35,7 +35,7 @@ pub(super) const READ: Tool = Tool {
     summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
     details: "Gives two texts. The first is a JSON object: `dataset_id`, `version`, `alt`, `format`, `returned` (entities \
               in this answer), `total_count` (those that match, whatever offset and limit) and `next_offset` (null at the \
-              end). The second holds the entities in `format`, exactly as stored; with count=true only their number. The \
+              end), and `unknown_fields` where paths are named that no entity has, or that an earlier step has taken away. The second holds the entities in `format`, exactly as stored; with count=true only their number. The \
               steps run in the order of the parameters here: what keep_field or drop_field removes, no filter, keyword or sort \
               finds.",
     effect: Effect::Nothing,
@@ -76,7 +76,7 @@ fn instead(parameter: &Parameter) -> Value {
 
 fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let (dataset, version) = (arguments.dataset_id()?, arguments.selector("version")?);
+        let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
         let request = request(&arguments)?;
         let lookup = caller.app.look_up_id(dataset, version).await;
         let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
@@ -87,12 +87,16 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
 
         let admitted = admitted?;
         let request = Arc::new(request);
+        if request.strict {
+            caller.app.check_fields(&admitted, &request).await?;
+        }
+        let unknown = if request.strict { Vec::new() } else { unknown_fields(caller, &admitted, &request).await };
         let answer = caller.app.answer(&admitted, request.clone(), ContentCoding::Identity).await?;
         let returned = answer.total;
         let entities = output::text(answer.body, BYTES, INSTEAD).await?;
         let total = total(caller, &admitted, &request, returned).await?;
         let next = request.offset.saturating_add(returned);
-        let about = json!({
+        let mut about = json!({
             "dataset_id": admitted.dataset_id.get(),
             "version": admitted.version.get(),
             "alt": admitted.alt,
@@ -101,13 +105,22 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             "total_count": total,
             "next_offset": (!request.count && request.sample.is_none() && returned > 0 && next < total).then_some(next),
         });
+        if !unknown.is_empty() {
+            about["unknown_fields"] = unknown.into();
+        }
         Ok(Output::Texts(vec![about.to_string(), entities]))
     })
 }
 
+/// The paths that the request names and that are not there, as far as they can be found out.
+async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequest) -> Vec<String> {
+    let unknown = caller.app.unknown_fields(admitted, request).await.unwrap_or_default();
+    unknown.into_iter().map(|field| field.path.to_string()).collect()
+}
+
 fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let (dataset, version) = (arguments.dataset_id()?, arguments.selector("version")?);
+        let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
         let request = request(&arguments)?;
         // Arguments that a read would ignore have been refused.
         let explanation = caller.app.explain(&caller.user, dataset, version, request, Vec::new()).await?;

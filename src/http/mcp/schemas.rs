@@ -45,13 +45,20 @@ pub(super) fn text(about: &str) -> Value {
     json!({"type": "string", "description": about})
 }
 
-/// Which version.
+/// Which version; the active one unless given.
 pub(super) fn selector() -> Value {
+    let mut schema = version("Which version");
+    schema["default"] = json!("active");
+    schema
+}
+
+/// A version, which must be given.
+pub(super) fn version(about: &str) -> Value {
     json!({
-        "type": "string",
+        "type": ["string", "integer"],
         "pattern": "^(active|latest|v?[1-9][0-9]*|v0)$",
-        "default": "active",
-        "description": "Which version: `active` (what readers get), `latest` (the newest) or a number, such as `v3`.",
+        "minimum": 1,
+        "description": format!("{about}: `active` (what readers get), `latest` (the newest) or a number, such as 3 or `v3`."),
     })
 }
 

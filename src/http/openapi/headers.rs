@@ -7,7 +7,7 @@ use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 
 /// What an answer says about itself; which of them an answer has is said by the answers.
-const HEADERS: [Described; 23] = [
+const HEADERS: [Described; 24] = [
     Described("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", || json!(100)),
     Described("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", || json!(99)),
     Described("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", || json!(1_767_225_600)),
@@ -25,6 +25,13 @@ const HEADERS: [Described; 23] = [
         Type::String,
         "Parameters of the request that do not exist and were ignored: percent-encoded, separated by commas.",
         || json!("lmit"),
+    ),
+    Described(
+        "X-Unknown-Fields",
+        Type::String,
+        "Paths that the request names and that no entity of the version has, or that an earlier step has taken from all of \
+         them: percent-encoded, separated by commas.",
+        || json!("nmae"),
     ),
     Described("X-Request-Id", Type::String, "Names the request in the service's log.", || json!("00c0ffee00c0ffee")),
     Described("ETag", Type::String, "Names this very answer, for `If-None-Match` and `If-Range`.", || {

@@ -22,6 +22,7 @@ pub(super) mod parameters;
 mod read;
 mod responses;
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use axum::body::Bytes;
@@ -32,7 +33,7 @@ use sha2::{Digest, Sha256};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::Tag;
 use utoipa::openapi::{
-    Components, ComponentsBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Paths, Server,
+    Components, ComponentsBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem, Paths, Server,
 };
 
 use super::error::HttpError;
@@ -112,6 +113,22 @@ static RENDERED: LazyLock<Result<Rendered, String>> = LazyLock::new(|| {
     let etag = HeaderValue::try_from(format!("\"{}\"", &hash[..32])).map_err(|error| error.to_string())?;
     Ok(Rendered { bytes: Bytes::from(text), etag })
 });
+
+/// By path: the methods that it takes, as the header `Allow` has them.
+static METHODS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
+    let methods = |item: &PathItem| {
+        // What takes GET takes HEAD.
+        let methods = [(&item.get, "GET,HEAD"), (&item.post, "POST"), (&item.put, "PUT"), (&item.delete, "DELETE")];
+        let methods = methods.into_iter().filter_map(|(operation, method)| operation.is_some().then_some(method));
+        methods.collect::<Vec<_>>().join(",")
+    };
+    document().paths.paths.iter().map(|(path, item)| (path.clone(), methods(item))).collect()
+});
+
+/// The methods that a path of the document takes, by the pattern of its route, as the header `Allow` has them.
+pub(super) fn methods_of(pattern: &str) -> Option<&'static str> {
+    METHODS.get(pattern).map(String::as_str)
+}
 
 /// `GET /openapi.json`: 200, or 304 when the caller has it already. Readable by scripts of any origin.
 pub(super) async fn openapi(headers: HeaderMap) -> Response {

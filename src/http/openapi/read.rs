@@ -45,7 +45,8 @@ fn operation(id: &str, summary: &str) -> PathItem {
             "Only GET is allowed; the final `/` may be left out. The parameters are applied in the order in which they are \
              listed, whatever their order in the URL. All filters, listed paths and keywords together are at most \
              {ITEMS_LIMIT}, and a path has at most {PATH_KEYS_LIMIT} names; the query string has at most \
-             {QUERY_BYTES_LIMIT} bytes. A parameter that does not exist is ignored and named in `X-Unknown-Parameters`. \
+             {QUERY_BYTES_LIMIT} bytes. A parameter that does not exist is ignored and named in `X-Unknown-Parameters`, \
+             and a field that no entity has in `X-Unknown-Fields`; `strict=true` refuses both. \
              Booleans are also taken as `1` and `0`, and in any case. Public datasets need no authentication, private ones \
              their private key."
         )))
@@ -178,7 +179,7 @@ fn entities() -> Response {
         // a body of any format.
         .rev()
         .fold(response, |response, format| response.content(format.content_type(), content(format)));
-    let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "X-Total-Count"][..];
+    let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "X-Total-Count", "X-Unknown-Fields"][..];
     headers::with(headers::with(response, COMMON), &[table]).build()
 }
 
@@ -186,7 +187,7 @@ fn part() -> Response {
     let response = ResponseBuilder::new()
         .description("The part of a parquet file that `Range` asks for.")
         .content(Format::Parquet.content_type(), content(Format::Parquet));
-    let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition", "X-Total-Count"][..];
+    let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition", "X-Total-Count", "X-Unknown-Fields"][..];
     headers::with(headers::with(response, COMMON), &[ranges]).build()
 }
 

@@ -13,7 +13,8 @@ const ERRORS: [Error; 11] = [
         400,
         "BadRequest",
         "The path is not that of a read; or a parameter has a value that is not valid, or is given twice: the text names \
-         it, the value, and what would be valid; or a table would have too many columns.",
+         it, the value, and what would be valid; or a table would have too many columns; or `strict=true` \
+         refuses a field or a parameter that does not exist.",
         "Invalid query: parameter limit: \"x\" is not a whole number; valid: decimal digits only, from 0 to \
          18446744073709551615.",
         &[RATE, &["X-Unknown-Parameters"]],
@@ -43,7 +44,7 @@ const ERRORS: [Error; 11] = [
         405,
         "MethodNotAllowed",
         "The path does not take this method.",
-        "This path does not take this method; the header Allow lists those it takes.",
+        "This path does not take this method; it takes GET.",
         &[&["Allow", "Referrer-Policy"]],
     ),
     Error(

@@ -119,6 +119,24 @@ pub(super) const ALT: Parameter = Parameter {
     },
 };
 
+/// The parameter `strict`.
+pub(super) const STRICT: Parameter = Parameter {
+    name: "strict",
+    kind: Kind::Boolean,
+    default_text: "false",
+    summary: "Refuses parameters that do not exist and fields that no entity has",
+    documentation: "Answers 400 to a parameter that does not exist, and to a path in `filter`, `filter_contains`, `sort`, `keep_field`, \
+         `drop_field` or `dedup_key` that no entity of the version has, or that `include_source`, `denull`, `keep_field` or \
+         `drop_field` has taken from every entity before. The text names the nearest path that exists, or the step. Without \
+         it such names stand in the headers `X-Unknown-Parameters` and `X-Unknown-Fields`. The answer itself is the same.",
+    example: None,
+    repetition: Repetition::Single,
+    apply: |value, request| {
+        request.strict = value::boolean(value)?;
+        Ok(())
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +145,7 @@ mod tests {
     #[test]
     fn each_sets_its_own() {
         type Field = fn(&ReadRequest) -> bool;
-        let read: [(Parameter, Field); 7] = [
+        let read: [(Parameter, Field); 8] = [
             (INCLUDE_SOURCE, |request| request.include_source),
             (DENULL, |request| request.denull),
             (DEDUP, |request| request.dedup),
@@ -135,6 +153,7 @@ mod tests {
             (PRETTY, |request| request.pretty),
             (COUNT, |request| request.count),
             (ALT, |request| request.alt),
+            (STRICT, |request| request.strict),
         ];
         for (parameter, field) in &read {
             let name = parameter.name;

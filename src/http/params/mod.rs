@@ -25,8 +25,10 @@ use std::borrow::Cow;
 use crate::model::request::ReadRequest;
 
 pub use kind::Kind;
-pub use registry::{ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_json};
-pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_parameters_header};
+pub use registry::{
+    ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths,
+};
+pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 pub use value::{PATH_KEYS_LIMIT, boolean};
 
 /// Writes one decoded value into the request.

@@ -6,7 +6,8 @@
 //! 3. refuse a second value for a parameter that takes one;
 //! 4. let the parameter write its value into the request.
 //!
-//! The first error ends the parsing. At last the filters, paths and keywords are counted: each costs work per entity.
+//! The first error ends the parsing. At last unknown names are refused where the request is strict, and the filters,
+//! paths and keywords are counted: each costs work per entity.
 //! Rules: docs/semantics.md, Parameters.
 
 use std::collections::HashSet;
@@ -19,12 +20,13 @@ use super::{
 };
 use crate::http::management::body::integer;
 use crate::http::text::quoted;
-use crate::model::limits;
+use crate::model::path::Path;
 use crate::model::request::ReadRequest;
+use crate::model::{limits, similar};
 
 /// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
-pub static PARAMETERS: [Parameter; 19] = [
+pub static PARAMETERS: [Parameter; 20] = [
     booleans::INCLUDE_SOURCE,
     booleans::DENULL,
     fields::KEEP_FIELD,
@@ -44,6 +46,7 @@ pub static PARAMETERS: [Parameter; 19] = [
     booleans::PRETTY,
     booleans::COUNT,
     booleans::ALT,
+    booleans::STRICT,
 ];
 
 /// Most bytes of a query string. Below what the HTTP implementation takes (65,534 bytes for the whole target), so that
@@ -94,6 +97,12 @@ pub enum ParameterError {
         /// What is wrong with it, and what would be right.
         reason: InvalidValue,
     },
+    /// A strict request has a parameter that does not exist.
+    #[error("there is no parameter {}, and strict=true refuses it;{} valid: {}", quoted(.name), meant(.name), names())]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
     /// There are more than [`ITEMS_LIMIT`] filters, paths in lists, and keywords.
     #[error(
         "keep_field, drop_field, filter, filter_contains, keywords and dedup_key hold {items} items; valid: at most \
@@ -110,6 +119,11 @@ pub enum ParameterError {
 /// Returns the request, with defaults for what was not given, and the names of the parameters that were ignored: in
 /// the order of their first appearance, each once, the empty name left out. Costs one pass over the string.
 pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>), ParameterError> {
+    parse_beside(query, &[])
+}
+
+/// As [`parse`], beside parameters of an operation's own, which are left to it.
+pub fn parse_beside(query: Option<&str>, own: &[&str]) -> Result<(ReadRequest, Vec<UnknownParameter>), ParameterError> {
     let query = query.unwrap_or_default();
     if query.len() > QUERY_BYTES_LIMIT {
         return Err(ParameterError::QueryTooLong { bytes: query.len() });
@@ -127,11 +141,30 @@ pub fn parse(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>)
         };
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
             Some(index) => values.apply(index, value)?,
+            None if own.contains(&name.as_str()) => {}
             None if !name.is_empty() && unknown_seen.insert(name.clone()) => unknown.push(UnknownParameter(name)),
             None => {}
         }
     }
-    Ok((values.finish()?, unknown))
+    let request = values.finish()?;
+    match unknown.first() {
+        Some(UnknownParameter(name)) if request.strict => Err(ParameterError::Unknown { name: name.clone() }),
+        _ => Ok((request, unknown)),
+    }
+}
+
+/// The paths that the values of a query string name, in its order. Values that are not valid name none.
+pub fn paths(query: &str) -> Vec<Path> {
+    let mut paths = Vec::new();
+    for pair in decode::pairs(query) {
+        let (Ok(name), Ok(value)) = (decode::decode(pair.name), decode::decode(pair.value)) else { continue };
+        let mut alone = ReadRequest::default();
+        let parameter = PARAMETERS.iter().find(|parameter| parameter.name == name);
+        if parameter.is_some_and(|parameter| (parameter.apply)(&value, &mut alone).is_ok()) {
+            paths.extend(alone.named_paths().into_iter().map(|(_, path)| path));
+        }
+    }
+    paths
 }
 
 /// Parses parameters that are given as JSON, each under its name: a boolean, a number or a text as its kind has it, an
@@ -209,6 +242,17 @@ fn items(request: &ReadRequest) -> usize {
     let paths = request.keep.len() + request.drop.len() + request.dedup_key.len();
     let conditions = request.filters.len() + request.filters_contain.len();
     paths + conditions + request.keywords.len()
+}
+
+/// The parameter that a misspelt name may stand for, as part of a sentence.
+fn meant(name: &str) -> String {
+    let nearest = similar::nearest(name, PARAMETERS.iter().map(|parameter| parameter.name));
+    nearest.map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"))
+}
+
+/// The names of all parameters.
+fn names() -> String {
+    PARAMETERS.iter().map(|parameter| parameter.name).collect::<Vec<_>>().join(", ")
 }
 
 /// A name as it stands when it is one of ours, and in quotation marks when it can be anything.

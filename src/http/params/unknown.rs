@@ -7,6 +7,7 @@ use axum::http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::PARAMETERS;
+use crate::model::path::Path;
 use crate::model::{limits, similar};
 use crate::service::IgnoredParameter;
 
@@ -32,8 +33,18 @@ impl From<UnknownParameter> for IgnoredParameter {
 /// The list ends before the first name that would make it longer than [`HEADER_BYTES_LIMIT`]. `None` when nothing is
 /// to be said.
 pub fn unknown_parameters_header(unknown: &[UnknownParameter]) -> Option<HeaderValue> {
+    listed(unknown.iter().map(|UnknownParameter(name)| name.as_str()))
+}
+
+/// The value of the header `X-Unknown-Fields`: paths in their escaped form, otherwise as [`unknown_parameters_header`].
+pub fn unknown_fields_header(paths: &[Path]) -> Option<HeaderValue> {
+    let texts: Vec<String> = paths.iter().map(Path::to_string).collect();
+    listed(texts.iter().map(String::as_str))
+}
+
+fn listed<'a>(listed: impl Iterator<Item = &'a str>) -> Option<HeaderValue> {
     let mut names = String::new();
-    for UnknownParameter(name) in unknown {
+    for name in listed {
         let before = names.len();
         let separator = if names.is_empty() { "" } else { "," };
         // Writing to a string cannot fail.

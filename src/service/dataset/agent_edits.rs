@@ -36,7 +36,7 @@ pub enum PullError {
 }
 
 impl App {
-    /// The entities of a version of the owner's dataset, of the active one unless a number is given, or those of its
+    /// The entities of a version of the owner's dataset, or those of its
     /// alternate; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
     /// body, stops the work.
     ///
@@ -46,10 +46,9 @@ impl App {
         &self,
         owner: &User,
         dataset: DatasetId,
-        version: Option<VersionNumber>,
+        selector: VersionSelector,
         alt: bool,
     ) -> Result<Pulled, PullError> {
-        let selector = version.map_or(VersionSelector::Active, VersionSelector::Number);
         let resolved = self.catalog().resolve_read(dataset, selector).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;

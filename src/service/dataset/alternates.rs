@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::catalog::{AlternateBase, VersionRecord};
+use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
@@ -84,8 +85,10 @@ impl App {
         entities: PushedEntities,
         expected: Option<&str>,
     ) -> Result<VersionRecord, AlternateError> {
-        let index = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?.index;
-        let current = self.catalog().version(dataset, version).await.map_err(ManageError::from)?.version;
+        let Dataset { index, latest_version, .. } =
+            self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        let found = self.catalog().version(dataset, version).await.map_err(ManageError::from);
+        let current = found.map_err(|error| error.naming(version, latest_version))?.version;
         let base = match expected {
             Some(etag) if names(etag, &current) => Some(AlternateBase::of(&current)),
             Some(_) => return Err(ManageError::Stale.into()),
@@ -131,7 +134,8 @@ impl App {
         dataset: DatasetId,
         version: VersionNumber,
     ) -> Result<VersionRecord, ManageError> {
-        self.catalog().owned_dataset(owner.id, dataset).await?;
-        self.write(owner.id, self.catalog().delete_alternate(dataset, version)).await
+        let latest = self.catalog().owned_dataset(owner.id, dataset).await?.latest_version;
+        let deleted = self.write(owner.id, self.catalog().delete_alternate(dataset, version)).await;
+        deleted.map_err(|error| error.naming(version, latest))
     }
 }

@@ -27,13 +27,13 @@ use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, FileId};
 use crate::model::request::Format;
 use crate::model::user::User;
-use crate::model::version::{VersionFile, VersionNumber};
+use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::diff::{Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use crate::query::documents::{UNIT_BYTES, Unit};
 use crate::service::admission::semaphore::Holder;
-use crate::service::dataset::manage::ManageError;
+use crate::service::dataset::manage::{ManageError, there_are};
 use crate::service::read::body::WHOLE_BODY_BYTES;
 use crate::service::read::responses::coded;
 use crate::service::read::single_flight::SingleFlight;
@@ -67,15 +67,6 @@ pub enum DiffError {
     /// The versions cannot be read, or comparing them would take too long or too much memory.
     #[error(transparent)]
     Read(#[from] ReadError),
-}
-
-/// Which versions there are: numbers are consecutive, from 1.
-fn versions(latest: Option<VersionNumber>) -> String {
-    match latest.map(VersionNumber::get) {
-        None => "it has no version yet".to_owned(),
-        Some(1) => "its only version is 1".to_owned(),
-        Some(latest) => format!("its versions are 1 to {latest}"),
-    }
 }
 
 /// How many entities two versions have, and how many of them differ.
@@ -294,8 +285,8 @@ impl App {
         &self,
         owner: &User,
         dataset: DatasetId,
-        v1: VersionNumber,
-        v2: VersionNumber,
+        v1: VersionSelector,
+        v2: VersionSelector,
     ) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
         self.acting_for(Holder::User(owner.id)).compare(dataset, [v1, v2]).await
@@ -308,14 +299,21 @@ impl App {
     pub async fn diff_for_operator(
         &self,
         dataset: DatasetId,
-        v1: VersionNumber,
-        v2: VersionNumber,
+        v1: VersionSelector,
+        v2: VersionSelector,
     ) -> Result<VersionDiff, DiffError> {
         let dataset = self.catalog().dataset(dataset).await.map_err(ManageError::from)?;
         self.compare(dataset.ok_or(ManageError::DatasetNotFound)?, [v1, v2]).await
     }
 
-    async fn compare(&self, dataset: Dataset, versions: [VersionNumber; 2]) -> Result<VersionDiff, DiffError> {
+    async fn compare(&self, dataset: Dataset, versions: [VersionSelector; 2]) -> Result<VersionDiff, DiffError> {
+        let number = |selector| match selector {
+            VersionSelector::Active => dataset.active_version(),
+            VersionSelector::Latest => dataset.latest_version,
+            VersionSelector::Number(number) => Some(number),
+        };
+        let [Some(v1), Some(v2)] = versions.map(number) else { return Err(ManageError::NoVersionYet.into()) };
+        let versions = [v1, v2];
         let files = [self.file_of(&dataset, versions[0]).await?, self.file_of(&dataset, versions[1]).await?];
         let readers = [self.reader_of(&files[0]).await?, self.reader_of(&files[1]).await?];
         let diff = match files[0].content_hash == files[1].content_hash {
@@ -329,7 +327,7 @@ impl App {
         match self.catalog().version(dataset.id, number).await {
             Ok(record) => Ok(record.version.file),
             Err(CatalogError::NoVersion) => {
-                Err(DiffError::VersionNotFound { number, there_are: versions(dataset.latest_version) })
+                Err(DiffError::VersionNotFound { number, there_are: there_are(dataset.latest_version) })
             }
             Err(error) => Err(ManageError::from(error).into()),
         }

@@ -2,6 +2,7 @@
 
 use crate::catalog::CatalogError;
 use crate::model::ids::UserId;
+use crate::model::version::VersionNumber;
 use crate::service::App;
 use crate::service::admission::semaphore::Refused;
 use crate::storage::StorageError;
@@ -41,6 +42,17 @@ pub enum ManageError {
     /// The dataset has no such version.
     #[error("no such version")]
     VersionNotFound,
+    /// The dataset has no version yet.
+    #[error("the dataset has no version yet")]
+    NoVersionYet,
+    /// The dataset has no version of this number.
+    #[error("there is no version {number}; {there_are}")]
+    NoVersionOf {
+        /// The one that was asked for.
+        number: VersionNumber,
+        /// Which there are: `its versions are 1 to 4`.
+        there_are: String,
+    },
     /// The version has no alternate.
     #[error("no alternate")]
     AltNotFound,
@@ -131,6 +143,25 @@ impl From<CatalogError> for ManageError {
             }
             other => ManageError::Catalog(other),
         }
+    }
+}
+
+impl ManageError {
+    /// Names the version that was not found, and those that there are.
+    pub(in crate::service) fn naming(self, number: VersionNumber, latest: Option<VersionNumber>) -> ManageError {
+        match self {
+            ManageError::VersionNotFound => ManageError::NoVersionOf { number, there_are: there_are(latest) },
+            other => other,
+        }
+    }
+}
+
+/// Which versions there are: numbers are consecutive, from 1.
+pub(in crate::service) fn there_are(latest: Option<VersionNumber>) -> String {
+    match latest.map(VersionNumber::get) {
+        None => "it has no version yet".to_owned(),
+        Some(1) => "its only version is 1".to_owned(),
+        Some(latest) => format!("its versions are 1 to {latest}"),
     }
 }
 

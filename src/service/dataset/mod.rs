@@ -193,8 +193,9 @@ impl App {
         version: VersionNumber,
         freeze: bool,
     ) -> Result<OwnedDataset, ManageError> {
-        self.catalog().owned_dataset(owner.id, id).await?;
-        let dataset = self.write(owner.id, self.catalog().rollback(id, version, freeze)).await?;
+        let latest = self.catalog().owned_dataset(owner.id, id).await?.latest_version;
+        let rolled_back = self.write(owner.id, self.catalog().rollback(id, version, freeze)).await;
+        let dataset = rolled_back.map_err(|error| error.naming(version, latest))?;
         self.with_attempts(dataset).await
     }
 

@@ -7,6 +7,7 @@ use super::text::size;
 use crate::model::path::Path;
 use crate::model::request::{PathValue, ReadRequest};
 use crate::model::similar;
+use crate::model::source::foreign_delimiter;
 use crate::query::access::{self, Access};
 use crate::query::cost;
 use crate::query::explain::AccessName;
@@ -37,6 +38,7 @@ pub(super) fn hints(
         let names: Vec<&str> = explanation.ignored.iter().map(|ignored| ignored.name.as_str()).collect();
         hints.push(format!("Ignored, since no read takes them: {}.", names.join(", ")));
     }
+    hints.extend(profile.and_then(one_column));
     let absent = absent(request, profile, &mut hints);
     predicates(explanation, request, reader, &absent, &mut hints);
     keys(explanation, reader, &absent, &mut hints);
@@ -62,6 +64,18 @@ pub(super) fn hints(
         ));
     }
     hints
+}
+
+/// What is said of a version whose only field has the name of a header with another delimiter.
+fn one_column(profile: &StoredProfile) -> Option<String> {
+    let mut fields = profile.paths.iter().filter(|record| record.path != "_source");
+    let (field, None) = (fields.next()?, fields.next()) else { return None };
+    let name = Path::parse(&field.path).ok()?.keys().concat();
+    let delimiter = foreign_delimiter(&name)?;
+    Some(format!(
+        "The only field is named `{name}`: was the source a table with {delimiter} between the cells? The format csv takes commas, \
+         and tsv tabs (see docs/owners.md, Sources)."
+    ))
 }
 
 /// What is said of the paths that the request names and that are not there, and which those are.
@@ -113,6 +127,9 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
             }
             absent.push(path);
         }
+    }
+    if request.strict && !absent.is_empty() {
+        hints.push("With `strict=true` this read is 400, for it names fields that are not there.".to_owned());
     }
     if !request.keywords.is_empty() && reshape.hides_fields() {
         hints.push(

@@ -62,6 +62,18 @@ pub enum BackupError {
     /// There is something at the place.
     #[error("{} is not empty: a backup needs a new or empty directory", .0.display())]
     NotEmpty(PathBuf),
+    /// The place lies in what is backed up.
+    #[error(
+        "{} lies in {}, which it would back up: choose a directory elsewhere, best on another disk",
+        directory.display(),
+        within.display()
+    )]
+    Within {
+        /// The place.
+        directory: PathBuf,
+        /// The data directory, or the store's.
+        within: PathBuf,
+    },
     /// The directory cannot be written.
     #[error("{}", path.display())]
     Directory {
@@ -115,6 +127,13 @@ impl App {
         tell: &mut (dyn FnMut(&BackedUp) + Send),
     ) -> Result<BackedUp, BackupError> {
         let mark = directory.join(INCOMPLETE);
+        for within in
+            [Some(self.config().data.directory.clone()), self.config().store_directory()].into_iter().flatten()
+        {
+            if is_within(directory, &within) {
+                return Err(BackupError::Within { directory: directory.to_owned(), within });
+            }
+        }
         begin(directory, &mark).await?;
         let backed_up = self.holding_files(async |_| self.back_up_held(directory, files, tell).await).await?;
         let (partial, catalog) = (directory.join(PARTIAL_CATALOG), directory.join(CATALOG_FILE));
@@ -246,6 +265,18 @@ async fn check_copy(copy: &Catalog) -> Result<(), BackupError> {
 }
 
 /// Makes the directory, or takes an empty one, and marks it.
+/// Whether a directory, which need not be there yet, is another one or lies in it, whatever links lead to them.
+fn is_within(directory: &Path, other: &Path) -> bool {
+    let Ok(other) = other.canonicalize() else { return false };
+    let Ok(absolute) = std::path::absolute(directory) else { return false };
+    // What is not there yet will be where the nearest directory is that is.
+    let found = absolute.ancestors().find_map(|ancestor| {
+        let rest = absolute.strip_prefix(ancestor).ok()?;
+        Some(ancestor.canonicalize().ok()?.join(rest))
+    });
+    found.is_some_and(|directory| directory.starts_with(&other))
+}
+
 async fn begin(directory: &Path, mark: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: directory.to_owned(), source };
     // Its own entry, too: a backup that was made must be found.

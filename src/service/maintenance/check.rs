@@ -108,8 +108,17 @@ pub(in crate::service) enum Damage {
     Size { found: u64, recorded: u64 },
     #[error("its documents are not those that were written")]
     Content,
-    #[error("it cannot be read: {0}")]
+    #[error("it cannot be read: {}", without_path(.0))]
     Unreadable(#[from] StorageError),
+}
+
+/// What is wrong with a file, for who has named it.
+fn without_path(error: &StorageError) -> String {
+    match error {
+        StorageError::Damaged { part, cause, .. } => format!("{part}: {cause}"),
+        StorageError::Unreadable { source, .. } => source.to_string(),
+        error => error.to_string(),
+    }
 }
 
 impl Damage {

@@ -6,6 +6,7 @@
 pub(in crate::service) mod body;
 pub(in crate::service) mod cache_key;
 pub(in crate::service) mod catalog_cache;
+pub(in crate::service) mod fields;
 pub(in crate::service) mod parquet;
 pub(in crate::service) mod responses;
 pub(in crate::service) mod single_flight;
@@ -32,6 +33,7 @@ use crate::service::admission::semaphore::{Holder, Refused};
 use crate::service::explain::Observer;
 use crate::service::export_cache::Export;
 use crate::service::rate_limit::Client;
+use crate::service::read::fields::UnknownField;
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
@@ -138,6 +140,9 @@ pub enum ReadError {
         /// The limit.
         limit: usize,
     },
+    /// A strict request names fields that are not there.
+    #[error("the request names {} unknown fields", .0.len())]
+    UnknownFields(Arc<[UnknownField]>),
     /// The catalog cannot be used at the moment.
     #[error("the catalog is not available")]
     CatalogUnavailable {

@@ -26,7 +26,7 @@ use crate::source::{Opened, SourceError, SourceInput};
 /// What to import, and for whom.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
-    /// A path of a local file, or the URL of a source: http, https, s3 or store.
+    /// A path of a local file, `-` for standard input, or the URL of a source: http, https, s3 or store.
     pub source: String,
     /// The dataset's name. The owner's dataset of that name is refreshed; otherwise one is created.
     pub name: String,
@@ -213,8 +213,15 @@ impl App {
     }
 }
 
-/// The local file that a source is: a path, or a `file:` URL, which no dataset may have as its source.
-fn local_path(source: &str) -> Option<PathBuf> {
+/// What names standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// The local file that a source is: a path, a `file:` URL, which no dataset may have as its source, or `-` for
+/// standard input.
+pub fn local_path(source: &str) -> Option<PathBuf> {
+    if source == STANDARD_INPUT {
+        return Some(PathBuf::from("/dev/stdin"));
+    }
     let from_url = url::Url::parse(source).ok().filter(|url| url.scheme() == "file");
     match from_url.and_then(|url| url.to_file_path().ok()) {
         None => (!is_url(source)).then(|| PathBuf::from(source)),

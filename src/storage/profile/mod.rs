@@ -9,6 +9,7 @@
 //! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
 //! | `leaves` | which paths get a leaf, and why others get none |
 //! | `stored` | what is told of a version, and its form in the file |
+//! | `paths` | the paths alone, for reads that name fields |
 //!
 //! The pass runs on one thread, so every scalar counts: while a path has few distinct values, a scalar costs a hash and
 //! a look-up; beyond, a hash, a register, a comparison with the least and the greatest, and for one in [`SAMPLED`] a
@@ -21,12 +22,14 @@
 mod ends;
 mod gather;
 mod leaves;
+mod paths;
 mod sketch;
 mod stored;
 mod values;
 
 pub use gather::Profile;
 pub use leaves::{LeafBounds, LeafChoice, NoLeaf};
+pub use paths::{PathFacts, PathIndex};
 pub use stored::{
     Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile, TopValue, TypeCounts, Unmet,
     ValueRecord,

@@ -25,7 +25,7 @@ const PATHS_BYTES: usize = 4 << 20;
 const INDEX_BYTES: usize = 3 * INDEX_PATHS * ("\\u0000".len() * INDEX_PATH_BYTES + 100);
 
 /// Most bytes of all of it: the paths, an index, and a few numbers.
-const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + 1_024;
+pub(super) const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + 1_024;
 
 /// What a version contains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

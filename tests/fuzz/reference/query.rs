@@ -7,7 +7,7 @@ use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort}
 use super::path;
 
 /// What is known here; a query that holds another parameter of the service is not judged.
-const KNOWN: [&str; 19] = [
+const KNOWN: [&str; 20] = [
     "include_source",
     "denull",
     "keep_field",
@@ -27,6 +27,7 @@ const KNOWN: [&str; 19] = [
     "pretty",
     "count",
     "alt",
+    "strict",
 ];
 
 /// The request and the unknown names, or the name of the parameter that is wrong (empty where it has none).
@@ -62,7 +63,8 @@ pub fn parse(query: &str) -> Option<Result<(ReadRequest, Vec<String>), String>> 
     }
     let lists = [request.keep.len(), request.drop.len(), request.dedup_key.len(), request.keywords.len()];
     let items = lists.iter().sum::<usize>() + request.filters.len() + request.filters_contain.len();
-    Some(if items > 1_000 { Err(String::new()) } else { Ok((request, unknown)) })
+    let is_refused = items > 1_000 || (request.strict && !unknown.is_empty());
+    Some(if is_refused { Err(String::new()) } else { Ok((request, unknown)) })
 }
 
 fn decode(text: &str) -> Option<String> {
@@ -94,6 +96,7 @@ fn set(request: &mut ReadRequest, name: &str, value: &str) -> Option<()> {
         "pretty" => request.pretty = boolean(value)?,
         "count" => request.count = boolean(value)?,
         "alt" => request.alt = boolean(value)?,
+        "strict" => request.strict = boolean(value)?,
         "sample" => request.sample = Some(integer(value)?),
         "offset" => request.offset = integer(value)?,
         "limit" => request.limit = Some(integer(value)?),

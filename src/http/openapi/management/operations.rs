@@ -47,6 +47,8 @@ pub(super) enum Kind {
     Entities,
     /// `active`, `latest`, or a number.
     Version,
+    /// The same in a body, where a number may be a JSON number.
+    VersionOrNumber,
     /// An object of two lists of paths, or null.
     Index,
     Form,
@@ -400,9 +402,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         by: User,
         asked: Body(&[
             DATASET_ID,
-            Field("version", Optional, Kind::Id, "The number of one of its versions; else the active one.", || {
-                json!(1)
-            }),
+            Field("version", Optional, Kind::VersionOrNumber, "One of its versions; else the active one.", || json!(1)),
             Field("alt", Optional, Kind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
         ]),
         answer: "PullAnswer",
@@ -468,8 +468,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         by: User,
         asked: Query(&[
             DATASET_ID,
-            Field("v1", Needed, Kind::Id, "The number of the version that is compared.", || json!(1)),
-            Field("v2", Needed, Kind::Id, "The number of the version that it is compared with.", || json!(2)),
+            Field("v1", Needed, Kind::Version, "The version that is compared.", || json!("1")),
+            Field("v2", Needed, Kind::Version, "The version that it is compared with.", || json!("2")),
             Field("change_type", Optional, Kind::ChangeType, "Only records of this type.", || json!("modified")),
             Field("offset", Optional, Kind::Count, "Skips the first so many records.", || json!(0)),
             Field("limit", Optional, Kind::Count, "At most so many records.", || json!(100)),

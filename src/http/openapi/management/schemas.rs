@@ -51,6 +51,9 @@ pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
     }
 }
 
+/// How a version is named outside of URLs of reads.
+const VERSION: &str = "^(active|latest|v0|v?[1-9][0-9]*)$";
+
 pub(super) fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
     let object = || ObjectBuilder::new().description(about);
     let text = || object().schema_type(Type::String);
@@ -79,7 +82,12 @@ pub(super) fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
         Kind::NullablePath => nullable().min_length(Some(1)).format(format("field-path")),
         Kind::NullableSchedule => nullable().pattern(Some(SCHEDULE)).format(format("cron")),
         Kind::Boolean => object().schema_type(Type::Boolean),
-        Kind::Version => text().pattern(Some("^(active|latest|v?(0|[1-9][0-9]*))$")),
+        Kind::Version => text().pattern(Some(VERSION)),
+        Kind::VersionOrNumber => object()
+            .schema_type(SchemaType::from_iter([Type::String, Type::Integer]))
+            .pattern(Some(VERSION))
+            .minimum(Some(1_usize))
+            .maximum(Some(i64::MAX)),
         Kind::Index => {
             let path =
                 || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).format(format("field-path"));

@@ -1,0 +1,432 @@
+//! The fields that a request names and that it cannot find (docs/semantics.md, Unknown fields).
+//!
+//! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from
+//! all of
+//! them. Each path is decided by the first of these that can:
+//! 1. the leaves, which the footer lists: most paths of most requests, at no cost;
+//! 2. the paths of the profile, which are kept in the cache;
+//! 3. for `strict` alone, the documents: where the profile does not list all paths, or `denull` may have taken arrays.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::document;
+use crate::model::path::Path;
+use crate::model::request::ReadRequest;
+use crate::model::similar;
+use crate::query::reshape::{Reshape, ReshapeScratch};
+use crate::service::admission::Weight;
+use crate::service::{Admitted, App, ReadError};
+use crate::storage::StorageError;
+use crate::storage::profile::{PathFacts, PathIndex};
+use crate::storage::reader::VersionReader;
+
+/// Unknown fields of which a refusal tells what may have been meant: each is compared with all paths.
+const EXPLAINED: usize = 3;
+
+/// The steps that may take a field away, by how many of them have run.
+const TAKERS: [&str; 4] = ["include_source", "denull", "keep_field", "drop_field"];
+
+/// A path that a request names and that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    /// The parameter that names it.
+    pub parameter: &'static str,
+    /// The path.
+    pub path: Path,
+    /// Why it is not there.
+    pub cause: UnknownCause,
+}
+
+/// Why a path is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnknownCause {
+    /// No entity of the version has it.
+    Absent {
+        /// The path that is most like it, where one is close and was looked for.
+        nearest: Option<String>,
+    },
+    /// This step has taken it from every entity.
+    Taken {
+        /// The parameter of the step.
+        step: &'static str,
+    },
+}
+
+/// What is known of a path.
+#[derive(Clone, Copy, Debug)]
+enum Knowledge {
+    /// No entity has it.
+    Absent,
+    /// Some entity has it.
+    There(PathFacts),
+    /// Nothing.
+    Nothing,
+}
+
+/// What is decided about a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    There,
+    Unknown(UnknownCause),
+    Undecided,
+}
+
+/// A path that a request names.
+#[derive(Clone, Debug)]
+struct Named {
+    parameter: &'static str,
+    path: Path,
+    /// How many of [`TAKERS`] have run before.
+    steps: usize,
+}
+
+impl App {
+    /// The paths that a request names and that are not there, each once, in the order of the steps; those that only the
+    /// documents would tell are left out. Reads the paths of the profile at most, and nothing where all paths have
+    /// leaves.
+    ///
+    /// # Errors
+    /// [`ReadError`], of the file and of the permit to read it.
+    pub async fn unknown_fields(
+        &self,
+        admitted: &Admitted,
+        request: &ReadRequest,
+    ) -> Result<Vec<UnknownField>, ReadError> {
+        let fields = self.look_for_fields(admitted, request).await?;
+        Ok(fields.map(|fields| fields.unknown).unwrap_or_default())
+    }
+
+    /// Refuses a request that names paths that are not there. Reads all documents where nothing else tells.
+    ///
+    /// # Errors
+    /// [`ReadError::UnknownFields`]; as of [`App::unknown_fields`]; as of any query where documents are read.
+    pub async fn check_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<(), ReadError> {
+        let Some(Fields { reader, index, mut unknown, undecided }) = self.look_for_fields(admitted, request).await?
+        else {
+            return Ok(());
+        };
+        if !undecided.is_empty() {
+            unknown.extend(self.acting_for(admitted.holder).search_documents(&reader, request, undecided).await?);
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let explaining = self.engine().spawn(async move {
+            // The paths have no order of their own: of several that are as near, the first by name.
+            let mut known: Vec<&str> = index.iter().flat_map(|index| index.paths()).collect();
+            known.sort_unstable();
+            for field in unknown.iter_mut().take(EXPLAINED) {
+                if let UnknownCause::Absent { nearest } = &mut field.cause {
+                    let nearest_path = similar::nearest(&field.path.to_string(), known.iter().copied());
+                    *nearest = nearest_path.map(str::to_owned);
+                }
+            }
+            unknown
+        });
+        let unknown = explaining.await.map_err(|_| ReadError::from(StorageError::Worker))?;
+        Err(ReadError::UnknownFields(unknown.into()))
+    }
+
+    /// What leaves and profile tell; `None` where all paths are there.
+    async fn look_for_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Option<Fields>, ReadError> {
+        let named = named(request);
+        if named.is_empty() || admitted.file.entity_count == 0 {
+            return Ok(None);
+        }
+        let reader = VersionReader::open_recorded(self.store(), &admitted.file, self.cache()).await?;
+        let by_leaf = |named: &Named| fate(named, request, leaf_knowledge(&reader, &named.path));
+        let fates: Vec<Fate> = named.iter().map(by_leaf).collect();
+        let mut fields = Fields { reader: reader.clone(), index: None, unknown: Vec::new(), undecided: Vec::new() };
+        if fates.iter().any(|fate| *fate != Fate::There) {
+            fields.index = match fields.reader.cached_paths().await {
+                Some(paths) => Some(paths),
+                None => {
+                    let _permit = self.admission().of(admitted.holder).query(Weight::Light).await?;
+                    fields.reader.paths().await?
+                }
+            };
+        }
+        for (named, fate_by_leaf) in named.into_iter().zip(fates) {
+            let fate = match &fields.index {
+                Some(index) if fate_by_leaf != Fate::There => {
+                    let text = named.path.to_string();
+                    let knowledge = match index.get(&text) {
+                        Some(facts) => Knowledge::There(facts),
+                        None if index.is_complete() => Knowledge::Absent,
+                        None => leaf_knowledge(&fields.reader, &named.path),
+                    };
+                    fate(&named, request, knowledge)
+                }
+                _ => fate_by_leaf,
+            };
+            match fate {
+                Fate::There => {}
+                Fate::Undecided => fields.undecided.push(named),
+                Fate::Unknown(cause) => {
+                    if fields.unknown.iter().all(|unknown| unknown.path != named.path) {
+                        fields.unknown.push(UnknownField { parameter: named.parameter, path: named.path, cause });
+                    }
+                }
+            }
+        }
+        Ok((!fields.unknown.is_empty() || !fields.undecided.is_empty()).then_some(fields))
+    }
+
+    /// Reads all documents for paths about which nothing else tells.
+    async fn search_documents(
+        &self,
+        reader: &VersionReader,
+        request: &ReadRequest,
+        undecided: Vec<Named>,
+    ) -> Result<Vec<UnknownField>, ReadError> {
+        let weight = Weight::of(reader.layout().document_bytes, &self.config().query);
+        let _permit = self.admission().query(weight).await?;
+        let (reader, reshapes) = (reader.clone(), reshapes(request));
+        let searching = self.engine().spawn(async move {
+            let mut search = Search::new(reshapes, undecided);
+            for row_group in 0..reader.row_groups().len() {
+                for page in 0..reader.page_count(row_group) {
+                    if search.is_done() {
+                        return Ok(search.unknown());
+                    }
+                    let documents = reader.documents(row_group, page).await?;
+                    documents.rows().for_each(|row| search.add(documents.document(row)));
+                    tokio::task::yield_now().await;
+                }
+            }
+            Ok::<_, StorageError>(search.unknown())
+        });
+        let limit: Duration = self.engine().timeout();
+        let found = tokio::time::timeout(limit, searching).await;
+        let found = found.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?;
+        Ok(found.map_err(|_| StorageError::Worker)??)
+    }
+}
+
+/// What was found out about the paths of a request.
+struct Fields {
+    reader: VersionReader,
+    index: Option<Arc<PathIndex>>,
+    unknown: Vec<UnknownField>,
+    undecided: Vec<Named>,
+}
+
+fn leaf_knowledge(reader: &VersionReader, path: &Path) -> Knowledge {
+    match reader.layout().leaf(path.keys()) {
+        Some(_) => Knowledge::There(PathFacts::default()),
+        None => Knowledge::Nothing,
+    }
+}
+
+/// The paths of a request with what runs before them.
+fn named(request: &ReadRequest) -> Vec<Named> {
+    let steps = |parameter: &str| match parameter {
+        "keep_field" => 2,
+        "drop_field" => 3,
+        _ => 4,
+    };
+    let named = request.named_paths().into_iter();
+    named.map(|(parameter, path)| Named { parameter, path, steps: steps(parameter) }).collect()
+}
+
+/// What the steps before leave of a path.
+fn fate(named: &Named, request: &ReadRequest, knowledge: Knowledge) -> Fate {
+    let (facts, mut is_decided) = match knowledge {
+        Knowledge::Absent => return Fate::Unknown(UnknownCause::Absent { nearest: None }),
+        Knowledge::There(facts) => (facts, true),
+        Knowledge::Nothing => (PathFacts::default(), false),
+    };
+    let keys = named.path.keys();
+    let taken = |taker: usize| Fate::Unknown(UnknownCause::Taken { step: TAKERS[taker] });
+    if named.steps > 0 && !request.include_source && keys[0] == "_source" {
+        return taken(0);
+    }
+    if named.steps > 1 && request.denull {
+        match facts.survives_denull {
+            Some(true) => {}
+            Some(false) => return taken(1),
+            None => is_decided = false,
+        }
+    }
+    let is_below = |path: &Path| keys.starts_with(path.keys());
+    if named.steps > 2 && !request.keep.is_empty() && !request.keep.iter().any(is_below) {
+        if !request.keep.iter().any(|kept| kept.keys().starts_with(keys)) {
+            return taken(2);
+        }
+        // Above a kept one: scalars are gone, objects and arrays stay.
+        match (facts.has_object, facts.has_array) {
+            (Some(true), _) => {}
+            (_, Some(true)) if !request.denull => {}
+            (Some(false), Some(false)) => return taken(2),
+            _ => is_decided = false,
+        }
+    }
+    if named.steps > 3 && request.drop.iter().any(is_below) {
+        return taken(3);
+    }
+    if is_decided { Fate::There } else { Fate::Undecided }
+}
+
+/// What is left of entities after none, one, … all of [`TAKERS`].
+fn reshapes(request: &ReadRequest) -> [Reshape; 5] {
+    let (source, denull) = (request.include_source, request.denull);
+    let reshape = |source, denull, keep: &[Path], drop: &[Path]| Reshape::new(source, denull, keep.into(), drop.into());
+    [
+        reshape(true, false, &[], &[]),
+        reshape(source, false, &[], &[]),
+        reshape(source, denull, &[], &[]),
+        reshape(source, denull, &request.keep, &[]),
+        reshape(source, denull, &request.keep, &request.drop),
+    ]
+}
+
+/// A search for paths in documents, after each of the steps that come before them.
+struct Search {
+    reshapes: [Reshape; 5],
+    /// Each path, with how many steps it has survived in some entity; `None` where no entity has it.
+    sought: Vec<(Named, Option<usize>)>,
+    scratch: ReshapeScratch,
+}
+
+impl Search {
+    fn new(reshapes: [Reshape; 5], undecided: Vec<Named>) -> Search {
+        let sought = undecided.into_iter().map(|named| (named, None)).collect();
+        Search { reshapes, sought, scratch: ReshapeScratch::default() }
+    }
+
+    fn is_done(&self) -> bool {
+        self.sought.iter().all(|(named, survived)| *survived == Some(named.steps))
+    }
+
+    fn add(&mut self, document: &[u8]) {
+        let Search { reshapes, sought, scratch } = self;
+        for (named, survived) in sought {
+            // What one step has taken, no later one gives back.
+            for steps in survived.map_or(0, |steps| steps + 1)..=named.steps {
+                let mut is_there = false;
+                document::reach_values(reshapes[steps].apply(document, scratch), &named.path, |_| {
+                    is_there = true;
+                    ControlFlow::Break(())
+                });
+                if !is_there {
+                    break;
+                }
+                *survived = Some(steps);
+            }
+        }
+    }
+
+    fn unknown(self) -> Vec<UnknownField> {
+        let mut unknown: Vec<UnknownField> = Vec::new();
+        for (Named { parameter, path, steps }, survived) in self.sought {
+            let cause = match survived {
+                Some(survived) if survived == steps => continue,
+                Some(survived) => UnknownCause::Taken { step: TAKERS[survived] },
+                None => UnknownCause::Absent { nearest: None },
+            };
+            if unknown.iter().all(|unknown| unknown.path != path) {
+                unknown.push(UnknownField { parameter, path, cause });
+            }
+        }
+        unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTITIES: [&str; 3] = [
+        r#"{"_source":"s","a":{"b":1,"c":null},"n":null,"e":[""],"l":[[]],"m":[1,null]}"#,
+        r#"{"_source":"t","a":5,"n":"","e":[null],"o":{}}"#,
+        r#"{"a":[{"b":""}],"deep":[[{"x":1}]],"both":["",{"y":null}]}"#,
+    ];
+
+    fn paths(list: &str) -> Vec<Path> {
+        Path::parse_list(list)
+    }
+
+    /// What the documents tell, which is always right.
+    fn searched(request: &ReadRequest) -> Vec<(&'static str, String, Option<&'static str>)> {
+        let mut search = Search::new(reshapes(request), named(request));
+        ENTITIES.iter().for_each(|entity| search.add(entity.as_bytes()));
+        let shown = |field: UnknownField| {
+            let step = match field.cause {
+                UnknownCause::Absent { .. } => None,
+                UnknownCause::Taken { step } => Some(step),
+            };
+            (field.parameter, field.path.to_string(), step)
+        };
+        search.unknown().into_iter().map(shown).collect()
+    }
+
+    fn index() -> PathIndex {
+        use crate::model::index::IndexSettings;
+        use crate::storage::profile::{LeafBounds, Profile};
+
+        let mut profile = Profile::new();
+        ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));
+        let settings = IndexSettings::default();
+        let described = profile.describe(&profile.choose_leaves(&LeafBounds::default(), &settings), &settings);
+        PathIndex::decode(&described.encode().expect("a profile")).expect("an index")
+    }
+
+    #[test]
+    fn a_search_tells_the_step() {
+        let request = ReadRequest {
+            include_source: false,
+            denull: true,
+            keep: paths("a.b,n,nope"),
+            drop: paths("a.b,_source"),
+            dedup_key: paths("a,a.b,o,e"),
+            ..ReadRequest::default()
+        };
+        assert_eq!(
+            searched(&request),
+            [
+                ("keep_field", "n".to_owned(), Some("denull")),
+                ("keep_field", "nope".to_owned(), None),
+                ("drop_field", "_source".to_owned(), Some("include_source")),
+                ("dedup_key", "a.b".to_owned(), Some("drop_field")),
+                ("dedup_key", "o".to_owned(), Some("keep_field")),
+                ("dedup_key", "e".to_owned(), Some("denull")),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_profile_decides_as_the_documents_do_or_not_at_all() {
+        let (index, names) = (index(), "_source,a,a.b,a.c,n,e,l,m,o,deep,deep.x,both,both.y,nope,a.nope");
+        let lists = ["", "a", "a.b", "a.b,n,e", "deep.x,both.y,l", "o,m,_source", "a.nope", "l.x,e.x,m.x,both.x,o.x"];
+        let mut undecided = 0;
+        for keep in lists {
+            for drop in lists {
+                for (include_source, denull) in [(true, false), (false, false), (true, true), (false, true)] {
+                    let (keep, drop, dedup_key) = (paths(keep), paths(drop), paths(names));
+                    let request =
+                        ReadRequest { include_source, denull, keep, drop, dedup_key, ..ReadRequest::default() };
+                    let right = searched(&request);
+                    for named in named(&request) {
+                        let text = named.path.to_string();
+                        let knowledge = index.get(&text).map_or(Knowledge::Absent, Knowledge::There);
+                        let is_unknown = right.iter().any(|(_, path, _)| *path == text);
+                        let at =
+                            right.iter().find(|(parameter, path, _)| *path == text && *parameter == named.parameter);
+                        match fate(&named, &request, knowledge) {
+                            Fate::There => assert_eq!(at, None, "{request:?}"),
+                            Fate::Undecided => undecided += 1,
+                            Fate::Unknown(UnknownCause::Absent { .. }) => assert!(is_unknown, "{text} {request:?}"),
+                            Fate::Unknown(UnknownCause::Taken { step }) => {
+                                assert!(is_unknown, "{text} {request:?}");
+                                assert!(at.is_none_or(|at| at.2 == Some(step)), "{text} {step} {request:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!((1..500).contains(&undecided), "{undecided}");
+    }
+}

@@ -1,0 +1,140 @@
+//! The paths of a version alone, out of its profile: what a read asks that names fields.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::stored::{STORED_BYTES, TypeCounts, ValueRecord};
+use crate::storage::StorageError;
+
+/// Which paths the entities of a version have. Made from the stored profile, and some tens of times smaller.
+#[derive(Debug)]
+pub struct PathIndex {
+    entities: u64,
+    is_complete: bool,
+    paths: HashMap<Box<str>, PathFacts>,
+}
+
+/// What is known of the values at a path, in all entities together; `None` is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathFacts {
+    /// Whether an object stands at it somewhere.
+    pub has_object: Option<bool>,
+    /// Whether an array stands at it somewhere.
+    pub has_array: Option<bool>,
+    /// Whether `denull` leaves any value at it.
+    pub survives_denull: Option<bool>,
+}
+
+/// A stored profile, without what is not needed here.
+#[derive(Deserialize)]
+struct Slim {
+    entities: u64,
+    paths_left_out: bool,
+    paths: Vec<SlimPath>,
+}
+
+#[derive(Deserialize)]
+struct SlimPath {
+    path: Box<str>,
+    types: TypeCounts,
+    string_max: Option<ValueRecord>,
+}
+
+impl PathIndex {
+    /// Reads what [`super::StoredProfile::encode`] wrote.
+    ///
+    /// # Errors
+    /// When it is not that, or too large.
+    pub fn decode(bytes: &[u8]) -> Result<PathIndex, StorageError> {
+        let damaged = || StorageError::Layout("its profile is damaged".to_owned());
+        let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
+        let Slim { entities, paths_left_out, paths } = serde_json::from_slice(&json).map_err(|_| damaged())?;
+        let paths = paths.into_iter().map(|path| (path.path, facts(&path.types, path.string_max.as_ref())));
+        Ok(PathIndex { entities, is_complete: !paths_left_out, paths: paths.collect() })
+    }
+
+    /// The entities of the version.
+    pub fn entities(&self) -> u64 {
+        self.entities
+    }
+
+    /// Whether a path that is not listed is in no entity.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// What is known of a path in its escaped form, if it is listed.
+    pub fn get(&self, path: &str) -> Option<PathFacts> {
+        self.paths.get(path).copied()
+    }
+
+    /// The listed paths, in no order.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.keys().map(|path| &**path)
+    }
+
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let entry = size_of::<(Box<str>, PathFacts)>() + 16;
+        self.paths.capacity() * entry + self.paths.keys().map(|path| path.len()).sum::<usize>()
+    }
+}
+
+fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
+    // The last string by code point is empty only if all are.
+    let holds_text = string_max.is_some_and(|last| last.value != "");
+    let survives_denull = if types.boolean + types.number + types.object > 0 || holds_text {
+        Some(true)
+    } else if types.array == 0 {
+        Some(false)
+    } else {
+        // Arrays that came empty stay, those that become empty do not; a profile counts both.
+        (types.null + types.string == 0).then_some(true)
+    };
+    PathFacts { has_object: Some(types.object > 0), has_array: Some(types.array > 0), survives_denull }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LeafBounds, Profile};
+    use super::*;
+    use crate::model::index::IndexSettings;
+
+    fn index(entities: &[&str]) -> PathIndex {
+        let mut profile = Profile::new();
+        entities.iter().for_each(|entity| profile.add(entity.as_bytes()));
+        let index = IndexSettings::default();
+        let described = profile.describe(&profile.choose_leaves(&LeafBounds::default(), &index), &index);
+        PathIndex::decode(&described.encode().expect("a profile")).expect("an index")
+    }
+
+    #[test]
+    fn a_profile_tells_what_denull_leaves() {
+        let index = index(&[
+            r#"{"null":null,"empty":"","text":"","zero":0,"no":false,"object":{},"in":[{"x":null}],"array":[]}"#,
+            r#"{"text":"a","nulls":[null,""],"mixed":[null,[]],"numbers":[[1]],"a.b":1}"#,
+        ]);
+        assert!(index.is_complete());
+        assert_eq!(index.entities(), 2);
+        let survives = |path: &str| index.get(path).expect(path).survives_denull;
+        for path in ["text", "zero", "no", "object", "in", "array", "numbers", r"a\.b"] {
+            assert_eq!(survives(path), Some(true), "{path}");
+        }
+        for path in ["null", "empty", "in.x"] {
+            assert_eq!(survives(path), Some(false), "{path}");
+        }
+        for path in ["nulls", "mixed"] {
+            assert_eq!(survives(path), None, "{path}");
+        }
+        assert_eq!(index.get("a.b"), None);
+        assert_eq!(
+            index.get("object").map(|facts| (facts.has_object, facts.has_array)),
+            Some((Some(true), Some(false)))
+        );
+        assert_eq!(
+            index.get("numbers").map(|facts| (facts.has_object, facts.has_array)),
+            Some((Some(false), Some(true)))
+        );
+    }
+}
