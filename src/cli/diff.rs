@@ -60,7 +60,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     fn failed(&self, error: impl Into<DiffError>) -> CliError {
-        CliError::Diff { dataset: self.dataset, v1: self.v1, v2: self.v2, source: error.into() }
+        CliError::Diff { dataset: self.dataset, v1: self.v1, v2: self.v2, source: Box::new(error.into()) }
     }
 }
 

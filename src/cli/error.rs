@@ -52,7 +52,7 @@ pub(super) enum CliError {
         /// The other one.
         v2: VersionSelector,
         /// Why.
-        source: DiffError,
+        source: Box<DiffError>,
     },
     /// The demo cannot be loaded.
     #[error("the demo cannot be loaded")]

@@ -8,7 +8,7 @@ section! {
         /// Threads that work on queries; 0 is one per core.
         threads: u64 = 0, within 0..=1_024;
         /// Bytes of memory that all running queries may hold together, besides the cache.
-        memory_bytes: u64 = 1 << 30, within 16 << 20..=1 << 50;
+        memory_bytes: u64 = 1 << 30, within 128 << 20..=1 << 50;
         /// Bytes of disk that all running queries may spill together, under the data directory.
         spill_bytes: u64 = 100 << 30;
         /// Seconds a request may take until its answer begins.

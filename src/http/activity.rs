@@ -82,6 +82,8 @@ struct State {
     http2: bool,
     /// It sent more frames beside its requests than are taken.
     flooded: bool,
+    /// It took too few of the bytes that were ready for it, so that writing them has failed.
+    stalled: bool,
     /// Whether something has been read since the last request's head.
     head_begun: bool,
     read_at: Instant,
@@ -194,6 +196,7 @@ impl Activity {
             idle_since: now,
             http2: false,
             flooded: false,
+            stalled: false,
             head_begun: false,
             read_at: now,
             written_at: now,
@@ -264,6 +267,16 @@ impl Activity {
     /// Whether it did.
     pub(super) fn flooded(&self) -> bool {
         self.lock().flooded
+    }
+
+    /// Takes note of a client that took too few bytes for too long.
+    pub(super) fn stalls(&self) {
+        self.lock().stalled = true;
+    }
+
+    /// Whether it did.
+    pub(super) fn stalled(&self) -> bool {
+        self.lock().stalled
     }
 
     /// Takes note of bytes written; `all` when the connection took all that was offered.

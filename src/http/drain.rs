@@ -1,4 +1,4 @@
-//! Lets a refusal reach clients that send their whole body before they read an answer, as most do.
+//! Lets an answer reach clients that send their whole body before they read it, as most do.
 //!
 //! A connection that ends while its peer still sends is reset, and the answer is lost with it: the client sees a broken
 //! pipe and no 4xx. So what is left of a refused request's body is read and dropped before the answer, within
@@ -70,13 +70,20 @@ impl HttpBody for SharedBody {
 
 /// The layer.
 pub(super) async fn refused_bodies(State(limits): State<DrainLimits>, request: Request, next: Next) -> Response {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    if is_read || request.body().is_end_stream() {
+    if request.body().is_end_stream() {
         return next.run(request).await;
     }
     let awaits_continue = request.headers().contains_key(EXPECT);
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let (head, body) = request.into_parts();
     let body = SharedBody { inner: Arc::new(Mutex::new(body)), was_read: Arc::default() };
+    if is_read {
+        // Nobody wants it. Before the answer, which holds what others wait for.
+        if !awaits_continue {
+            let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
+        }
+        return next.run(Request::from_parts(head, Body::empty())).await;
+    }
     let response = next.run(Request::from_parts(head, Body::new(body.clone()))).await;
     let is_refusal = response.status().is_client_error() || response.status().is_server_error();
     if is_refusal && (!awaits_continue || body.was_read.load(Ordering::Relaxed)) {

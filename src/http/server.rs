@@ -427,6 +427,8 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
                 if activity.flooded() {
                     metrics().flooding_connections.increment(1);
                     tracing::warn!(%peer, "cut a connection with more HTTP/2 frames beside requests than are taken");
+                } else if activity.stalled() {
+                    cut_overdue(peer, Cut::Stalled);
                 } else if let Err(error) = ended {
                     // The peer's doing, or a body that failed, whose cause is logged where it arose.
                     tracing::debug!(%peer, cause = %Causes(&*error), "a connection ended early");
@@ -441,14 +443,18 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
                 Due::GoAway => connection.as_mut().graceful_shutdown(),
                 Due::Cut(cut) => {
                     if matches!(cut, Cut::Overdue | Cut::Stalled) {
-                        metrics().overdue_connections.increment(1);
-                        tracing::warn!(%peer, ?cut, "cut a connection with an answer that took too long");
+                        cut_overdue(peer, cut);
                     }
                     return;
                 }
             },
         }
     }
+}
+
+fn cut_overdue(peer: SocketAddr, cut: Cut) {
+    metrics().overdue_connections.increment(1);
+    tracing::warn!(%peer, ?cut, "cut a connection with an answer that took too long");
 }
 
 /// A handler's panic is answered; one that reaches the connection came from a body, and has cut it.

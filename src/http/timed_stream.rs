@@ -136,7 +136,9 @@ impl<S> TimedStream<S> {
             Poll::Pending => {
                 let write_stall = self.write_stall;
                 let deadline = self.writing.get_or_insert_with(|| Box::pin(sleep(write_stall)));
-                deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+                ready!(deadline.as_mut().poll(context));
+                self.activity.stalls();
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
         }
     }

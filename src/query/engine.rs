@@ -45,8 +45,8 @@ use crate::model::request::ReadRequest;
 use crate::priority::Priority;
 use crate::storage::reader::VersionReader;
 
-/// Memory that sorts and dedups need to spill, whatever they spill: the least that `query.memory_bytes` may be. One
-/// tenant who is alone may have so much, whatever its share.
+/// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
+/// its share.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 
 /// What bounds the engine.

@@ -805,7 +805,7 @@ fn filter(path: &str, value: &str) -> PathValue {
 /// refusal.
 #[test]
 fn with_little_memory_everything_spills() {
-    /// What `query.memory_bytes` is at least.
+    /// What sorts and dedups need, an eighth of what `query.memory_bytes` is at least.
     const LEAST_MEMORY: u64 = 16 << 20;
     // Long keys, equal for a long way, more than the least memory there may be.
     let filler = "x".repeat(700);

@@ -304,9 +304,10 @@ impl Search {
         let Search { reshapes, sought, scratch } = self;
         for (named, survived) in sought {
             // What one step has taken, no later one gives back.
-            for steps in survived.map_or(0, |steps| steps + 1)..=named.steps {
+            let from = survived.map_or(0, |steps| steps + 1);
+            for (steps, reshape) in reshapes.iter().enumerate().take(named.steps + 1).skip(from) {
                 let mut is_there = false;
-                document::reach_values(reshapes[steps].apply(document, scratch), &named.path, |_| {
+                document::reach_values(reshape.apply(document, scratch), &named.path, |_| {
                     is_there = true;
                     ControlFlow::Break(())
                 });

@@ -314,6 +314,8 @@ fn a_refusal_reaches_a_client_that_sends_its_whole_body_first() {
         let length = body.len();
         format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n")
     };
+    let answer = call(head("/healthz", "").replace("POST", "GET"), &body);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     for path in ["/dataset/refresh?dataset_id=1", "/dataset/create", "/dataset/alternate/save", "/mcp", "/no/such/path"]
     {
         let status = if path.starts_with("/no") { "404" } else { "401" };
@@ -335,11 +337,19 @@ async fn a_refusal_reaches_an_http2_client_that_sends_its_whole_body_first() {
     let machine = Machine::with_user();
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__BODY_BYTES", "1024")]);
     let address = server.base_url.strip_prefix("http://").expect("a URL").to_owned();
-    for (path, status) in [("/dataset/refresh?dataset_id=1", 401), ("/no/such/path", 404), ("/session/login", 413)] {
+    for (method, path, status) in [
+        ("POST", "/dataset/refresh?dataset_id=1", 401),
+        ("POST", "/no/such/path", 404),
+        ("POST", "/session/login", 413),
+        // Nobody wants these bodies.
+        ("GET", "/openapi.json", 200),
+        ("GET", "/no/such/path", 404),
+    ] {
         let stream = tokio::net::TcpStream::connect(&address).await.expect("a connection");
         let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
         tokio::spawn(connection);
-        let request = Request::post(format!("http://{address}{path}")).header("content-type", "application/json");
+        let request = Request::builder().method(method).uri(format!("http://{address}{path}"));
+        let request = request.header("content-type", "application/json");
         let mut client = client.ready().await.expect("ready");
         let (answer, mut body) = client.send_request(request.body(()).expect("a request"), false).expect("sent");
         let sent = async {
@@ -351,7 +361,11 @@ async fn a_refusal_reaches_an_http2_client_that_sends_its_whole_body_first() {
                 left -= room;
                 body.send_data(Bytes::from(vec![b'x'; room]), left == 0).expect("taken");
             }
-            answer.await.expect("an answer").status()
+            let mut answer = answer.await.expect("an answer");
+            while let Some(some) = answer.body_mut().data().await {
+                some.expect("all of it");
+            }
+            answer.status()
         };
         assert_eq!(in_time(sent).await, status, "{path}");
     }
