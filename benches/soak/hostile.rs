@@ -104,6 +104,27 @@ fn cases() -> Vec<Case> {
             },
         },
         Case {
+            resource: "threads",
+            hostile: "large sorts of 4 networks, and dedups",
+            attackers: 4,
+            pause: Duration::from_millis(10),
+            honest: |world, number| {
+                // A page that no cache holds.
+                let target = format!("{}?offset={}&limit=5", world.measurements, number * 37 % 50_000);
+                Box::pin(async move { whole(&world, HONEST.into(), &target).await })
+            },
+            attack: |world, attacker| {
+                Box::pin(async move {
+                    loop {
+                        let offset = 1_000 + world.number() % 50_000;
+                        let dedup = if attacker % 2 == 0 { "" } else { "&dedup=true&dedup_key=name" };
+                        let target = format!("{}?sort=name&offset={offset}&limit=1{dedup}", world.catalogue);
+                        let _ = whole(&world, hostile_address(attacker), &target).await;
+                    }
+                })
+            },
+        },
+        Case {
             resource: "permits: streams",
             hostile: "96 exports that are not read",
             attackers: 96,

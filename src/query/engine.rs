@@ -478,3 +478,52 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         Arc::new(AggregateStatistics::new()),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use super::*;
+
+    /// Heavy queries of two networks had all threads of queries, and pages of everybody waited for seconds.
+    #[tokio::test]
+    async fn work_of_one_priority_does_not_wait_for_that_of_another() {
+        let engine = Engine::try_new(&EngineOptions {
+            threads: 2,
+            memory_bytes: 64 << 20,
+            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            timeout: Duration::from_secs(600),
+            diff_timeout: Duration::from_secs(600),
+            spill_directory: None,
+            spill_bytes: 0,
+        });
+        let engine = engine.expect("an engine");
+        for busy in Priority::ALL {
+            let (end, is_over) = mpsc::channel::<()>();
+            let is_over = Arc::new(Mutex::new(is_over));
+            let (begun, mut have_begun) = tokio::sync::mpsc::unbounded_channel();
+            // As many as there are threads, and none of them yields.
+            let working: Vec<_> = (0..engine.threads())
+                .map(|_| {
+                    let (is_over, begun) = (is_over.clone(), begun.clone());
+                    engine.at(busy).spawn(async move {
+                        begun.send(std::thread::current().name().map(str::to_owned)).expect("it is waited for");
+                        let _ = is_over.lock().expect("no panic").recv();
+                    })
+                })
+                .collect();
+            for _ in &working {
+                assert_eq!(have_begun.recv().await.expect("it begins").as_deref(), Some(busy.thread_name()));
+            }
+            for other in Priority::ALL.into_iter().filter(|other| *other != busy) {
+                let work = engine.at(other).spawn(async {});
+                let done = tokio::time::timeout(Duration::from_secs(60), work).await;
+                assert!(done.is_ok_and(|done| done.is_ok()), "{other:?} beside {busy:?}");
+            }
+            drop(end);
+            for work in working {
+                work.await.expect("no panic");
+            }
+        }
+    }
+}
