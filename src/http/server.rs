@@ -426,7 +426,8 @@ async fn watched(connection: Served, peer: SocketAddr, place: Place, mut drain: 
             ended = &mut connection => {
                 if activity.flooded() {
                     metrics().flooding_connections.increment(1);
-                    tracing::warn!(%peer, "cut a connection with more HTTP/2 frames beside requests than are taken");
+                    // Counted, and no line of the log each: there may be thousands a second.
+                    tracing::debug!(%peer, "cut a connection with more HTTP/2 frames beside requests than are taken");
                 } else if activity.stalled() {
                     cut_overdue(peer, Cut::Stalled);
                 } else if let Err(error) = ended {

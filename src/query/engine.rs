@@ -499,15 +499,15 @@ mod tests {
         });
         let engine = engine.expect("an engine");
         for busy in Priority::ALL {
-            let (end, is_over) = mpsc::channel::<()>();
+            let (end, is_over) = mpsc::sync_channel::<()>(1);
             let is_over = Arc::new(Mutex::new(is_over));
-            let (begun, mut have_begun) = tokio::sync::mpsc::unbounded_channel();
+            let (begun, mut have_begun) = tokio::sync::mpsc::channel(2);
             // As many as there are threads, and none of them yields.
             let working: Vec<_> = (0..engine.threads())
                 .map(|_| {
                     let (is_over, begun) = (is_over.clone(), begun.clone());
                     engine.at(busy).spawn(async move {
-                        begun.send(std::thread::current().name().map(str::to_owned)).expect("it is waited for");
+                        begun.send(std::thread::current().name().map(str::to_owned)).await.expect("it is waited for");
                         let _ = is_over.lock().expect("no panic").recv();
                     })
                 })
