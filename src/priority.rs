@@ -1,9 +1,9 @@
 //! Threads that give way: long work is not what short work waits for.
 //!
-//! Small pages run on threads of their own, at the priority of the process. Queries of more work run on others, of lower
-//! priority, medium and heavy ones apart, so that a few milliseconds never wait behind a second. What takes long whoever
-//! asks for it (an import, the rest of a large export) comes last. The system then runs whoever has little to do first,
-//! and gives all that is left to those that have much.
+//! Small pages run on threads of their own, at the priority of the process. Queries of more work run on others, of
+//! lower priority, medium and heavy ones apart, so that a few milliseconds never wait behind a second. What takes long
+//! whoever asks for it (an import, the rest of a large export) comes last. The system then runs whoever has little to
+//! do first, and gives all that is left to those that have much.
 
 /// Work that is done before a thread gives way, in bytes of documents: a few tens of milliseconds.
 pub const SHORT_BYTES: u64 = 4 << 20;
@@ -55,8 +55,8 @@ impl Priority {
     /// Gives the calling thread, and those that it starts, this priority. It cannot be raised again: a thread that does
     /// other work later must not be the one.
     ///
-    /// What others wait for is not for a thread of low priority to hold: it has permits of its own, and begins no thread
-    /// of the main runtime. Parts of files that it loads into the cache are the exception; they are small.
+    /// What others wait for is not for a thread of low priority to hold: it has permits of its own, and begins no
+    /// thread of the main runtime. Parts of files that it loads into the cache are the exception; they are small.
     #[cfg(target_os = "linux")]
     pub fn take(self) {
         let nice = match self {

@@ -147,10 +147,10 @@ pub fn all(source: &Source) -> Vec<Case> {
     add("filter variants.color, limit 100", nothing, Rate::None, vec![found("variants.color")]);
     add("filter variants.color, count", nothing, Rate::None, vec![counted("variants.color")]);
     add("filter category and tags, count", nothing, Rate::None, vec![counted("category and tags")]);
-    add("no leaf: filter description, no match", nothing, Rate::Version, vec![found("description missing")]);
-    add("no leaf: filter promotion.code, limit 100", nothing, Rate::None, vec![found("promotion.code")]);
-    add("no leaf: filter promotion.code, count", nothing, Rate::Version, vec![counted("promotion.code")]);
-    add("no leaf: filter promotion.percent, count", nothing, Rate::Version, vec![counted("promotion.percent")]);
+    add("not shredded: filter description, no match", nothing, Rate::Version, vec![found("description missing")]);
+    add("not shredded: filter promotion.code, limit 100", nothing, Rate::None, vec![found("promotion.code")]);
+    add("not shredded: filter promotion.code, count", nothing, Rate::Version, vec![counted("promotion.code")]);
+    add("not shredded: filter promotion.percent, count", nothing, Rate::Version, vec![counted("promotion.percent")]);
     add("contains name, count", nothing, Rate::None, vec![counted("name has")]);
     for (kind, probe) in [
         ("rare", "description has rare"),

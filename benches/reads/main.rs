@@ -143,7 +143,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
         baseline: Some(Baseline::Memcpy(memcpy.duration(source.json_bytes))),
     }];
 
-    // Everything that the reads touch, decoded: documents, search text, leaves.
+    // Everything that the reads touch, decoded: documents, search text, shredded columns.
     let cache_bytes = (6 * source.json_bytes).max(1 << 30);
     let report = reports.pop().expect("an import was made");
     let bench = Bench {

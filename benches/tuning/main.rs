@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Steps:
-//! 1. The source of the benchmark of reads is imported with the default choice of leaves: version 1.
+//! 1. The source of the benchmark of reads is imported with the default choice of shredded columns: version 1.
 //! 2. Each of the [`SLOW`] reads is explained, and measured warm.
 //! 3. The paths that the explanations name are put into `index`, and the source is imported again: version 2.
 //! 4. The same reads are explained and measured again. Their bodies must be those of version 1.
 //!
-//! What the leaves cost is told, too: the size of the file and the time of the import, with and without them. No
-//! duration is asserted.
+//! What the shredded columns cost is told, too: the size of the file and the time of the import, with and without them.
+//! No duration is asserted.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
@@ -55,11 +55,11 @@ use source::Source;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Reads that the default choice of leaves leaves slow, with the path that each needs.
+/// Reads that the default choice of shredded columns leaves slow, with the path that each needs.
 const SLOW: [(&str, &str); 3] = [
     // One entity in a hundred has a promotion.
     ("filter=promotion.percent:20&count=true", "promotion.percent"),
-    // Longer texts than get a leaf by themselves.
+    // Longer texts than get a shredded column by themselves.
     ("sort=description&limit=10", "description"),
     // Of the entities that hold these letters anywhere, most do in their description.
     ("filter_contains=reviews.text:stra&count=true", "reviews.text"),

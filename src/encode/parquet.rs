@@ -343,8 +343,8 @@ impl ParquetStream {
         let none = || ParquetError::General("a column has no writer".to_owned());
         let mut writer = writers.into_iter().next().ok_or_else(none)?;
         for piece in cells.pieces(self.rows) {
-            for leaf in compute_leaves(schema.field(0), &piece?)? {
-                writer.write(&leaf)?;
+            for shredded in compute_leaves(schema.field(0), &piece?)? {
+                writer.write(&shredded)?;
             }
         }
         Ok(writer.close()?)

@@ -37,7 +37,7 @@ pub struct Dataset {
     pub publish_query: bool,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
-    /// Which paths of versions written from now on get a leaf, and which get none.
+    /// Which paths of versions written from now on get a shredded column, and which get none.
     pub index: IndexSettings,
     /// The token in its ping URL.
     pub ping_token: Secret,
@@ -82,7 +82,7 @@ pub struct NewDataset {
     pub publish_query: bool,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
-    /// Which paths get a leaf, and which get none.
+    /// Which paths get a shredded column, and which get none.
     pub index: IndexSettings,
     /// The token of its ping URL.
     pub ping_token: Secret,
@@ -105,7 +105,7 @@ pub struct DatasetChange {
     pub publish_query: Option<bool>,
     /// A cron expression in UTC; `Some(None)` has no schedule.
     pub schedule: Option<Option<String>>,
-    /// Which paths get a leaf, and which get none: replaced as a whole.
+    /// Which paths get a shredded column, and which get none: replaced as a whole.
     pub index: Option<IndexSettings>,
 }
 

@@ -1,5 +1,5 @@
-//! What the owner of a dataset says of the leaves of its versions: the member `index` of a dataset's record. It
-//! concerns versions and alternates that are written from then on; files that are there stay as they are. Where a
+//! What the owner of a dataset says of the shredded columns of its versions: the member `index` of a dataset's record.
+//! It concerns versions and alternates that are written from then on; files that are there stay as they are. Where a
 //! version could not do what `always` asks for, its profile says why.
 
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ pub const INDEX_PATHS: usize = limits::INDEX_PATHS;
 /// The longest path in an index, in its escaped form, in bytes.
 pub const INDEX_PATH_BYTES: usize = limits::INDEX_PATH_BYTES;
 
-/// Paths that get a leaf whatever a version contains, and paths that get none. All others are decided by the profile of
-/// each version.
+/// Paths that get a shredded column whatever a version contains, and paths that get none. All others are decided by the
+/// profile of each version.
 ///
 /// - No path is in both lists, or twice in one; each list is in the order of the keys.
 /// - There are at most [`INDEX_PATHS`] in each, of at most [`INDEX_PATH_BYTES`] each.
@@ -68,7 +68,7 @@ impl IndexSettings {
         }
     }
 
-    /// Paths that get a leaf.
+    /// Paths that get a shredded column.
     pub fn always(&self) -> &[Path] {
         &self.always
     }

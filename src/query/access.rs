@@ -8,8 +8,8 @@ use crate::storage::reader::VersionReader;
 /// How a predicate is answered over a version. Ordered by cost: cheaper ways run first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// From the leaf of this number.
-    Leaf(usize),
+    /// From the shredded column of this number.
+    ShreddedColumn(usize),
     /// From the search text, which decides.
     Search,
     /// From the search text; what it finds is verified in the documents.
@@ -30,8 +30,8 @@ pub fn choose(layout: &Layout, predicate: &Predicate) -> Access {
     match predicate {
         Predicate::Keywords(keywords) if keywords.sees_everything() => Access::Search,
         Predicate::Keywords(_) => Access::SearchThenDocuments,
-        Predicate::Compare(compare) => match layout.leaf(compare.path().keys()) {
-            Some(leaf) => Access::Leaf(leaf),
+        Predicate::Compare(compare) => match layout.shredded(compare.path().keys()) {
+            Some(shredded) => Access::ShreddedColumn(shredded),
             None if needle(compare).is_some() => Access::SearchThenDocuments,
             None => Access::Documents,
         },
@@ -65,7 +65,7 @@ pub enum PrunedBy {
     Numbers,
 }
 
-/// What says that a row group cannot hold a match; `None` when it may. `Leaf` accesses alone prune.
+/// What says that a row group cannot hold a match; `None` when it may. `ShreddedColumn` accesses alone prune.
 ///
 /// # Errors
 /// When the bloom filter cannot be read.
@@ -75,20 +75,22 @@ pub async fn pruned(
     predicate: &Predicate,
     access: Access,
 ) -> Result<Option<PrunedBy>, StorageError> {
-    let (Access::Leaf(leaf), Predicate::Compare(predicate)) = (access, predicate) else { return Ok(None) };
+    let (Access::ShreddedColumn(shredded), Predicate::Compare(predicate)) = (access, predicate) else {
+        return Ok(None);
+    };
     if predicate.comparison() != Comparison::Equal {
         return Ok(None);
     }
-    if predicate.matches_null() && reader.holds_null(row_group, leaf) {
+    if predicate.matches_null() && reader.holds_null(row_group, shredded) {
         return Ok(None);
     }
     let mut by = PrunedBy::BloomFilter;
     if let Some(number) = predicate.number() {
-        let range = reader.number_range(row_group, leaf);
+        let range = reader.number_range(row_group, shredded);
         if range.is_some_and(|(least, greatest)| (least..=greatest).contains(&number.double())) {
             return Ok(None);
         }
         by = PrunedBy::Numbers;
     }
-    Ok((!reader.may_hold_text(row_group, leaf, predicate.folded()).await?).then_some(by))
+    Ok((!reader.may_hold_text(row_group, shredded, predicate.folded()).await?).then_some(by))
 }

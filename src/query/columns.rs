@@ -1,5 +1,5 @@
 //! Columns of a version that are computed for a query: the key that `sort` orders by, and the one that `dedup`
-//! groups by. From leaves and the stored hash where these hold them, from the documents otherwise.
+//! groups by. From shredded columns and the stored hash where these hold them, from the documents otherwise.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use super::reshape::{Reshape, ReshapeScratch};
 use crate::document::{self, CanonicalForm};
 use crate::model::path::Path;
 use crate::storage::StorageError;
-use crate::storage::layout::{Kind, Layout, LeafColumn};
+use crate::storage::layout::{Kind, Layout, ShreddedPart};
 use crate::storage::reader::VersionReader;
 
 /// What `sort` orders by.
@@ -46,17 +46,17 @@ impl GroupSpec {
     }
 }
 
-/// The leaf that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on its path:
-/// those a leaf cannot tell from single values.
-pub fn order_leaf(layout: &Layout, field: &str) -> Option<usize> {
-    layout.leaf(&[field.to_owned()]).filter(|leaf| !layout.leaves[*leaf].fans_out)
+/// The shredded column that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on
+/// its path: those a shredded column cannot tell from single values.
+pub fn order_column(layout: &Layout, field: &str) -> Option<usize> {
+    layout.shredded(&[field.to_owned()]).filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
 }
 
 /// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
 pub struct OrderKeys<'a> {
     spec: &'a OrderSpec,
     first: u64,
-    leaf: Option<SortLeaf>,
+    shredded: Option<SortColumn>,
     pages: Pages<'a>,
 }
 
@@ -72,8 +72,8 @@ impl<'a> OrderKeys<'a> {
         spec: &'a OrderSpec,
     ) -> Result<OrderKeys<'a>, StorageError> {
         let group = reader.row_groups()[row_group];
-        let leaf = SortLeaf::open(reader, row_group, spec).await?;
-        Ok(OrderKeys { spec, first: group.first, leaf, pages: Pages::of(reader, row_group, wanted, group.rows) })
+        let shredded = SortColumn::open(reader, row_group, spec).await?;
+        Ok(OrderKeys { spec, first: group.first, shredded, pages: Pages::of(reader, row_group, wanted, group.rows) })
     }
 
     /// The keys of these rows, which come after those asked for before.
@@ -86,7 +86,7 @@ impl<'a> OrderKeys<'a> {
         let mut key = Vec::new();
         for row in rows {
             key.clear();
-            let known = self.leaf.as_ref().is_some_and(|leaf| leaf.write(*row, spec, &mut key));
+            let known = self.shredded.as_ref().is_some_and(|shredded| shredded.write(*row, spec, &mut key));
             if !known {
                 let document = self.pages.document(*row).await?;
                 let value = document::member(document, &spec.field).and_then(document::Scalar::read);
@@ -106,16 +106,16 @@ impl<'a> OrderKeys<'a> {
     }
 }
 
-/// The columns of a leaf that a sort needs.
-pub struct SortLeaf {
+/// The parts of a shredded column that a sort needs.
+pub struct SortColumn {
     kind: ArrayRef,
     text: ArrayRef,
     exact: Option<ArrayRef>,
     number: Option<(ArrayRef, ArrayRef)>,
 }
 
-impl SortLeaf {
-    /// The leaf of the field in a row group, if there is one ([`order_leaf`]).
+impl SortColumn {
+    /// The shredded column of the field in a row group, if there is one ([`order_column`]).
     ///
     /// # Errors
     /// When a column cannot be read.
@@ -123,15 +123,15 @@ impl SortLeaf {
         reader: &VersionReader,
         row_group: usize,
         spec: &OrderSpec,
-    ) -> Result<Option<SortLeaf>, StorageError> {
-        let Some(leaf) = order_leaf(reader.layout(), &spec.field) else { return Ok(None) };
-        let kind = reader.leaf(row_group, leaf, LeafColumn::Kind).await?;
-        let text = reader.leaf(row_group, leaf, LeafColumn::Text).await?;
-        let exact = reader.leaf(row_group, leaf, LeafColumn::Exact).await?;
-        let number = reader.leaf(row_group, leaf, LeafColumn::Number).await?;
-        let remainder = reader.leaf(row_group, leaf, LeafColumn::Remainder).await?;
+    ) -> Result<Option<SortColumn>, StorageError> {
+        let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Ok(None) };
+        let kind = reader.shredded(row_group, shredded, ShreddedPart::Kind).await?;
+        let text = reader.shredded(row_group, shredded, ShreddedPart::Text).await?;
+        let exact = reader.shredded(row_group, shredded, ShreddedPart::Exact).await?;
+        let number = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
+        let remainder = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
         let (Some(kind), Some(text)) = (kind, text) else { return Ok(None) };
-        Ok(Some(SortLeaf { kind, text, exact, number: number.zip(remainder) }))
+        Ok(Some(SortColumn { kind, text, exact, number: number.zip(remainder) }))
     }
 
     /// Appends the key of a row; false when the document has to tell.
@@ -286,7 +286,7 @@ fn prefix(text: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// What [`SortLeaf::ranks`] gives.
+/// What [`SortColumn::ranks`] gives.
 pub struct Ranks {
     /// By row.
     pub ranks: Vec<u64>,

@@ -5,8 +5,8 @@
 //!
 //! | Work | Bytes |
 //! |---|---|
-//! | an entity in a stored column: a filter or a sort by a leaf, a dedup by the stored hash, a sample | 16 |
-//! | the search text: keywords, a filter on a path without a leaf | a quarter of the documents |
+//! | an entity in a stored column: a filter or a sort by a shredded column, a dedup by the stored hash, a sample | 16 |
+//! | the search text: keywords, a filter on a path without a shredded column | a quarter of the documents |
 //! | documents: what only they can answer | the documents |
 //! | the columns of a table; the order of a sorted answer | the documents of at most `limit` entities |
 //!
@@ -32,14 +32,14 @@ pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
     for predicate in predicates(request) {
         match access::choose(layout, &predicate) {
-            Access::Leaf(_) => add(column),
+            Access::ShreddedColumn(_) => add(column),
             // What it finds is verified in documents: hardly ever most of them.
             Access::Search | Access::SearchThenDocuments => add(documents / SEARCH_DIVISOR),
             Access::Documents => add(documents),
         }
     }
     if let (Some(sort), false) = (&request.sort, request.count) {
-        add(if columns::order_leaf(layout, &sort.field).is_some() { column } else { documents });
+        add(if columns::order_column(layout, &sort.field).is_some() { column } else { documents });
     }
     if request.dedup {
         let hashed = request.dedup_key.is_empty() && Reshape::of(request).changes_source_alone();

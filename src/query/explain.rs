@@ -54,7 +54,7 @@ pub struct PlanOperator {
 #[serde(rename_all = "snake_case")]
 pub enum AccessName {
     /// The columns of one path.
-    Leaf,
+    ShreddedColumn,
     /// The search text, which decides.
     SearchText,
     /// The search text; what it found was verified in documents.
@@ -114,8 +114,8 @@ pub struct PredicateUse {
     pub predicate: String,
     /// What answered it.
     pub access: AccessName,
-    /// The path of the leaf, where it is one.
-    pub leaf: Option<String>,
+    /// The path of the shredded column, where it is one.
+    pub column: Option<String>,
     /// Entities that it was asked about; null where documents alone answer, which all predicates share.
     pub rows_in: Option<u64>,
     /// Entities that were left.
@@ -140,9 +140,9 @@ pub struct KeyUse {
     pub by: String,
     /// What held the keys.
     pub access: AccessName,
-    /// The path of the leaf, where it is one.
-    pub leaf: Option<String>,
-    /// Pages of documents that were looked at: with a leaf, for values that it cannot hold.
+    /// The path of the shredded column, where it is one.
+    pub column: Option<String>,
+    /// Pages of documents that were looked at: with a shredded column, for values that it cannot hold.
     pub pages: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Predicates over the Arrow arrays of a row group, as selections of its rows.
 //!
-//! A leaf that fans out is evaluated over its elements; a row is selected when one of its elements is.
+//! A shredded column that fans out is evaluated over its elements; a row is selected when one of its elements is.
 
 use std::ops::{ControlFlow, Range};
 
@@ -14,7 +14,7 @@ use crate::document::NumericValue;
 use crate::model::request::KeywordsMode;
 use crate::storage::layout::Kind;
 
-/// The elements of a leaf column: the array itself, or what a list array holds, and how to get back to rows.
+/// The elements of a shredded column: the array itself, or what a list array holds, and how to get back to rows.
 pub struct Elements<'a> {
     values: &'a ArrayRef,
     list: Option<&'a ListArray>,
@@ -244,13 +244,14 @@ fn occurrences(values: &BinaryArray, needle: &[u8]) -> Vec<u32> {
     counts
 }
 
-/// The rows in whose search text `needle` occurs more often than in these leaves of them: it occurs elsewhere, too.
+/// The rows in whose search text `needle` occurs more often than in these shredded columns of them: it occurs
+/// elsewhere, too.
 ///
 /// No text holds the separator, so occurrences in the search text are those in the single texts.
-pub fn contains_besides(search: &BinaryArray, leaves: &[ArrayRef], needle: &[u8]) -> BooleanBuffer {
+pub fn contains_besides(search: &BinaryArray, shredded_columns: &[ArrayRef], needle: &[u8]) -> BooleanBuffer {
     let mut counts = occurrences(search, needle);
-    for leaf in leaves {
-        let elements = Elements::of(leaf);
+    for shredded in shredded_columns {
+        let elements = Elements::of(shredded);
         let mut subtract = |element_counts: &mut dyn Iterator<Item = u32>| match elements.list {
             None => counts.iter_mut().zip(element_counts).for_each(|(count, here)| *count = count.saturating_sub(here)),
             Some(list) => {
@@ -341,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn words_in_hidden_leaves_do_not_count() {
+    fn words_in_hidden_columns_do_not_count() {
         let random = &mut StdRng::seed_from_u64(2);
-        // Each row: texts that are seen, and some that a list leaf or a plain leaf hides.
+        // Each row: texts that are seen, and some that a list column or a plain column hides.
         let rows = 3_000;
         let clean = |texts: Vec<Vec<u8>>| -> Vec<Vec<u8>> {
             texts.into_iter().map(|text| text.into_iter().filter(|byte| *byte != 0xFF).take(12).collect()).collect()
@@ -371,9 +372,9 @@ mod tests {
             row.iter().for_each(|text| list.values().append_value(text));
             list.append(true);
         }
-        let leaves: [ArrayRef; 2] = [Arc::new(array(&plain)), Arc::new(list.finish())];
+        let shredded_columns: [ArrayRef; 2] = [Arc::new(array(&plain)), Arc::new(list.finish())];
         for word in [&b"a"[..], b"ab", b"aa", b"bbb"] {
-            let found = contains_besides(&array(&search), &leaves, word);
+            let found = contains_besides(&array(&search), &shredded_columns, word);
             for (row, text) in seen.iter().enumerate() {
                 assert_eq!(found.value(row), holds(text, word), "{word:?} in row {row}");
             }

@@ -3,8 +3,8 @@
 //! Steps of one query:
 //! 1. [`pipeline`] builds the logical plan, one step per file, in the order of docs/semantics.md, Steps.
 //! 2. The few optimizer rules that these plans need push predicates and limits into the scan ([`engine`]).
-//! 3. [`scan`] decides what to read per row group ([`access`]) and evaluates predicates over leaves, search text
-//!    and documents ([`kernels`]), giving positions in order.
+//! 3. [`scan`] decides what to read per row group ([`access`]) and evaluates predicates over shredded columns, search
+//!    text and documents ([`kernels`]), giving positions in order.
 //! 4. The positions are the [`selection`]: settled before the first byte of an answer, accounted to the memory pool.
 //! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk (`reorder`) where they
 //!    are many and in another order than the file's.

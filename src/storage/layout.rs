@@ -7,13 +7,13 @@
 //! | `document` | UTF-8 | the entity's canonical compact JSON text, exact; small pages, no dictionary |
 //! | `search` | bytes | every scalar's text, folded, each after a byte `0xFF`, and one more at the end |
 //! | `hash` | 32 bytes | SHA-256 of the canonical form without `_source` |
-//! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar that leaf N's path reaches; null for null and nothing |
+//! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar that the path of shredded column N reaches; null for null and nothing |
 //! | `leaf.N.exact` | bytes (UTF-8) | its exact text, only where folding changed it |
 //! | `leaf.N.kind` | integer | its [`Kind`] |
 //! | `leaf.N.number` | double | the nearest double of a number, but for [`Kind::LongInteger`] |
 //! | `leaf.N.remainder` | integer | an integer less that double, where that is not 0 |
 //!
-//! The five columns of a leaf whose path fans out are lists: one element per scalar, in document order.
+//! The five parts of a shredded column whose path fans out are lists: one element per scalar, in document order.
 //! Columns that would be empty throughout are left out. The file's key-value metadata holds a [`Layout`] as
 //! JSON under [`METADATA_KEY`], and where the version's profile lies, between the row groups and the footer
 //! ([`super::profile::PROFILE_KEY`]); files that were written before there were profiles have none.
@@ -42,7 +42,7 @@ pub const SEARCH: &str = "search";
 /// Name of the canonical hash column.
 pub const HASH: &str = "hash";
 
-/// What stands at a leaf's path in one entity, or is one element of a fanned-out leaf.
+/// What stands at a shredded column's path in one entity, or is one element of a fanned-out shredded column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -61,9 +61,9 @@ pub enum Kind {
     LongInteger = 5,
 }
 
-/// One of the columns that a leaf may have.
+/// One of the parts that a shredded column may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LeafColumn {
+pub enum ShreddedPart {
     /// Folded text.
     Text,
     /// Exact text where folding changed it.
@@ -76,41 +76,41 @@ pub enum LeafColumn {
     Remainder,
 }
 
-impl LeafColumn {
+impl ShreddedPart {
     /// All of them, in file order.
-    pub const ALL: [LeafColumn; 5] =
-        [LeafColumn::Text, LeafColumn::Exact, LeafColumn::Kind, LeafColumn::Number, LeafColumn::Remainder];
+    pub const ALL: [ShreddedPart; 5] =
+        [ShreddedPart::Text, ShreddedPart::Exact, ShreddedPart::Kind, ShreddedPart::Number, ShreddedPart::Remainder];
 
     fn suffix(self) -> &'static str {
         match self {
-            LeafColumn::Text => "text",
-            LeafColumn::Exact => "exact",
-            LeafColumn::Kind => "kind",
-            LeafColumn::Number => "number",
-            LeafColumn::Remainder => "remainder",
+            ShreddedPart::Text => "text",
+            ShreddedPart::Exact => "exact",
+            ShreddedPart::Kind => "kind",
+            ShreddedPart::Number => "number",
+            ShreddedPart::Remainder => "remainder",
         }
     }
 
-    /// The name of this column of leaf `leaf`.
-    pub fn name(self, leaf: usize) -> String {
-        format!("leaf.{leaf}.{}", self.suffix())
+    /// The name of this part of the shredded column of this number.
+    pub fn name(self, shredded: usize) -> String {
+        format!("leaf.{shredded}.{}", self.suffix())
     }
 
     /// The Arrow type of one element.
     pub fn data_type(self) -> DataType {
         match self {
             // Bytes, so that readers need not validate what the writer knows to be UTF-8.
-            LeafColumn::Text | LeafColumn::Exact => DataType::Binary,
-            LeafColumn::Kind => DataType::UInt8,
-            LeafColumn::Number => DataType::Float64,
-            LeafColumn::Remainder => DataType::Int64,
+            ShreddedPart::Text | ShreddedPart::Exact => DataType::Binary,
+            ShreddedPart::Kind => DataType::UInt8,
+            ShreddedPart::Number => DataType::Float64,
+            ShreddedPart::Remainder => DataType::Int64,
         }
     }
 }
 
 /// One shredded path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leaf {
+pub struct ShreddedColumn {
     /// The path's keys, from the top.
     pub keys: Vec<String>,
     /// Whether the path goes through an array in some entity: the columns are lists.
@@ -123,13 +123,13 @@ pub struct Leaf {
     pub has_numbers: bool,
 }
 
-impl Leaf {
-    /// Whether this leaf has the column.
-    pub fn has(&self, column: LeafColumn) -> bool {
+impl ShreddedColumn {
+    /// Whether it has this part.
+    pub fn has(&self, column: ShreddedPart) -> bool {
         match column {
-            LeafColumn::Text | LeafColumn::Kind => true,
-            LeafColumn::Exact => self.has_exact,
-            LeafColumn::Number | LeafColumn::Remainder => self.has_numbers,
+            ShreddedPart::Text | ShreddedPart::Kind => true,
+            ShreddedPart::Exact => self.has_exact,
+            ShreddedPart::Number | ShreddedPart::Remainder => self.has_numbers,
         }
     }
 }
@@ -145,15 +145,16 @@ pub struct Layout {
     pub document_bytes: u64,
     /// Hex SHA-256 over every document, in order, each followed by a line feed.
     pub content_sha256: String,
-    /// What the owner said of the leaves when it was written.
+    /// What the owner said of the shredded columns when it was written.
     #[serde(default, skip_serializing_if = "IndexSettings::is_empty")]
     pub index: IndexSettings,
     /// Whether the file holds checksums of its parts and a seal ([`super::checksums`]): none does that was written
     /// before there were checksums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checksums: bool,
-    /// The shredded paths. A leaf's number is its place here.
-    pub leaves: Vec<Leaf>,
+    /// The shredded paths. A shredded column's number is its place here.
+    #[serde(rename = "leaves")]
+    pub shredded_columns: Vec<ShreddedColumn>,
 }
 
 impl Layout {
@@ -164,10 +165,10 @@ impl Layout {
             Field::new(SEARCH, DataType::Binary, false),
             Field::new(HASH, DataType::FixedSizeBinary(32), false),
         ];
-        for (number, leaf) in self.leaves.iter().enumerate() {
-            for column in LeafColumn::ALL {
-                if leaf.has(column) {
-                    fields.push(leaf_field(leaf, number, column));
+        for (number, shredded) in self.shredded_columns.iter().enumerate() {
+            for column in ShreddedPart::ALL {
+                if shredded.has(column) {
+                    fields.push(shredded_field(shredded, number, column));
                 }
             }
         }
@@ -175,19 +176,19 @@ impl Layout {
     }
 
     /// The column's place among the fields of [`Layout::schema`], and so its root in the Parquet schema.
-    pub fn column_index(&self, leaf: usize, column: LeafColumn) -> Option<usize> {
-        let before: usize = self.leaves.get(..leaf)?.iter().map(columns_of).sum();
-        let wanted = self.leaves.get(leaf)?;
+    pub fn column_index(&self, shredded: usize, column: ShreddedPart) -> Option<usize> {
+        let before: usize = self.shredded_columns.get(..shredded)?.iter().map(columns_of).sum();
+        let wanted = self.shredded_columns.get(shredded)?;
         if !wanted.has(column) {
             return None;
         }
-        let within = LeafColumn::ALL.iter().take_while(|other| **other != column).filter(|other| wanted.has(**other));
+        let within = ShreddedPart::ALL.iter().take_while(|other| **other != column).filter(|other| wanted.has(**other));
         Some(3 + before + within.count())
     }
 
-    /// The leaf of a path.
-    pub fn leaf(&self, keys: &[String]) -> Option<usize> {
-        self.leaves.iter().position(|leaf| leaf.keys == keys)
+    /// The shredded column of a path.
+    pub fn shredded(&self, keys: &[String]) -> Option<usize> {
+        self.shredded_columns.iter().position(|shredded| shredded.keys == keys)
     }
 
     /// Reads the metadata's text.
@@ -207,15 +208,15 @@ impl Layout {
     }
 }
 
-fn columns_of(leaf: &Leaf) -> usize {
-    LeafColumn::ALL.iter().filter(|column| leaf.has(**column)).count()
+fn columns_of(shredded: &ShreddedColumn) -> usize {
+    ShreddedPart::ALL.iter().filter(|column| shredded.has(**column)).count()
 }
 
-/// The Arrow field of one column of a leaf.
-pub fn leaf_field(leaf: &Leaf, number: usize, column: LeafColumn) -> Field {
-    // `kind` says `Nothing` where a scalar leaf has no value, so it is never null itself.
-    let nullable = column != LeafColumn::Kind;
-    if leaf.fans_out {
+/// The Arrow field of one part of a shredded column.
+pub fn shredded_field(shredded: &ShreddedColumn, number: usize, column: ShreddedPart) -> Field {
+    // `kind` says `Nothing` where a scalar shredded column has no value, so it is never null itself.
+    let nullable = column != ShreddedPart::Kind;
+    if shredded.fans_out {
         let element = Field::new("element", column.data_type(), nullable);
         Field::new(column.name(number), DataType::List(Arc::new(element)), false)
     } else {

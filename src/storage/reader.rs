@@ -26,7 +26,7 @@ use super::StorageError;
 use super::cache::{PartCache, PartKey};
 use super::checksums::{CHECKSUMS_KEY, PartChecksums, Seal, checksum};
 use super::counts::ReaderCounts;
-use super::layout::{DOCUMENT, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
+use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::parts::{DocumentPage, OFFSET_INDEX, Part, Run};
 use super::profile::{PROFILE_KEY, PathIndex, ProfileLocation, StoredProfile};
 use super::shortage::Shortage;
@@ -394,29 +394,29 @@ impl VersionReader {
         self.column(row_group, self.footer.schema_columns.hash).await
     }
 
-    /// A column of a leaf in a row group, or `None` when the leaf has no such column. A list array where the leaf
-    /// fans out; texts are dictionary arrays where the leaf says so.
+    /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
+    /// fans out; texts are dictionary arrays where it says so.
     ///
     /// # Errors
     /// When the store fails or the column is damaged.
-    pub async fn leaf(
+    pub async fn shredded(
         &self,
         row_group: usize,
-        leaf: usize,
-        column: LeafColumn,
+        shredded: usize,
+        column: ShreddedPart,
     ) -> Result<Option<ArrayRef>, StorageError> {
-        match self.footer.layout.column_index(leaf, column) {
+        match self.footer.layout.column_index(shredded, column) {
             Some(index) => self.column(row_group, index).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Whether the texts of a leaf in a row group may include one of `texts`: false only when none is there.
+    /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
     ///
     /// # Errors
     /// When the store fails or the filter is damaged.
-    pub async fn may_hold_text(&self, row_group: usize, leaf: usize, text: &[u8]) -> Result<bool, StorageError> {
-        let Some(index) = self.footer.layout.column_index(leaf, LeafColumn::Text) else { return Ok(true) };
+    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
+        let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
         let key = PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: index as u32 };
         let load = async {
             let column = self.footer.metadata.metadata().row_group(row_group).column(index);
@@ -447,19 +447,19 @@ impl VersionReader {
         }
     }
 
-    /// The least and greatest double among a leaf's numbers in a row group: `None` where there is no number.
+    /// The least and greatest double among a shredded column's numbers in a row group: `None` where there is no number.
     /// Costs nothing: the footer holds them.
-    pub fn number_range(&self, row_group: usize, leaf: usize) -> Option<(f64, f64)> {
-        let index = self.footer.layout.column_index(leaf, LeafColumn::Number)?;
+    pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
+        let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
         match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
             Some(Statistics::Double(numbers)) => Some((*numbers.min_opt()?, *numbers.max_opt()?)),
             _ => None,
         }
     }
 
-    /// Whether a leaf reaches a null in a row group. Costs nothing: the footer knows.
-    pub fn holds_null(&self, row_group: usize, leaf: usize) -> bool {
-        let Some(index) = self.footer.layout.column_index(leaf, LeafColumn::Kind) else { return true };
+    /// Whether a shredded column reaches a null in a row group. Costs nothing: the footer knows.
+    pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
+        let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Kind) else { return true };
         match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
             Some(Statistics::Int32(kinds)) => kinds.min_opt().is_none_or(|least| *least == 0),
             _ => true,
@@ -824,11 +824,11 @@ fn reading_schema(layout: &Layout) -> Arc<Schema> {
     let schema = layout.schema();
     let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
     let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary));
-    for (number, leaf) in layout.leaves.iter().enumerate() {
-        if !leaf.dictionary {
+    for (number, shredded) in layout.shredded_columns.iter().enumerate() {
+        if !shredded.dictionary {
             continue;
         }
-        for column in [LeafColumn::Text, LeafColumn::Exact] {
+        for column in [ShreddedPart::Text, ShreddedPart::Exact] {
             let Some(index) = layout.column_index(number, column) else { continue };
             let field = fields[index].as_ref().clone();
             let data_type = match field.data_type() {

@@ -1,7 +1,7 @@
 //! Entities to the Arrow arrays of a version file's columns.
 //!
-//! Steps, in one walk per entity: fold each scalar's text into the search text; where its path has a leaf,
-//! append the folded text, the exact text where it differs, the kind and the number to that leaf's builders.
+//! Steps, in one walk per entity: fold each scalar's text into the search text; where its path has a shredded column,
+//! append the folded text, the exact text where it differs, the kind and the number to that shredded column's builders.
 //! The canonical hash is a second walk, since it orders keys.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::StorageError;
-use super::layout::{Kind, Layout, LeafColumn, SEARCH, SEPARATOR};
+use super::layout::{Kind, Layout, SEARCH, SEPARATOR, ShreddedPart};
 use super::tree::{Found, PathTree, ROOT, UNKNOWN};
 use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 
@@ -22,15 +22,15 @@ use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 pub struct Shredder {
     schema: SchemaRef,
     tree: PathTree,
-    /// Leaf number by tree node; `usize::MAX` where the node is only on the way to one.
-    leaf_of_node: Vec<usize>,
-    leaves: Vec<LeafBuilders>,
+    /// ShreddedColumn number by tree node; `usize::MAX` where the node is only on the way to one.
+    shredded_of_node: Vec<usize>,
+    shredded_columns: Vec<ShreddedBuilders>,
     canonical: CanonicalForm,
     /// Memory for the next search texts: fresh pages cost more than what is written to them.
     search: Vec<u8>,
 }
 
-struct LeafBuilders {
+struct ShreddedBuilders {
     fans_out: bool,
     has_exact: bool,
     has_numbers: bool,
@@ -39,7 +39,7 @@ struct LeafBuilders {
     kind: UInt8Builder,
     number: Float64Builder,
     remainder: Int64Builder,
-    /// Elements of each row so far, where the leaf fans out.
+    /// Elements of each row so far, where the shredded column fans out.
     ends: Vec<i32>,
 }
 
@@ -47,22 +47,22 @@ impl Shredder {
     /// A shredder for files of this layout.
     pub fn new(layout: &Layout) -> Shredder {
         let mut tree = PathTree::new(usize::MAX, usize::MAX);
-        let mut leaf_of_node = vec![usize::MAX];
+        let mut shredded_of_node = vec![usize::MAX];
         let mut escaped = Vec::new();
-        for (number, leaf) in layout.leaves.iter().enumerate() {
+        for (number, shredded) in layout.shredded_columns.iter().enumerate() {
             let mut node = ROOT;
-            for key in &leaf.keys {
+            for key in &shredded.keys {
                 escaped.clear();
                 document::escape_into(key, &mut escaped);
                 node = tree.insert(node, &escaped);
             }
-            leaf_of_node.resize(tree.len(), usize::MAX);
-            leaf_of_node[node as usize] = number;
+            shredded_of_node.resize(tree.len(), usize::MAX);
+            shredded_of_node[node as usize] = number;
         }
-        let leaves = layout.leaves.iter().map(|leaf| LeafBuilders {
-            fans_out: leaf.fans_out,
-            has_exact: leaf.has_exact,
-            has_numbers: leaf.has_numbers,
+        let shredded_columns = layout.shredded_columns.iter().map(|shredded| ShreddedBuilders {
+            fans_out: shredded.fans_out,
+            has_exact: shredded.has_exact,
+            has_numbers: shredded.has_numbers,
             text: BinaryBuilder::new(),
             exact: BinaryBuilder::new(),
             kind: UInt8Builder::new(),
@@ -72,9 +72,9 @@ impl Shredder {
         });
         Shredder {
             schema: layout.schema(),
-            leaves: leaves.collect(),
+            shredded_columns: shredded_columns.collect(),
             tree,
-            leaf_of_node,
+            shredded_of_node,
             canonical: CanonicalForm::default(),
             search: Vec::new(),
         }
@@ -91,7 +91,7 @@ impl Shredder {
         search_ends.push(0);
         let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
         for text in documents.iter().flatten() {
-            let Shredder { tree, leaf_of_node, leaves, .. } = self;
+            let Shredder { tree, shredded_of_node, shredded_columns, .. } = self;
             tree.walk(text.as_bytes(), false, |node, _, found| {
                 let Found::Scalar(scalar) = found else { return };
                 search.push(SEPARATOR);
@@ -100,15 +100,16 @@ impl Shredder {
                     search.pop();
                 }
                 if node != UNKNOWN
-                    && let Some(leaf) = leaf_of_node.get(node as usize).and_then(|leaf| leaves.get_mut(*leaf))
+                    && let Some(shredded) =
+                        shredded_of_node.get(node as usize).and_then(|shredded| shredded_columns.get_mut(*shredded))
                 {
-                    leaf.append(scalar, search.get(start..).unwrap_or_default());
+                    shredded.append(scalar, search.get(start..).unwrap_or_default());
                 }
             });
             search.push(SEPARATOR);
             search_ends.push(offset(search.len())?);
-            for leaf in leaves {
-                leaf.end_row()?;
+            for shredded in shredded_columns {
+                shredded.end_row()?;
             }
             hashes.append_value(self.canonical.hash(text.as_bytes()))?;
         }
@@ -118,8 +119,8 @@ impl Shredder {
             Arc::new(BinaryArray::try_new(offsets, search.into(), None)?),
             Arc::new(hashes.finish()),
         ];
-        for leaf in &mut self.leaves {
-            leaf.finish(&mut columns)?;
+        for shredded in &mut self.shredded_columns {
+            shredded.finish(&mut columns)?;
         }
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
@@ -141,7 +142,7 @@ fn offset(length: usize) -> Result<i32, StorageError> {
     i32::try_from(length).map_err(|_| arrow::error::ArrowError::OffsetOverflowError(length).into())
 }
 
-impl LeafBuilders {
+impl ShreddedBuilders {
     fn append(&mut self, scalar: Scalar<'_>, folded: &[u8]) {
         let mut number = None;
         let kind = match scalar {
@@ -192,7 +193,7 @@ impl LeafBuilders {
         }
     }
 
-    /// Ends a row: a row of a scalar leaf that got no value gets `Nothing`.
+    /// Ends a row: a row of a scalar shredded column that got no value gets `Nothing`.
     fn end_row(&mut self) -> Result<(), StorageError> {
         let values = self.kind.len();
         if self.fans_out {
@@ -219,9 +220,9 @@ impl LeafBuilders {
         let mut ends = vec![0];
         ends.append(&mut self.ends);
         let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
-        let mut push = |column: LeafColumn, values: ArrayRef| -> Result<(), StorageError> {
+        let mut push = |column: ShreddedPart, values: ArrayRef| -> Result<(), StorageError> {
             if self.fans_out {
-                let nullable = column != LeafColumn::Kind;
+                let nullable = column != ShreddedPart::Kind;
                 let element = Arc::new(Field::new("element", column.data_type(), nullable));
                 debug_assert!(!matches!(values.data_type(), DataType::List(_)));
                 columns.push(Arc::new(ListArray::try_new(element, offsets.clone(), values, None)?));
@@ -230,14 +231,14 @@ impl LeafBuilders {
             }
             Ok(())
         };
-        push(LeafColumn::Text, Arc::new(self.text.finish()))?;
+        push(ShreddedPart::Text, Arc::new(self.text.finish()))?;
         if self.has_exact {
-            push(LeafColumn::Exact, Arc::new(self.exact.finish()))?;
+            push(ShreddedPart::Exact, Arc::new(self.exact.finish()))?;
         }
-        push(LeafColumn::Kind, Arc::new(self.kind.finish()))?;
+        push(ShreddedPart::Kind, Arc::new(self.kind.finish()))?;
         if self.has_numbers {
-            push(LeafColumn::Number, Arc::new(self.number.finish()))?;
-            push(LeafColumn::Remainder, Arc::new(self.remainder.finish()))?;
+            push(ShreddedPart::Number, Arc::new(self.number.finish()))?;
+            push(ShreddedPart::Remainder, Arc::new(self.remainder.finish()))?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use arrow::compute::cast;
 use sha2::{Digest, Sha256};
 
 use super::StorageError;
-use super::layout::LeafColumn;
+use super::layout::ShreddedPart;
 use super::reader::{Pace, VersionReader};
 use super::shred::Shredder;
 
@@ -67,9 +67,9 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
 /// The columns of a row group but the documents, in the order of the layout's schema.
 async fn columns(reader: &VersionReader, row_group: usize) -> Result<Vec<ArrayRef>, StorageError> {
     let mut columns = vec![reader.search(row_group).await?, reader.hashes(row_group).await?];
-    for leaf in 0..reader.layout().leaves.len() {
-        for column in LeafColumn::ALL {
-            columns.extend(reader.leaf(row_group, leaf, column).await?);
+    for shredded in 0..reader.layout().shredded_columns.len() {
+        for column in ShreddedPart::ALL {
+            columns.extend(reader.shredded(row_group, shredded, column).await?);
         }
     }
     Ok(columns)

@@ -26,8 +26,8 @@ use tokio::sync::mpsc;
 
 use super::StorageError;
 use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
-use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, LeafColumn, METADATA_KEY, SEARCH};
-use super::profile::{DISTINCT, LeafBounds, PROFILE_KEY, ProfileLocation};
+use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::profile::{DISTINCT, PROFILE_KEY, ProfileLocation, ShreddingBounds};
 use super::shred::Shredder;
 use super::spool::{Lines, Spooled};
 use super::store::Store;
@@ -55,8 +55,8 @@ const UPLOADS: usize = 3;
 pub struct WriteOptions {
     /// Workers that shred and encode.
     pub threads: usize,
-    /// Which paths get a leaf by themselves.
-    pub leaf_bounds: LeafBounds,
+    /// Which paths get a shredded column by themselves.
+    pub shredding: ShreddingBounds,
     /// Which paths do and do not get one whatever these are.
     pub index: IndexSettings,
     /// Most entities of a row group, [`ROW_GROUP_ROWS`] but in tests.
@@ -67,7 +67,7 @@ impl Default for WriteOptions {
     fn default() -> Self {
         WriteOptions {
             threads: 1,
-            leaf_bounds: LeafBounds::default(),
+            shredding: ShreddingBounds::default(),
             index: IndexSettings::default(),
             row_group_rows: ROW_GROUP_ROWS,
         }
@@ -99,7 +99,7 @@ pub fn write_version(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Written, StorageError> {
     let profile = spooled.profile();
-    let choice = profile.choose_leaves(&options.leaf_bounds, &options.index);
+    let choice = profile.choose_shredded(&options.shredding, &options.index);
     let told = profile.describe(&choice, &options.index).encode()?;
     let layout = Arc::new(Layout {
         format_version: FORMAT_VERSION,
@@ -108,7 +108,7 @@ pub fn write_version(
         content_sha256: spooled.content_sha256().to_owned(),
         index: options.index.clone(),
         checksums: true,
-        leaves: choice.leaves,
+        shredded_columns: choice.shredded_columns,
     });
     let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
     let encoded = encode(&layout, &told, spooled.into_lines(), options, sink, progress).and_then(Sink::finish);
@@ -282,8 +282,8 @@ fn encode_row_group(
         let batch = shredder.shred(&documents.slice(start, length))?;
         let mut columns = writers.iter_mut();
         for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
-            for leaf in compute_leaves(field, array)? {
-                columns.next().ok_or(StorageError::Worker)?.write(&leaf)?;
+            for shredded in compute_leaves(field, array)? {
+                columns.next().ok_or(StorageError::Worker)?.write(&shredded)?;
             }
         }
         shredder.recycle(batch);
@@ -319,35 +319,35 @@ fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
         .set_column_encoding(column(DOCUMENT), Encoding::PLAIN)
         .set_column_compression(column(HASH), Compression::UNCOMPRESSED)
         .set_column_encoding(column(SEARCH), Encoding::PLAIN);
-    for (number, leaf) in layout.leaves.iter().enumerate() {
-        for kind in LeafColumn::ALL {
+    for (number, shredded) in layout.shredded_columns.iter().enumerate() {
+        for kind in ShreddedPart::ALL {
             let mut parts = vec![kind.name(number)];
-            if leaf.fans_out {
+            if shredded.fans_out {
                 parts.extend(["list".to_owned(), "element".to_owned()]);
             }
             let path = ColumnPath::new(parts);
             match kind {
-                LeafColumn::Text => {
-                    let distinct = if leaf.dictionary { DISTINCT } else { ROW_GROUP_ROWS };
+                ShreddedPart::Text => {
+                    let distinct = if shredded.dictionary { DISTINCT } else { ROW_GROUP_ROWS };
                     builder = builder
-                        .set_column_dictionary_enabled(path.clone(), leaf.dictionary)
+                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
                         .set_column_bloom_filter_enabled(path.clone(), true)
                         .set_column_bloom_filter_max_ndv(path, distinct as u64);
                 }
-                LeafColumn::Kind => {
+                ShreddedPart::Kind => {
                     builder = builder
                         .set_column_dictionary_enabled(path.clone(), true)
                         .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
                 }
-                LeafColumn::Number => {
+                ShreddedPart::Number => {
                     builder = builder
-                        .set_column_dictionary_enabled(path.clone(), leaf.dictionary)
+                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
                         .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
                 }
-                LeafColumn::Exact => {
-                    builder = builder.set_column_dictionary_enabled(path, leaf.dictionary);
+                ShreddedPart::Exact => {
+                    builder = builder.set_column_dictionary_enabled(path, shredded.dictionary);
                 }
-                LeafColumn::Remainder => {}
+                ShreddedPart::Remainder => {}
             }
         }
     }

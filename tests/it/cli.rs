@@ -260,8 +260,10 @@ fn the_example_of_tuning_makes_a_slow_read_fast() {
     {
         assert!(before.contains(text), "{text}: {before}");
     }
-    assert!(before.contains("`promotion.percent` has no leaf"), "{before}");
-    for text in ["version 2\n", "50,000 tested, 83 selected", "by the leaf promotion.percent, 50,000 -> 83\n"] {
+    assert!(before.contains("`promotion.percent` has no shredded column"), "{before}");
+    for text in
+        ["version 2\n", "50,000 tested, 83 selected", "by the shredded column promotion.percent, 50,000 -> 83\n"]
+    {
         assert!(after.contains(text), "{text}: {after}");
     }
     assert!(!after.contains("Hints") && !after.contains("verified in documents"), "{after}");

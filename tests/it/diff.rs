@@ -1,6 +1,6 @@
 //! The diff of two versions against the naive twin: the same records for any two versions, however they are cut into
-//! row groups, whichever paths have a leaf, with any bounds on candidates; pages of them; and the bounds that diffs
-//! keep.
+//! row groups, whichever paths have a shredded column, with any bounds on candidates; pages of them; and the bounds
+//! that diffs keep.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use strata::storage::reader::VersionReader;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
 
-use crate::storage::{Bench, all_leaves, no_leaves};
+use crate::storage::{Bench, all_shredded, nothing_shredded};
 use crate::twin::diff::{self as twin, Bounds};
 use crate::twin::{Value, hostile, value};
 
@@ -173,23 +173,24 @@ fn any_two_versions_differ_as_the_twin_says() {
         cases: PropertyConfig::default().cases.max(1_000),
         ..PropertyConfig::default()
     });
-    let result = runner.run(&(plan(), vec(page(), 0..3), bounds, ways), |(plan, pages, bounds, (rows, leaves))| {
-        let options = WriteOptions {
-            threads: 1,
-            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
-            leaf_bounds: [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()][leaves],
-            ..WriteOptions::default()
-        };
-        let v2 = plan.v2();
-        let readers = [lab.reader(&plan.v1, &options), lab.reader(&v2, &options)];
-        let small = DiffBounds { candidate_pairs: bounds.0, value_holders: bounds.1 };
-        let [one, other] = readers.clone();
-        for bounds in [DiffBounds::default(), small] {
-            lab.check(&readers, &plan.v1, &v2, bounds, &pages)?;
-            lab.check(&[other.clone(), one.clone()], &v2, &plan.v1, bounds, &pages)?;
-        }
-        Ok(())
-    });
+    let result =
+        runner.run(&(plan(), vec(page(), 0..3), bounds, ways), |(plan, pages, bounds, (rows, shredded_columns))| {
+            let options = WriteOptions {
+                threads: 1,
+                row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
+                shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][shredded_columns],
+                ..WriteOptions::default()
+            };
+            let v2 = plan.v2();
+            let readers = [lab.reader(&plan.v1, &options), lab.reader(&v2, &options)];
+            let small = DiffBounds { candidate_pairs: bounds.0, value_holders: bounds.1 };
+            let [one, other] = readers.clone();
+            for bounds in [DiffBounds::default(), small] {
+                lab.check(&readers, &plan.v1, &v2, bounds, &pages)?;
+                lab.check(&[other.clone(), one.clone()], &v2, &plan.v1, bounds, &pages)?;
+            }
+            Ok(())
+        });
     if let Err(error) = result {
         panic!("{error}");
     }

@@ -15,7 +15,7 @@ use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 use crate::cli::{Machine, failed, one_json_line, succeeded};
 use crate::openapi::Document;
 use crate::pipeline::{Lab, cases, entities, no_failure, plan, query};
-use crate::storage::{all_leaves, no_leaves};
+use crate::storage::{all_shredded, nothing_shredded};
 use crate::support::{Answer, FIXTURES, Log, OWNER, TestService};
 use crate::twin::Value;
 
@@ -78,8 +78,8 @@ fn operators(explanation: &Json) -> Vec<String> {
     operators.iter().map(|operator| operator["operator"].as_str().expect("text").to_owned()).collect()
 }
 
-/// A hundred entities: a text, a number that grows, one that is rarely there, and a text too long for a leaf to be of
-/// use.
+/// A hundred entities: a text, a number that grows, one that is rarely there, and a text too long for a shredded column
+/// to be of use.
 fn hundred() -> Vec<Value> {
     let entity = |number: u64| {
         let rare = if number % 50 == 7 { ",\"rare\":true" } else { "" };
@@ -98,8 +98,8 @@ async fn import_countries(service: &TestService) {
 }
 
 /// Ten row groups of ten.
-fn tens(leaf_bounds: strata::storage::profile::LeafBounds) -> WriteOptions {
-    WriteOptions { threads: 1, row_group_rows: 10, leaf_bounds, ..WriteOptions::default() }
+fn tens(shredding: strata::storage::profile::ShreddingBounds) -> WriteOptions {
+    WriteOptions { threads: 1, row_group_rows: 10, shredding, ..WriteOptions::default() }
 }
 
 #[tokio::test]
@@ -111,9 +111,9 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         ("", &["VersionScan: positions=0..250", "all defaults", "250 entities"][..]),
         ("offset=10&limit=5", &["VersionScan: positions=10..15", "5 selected"]),
         ("count=true", &["PlaceholderRowExec", "a count of 250", "none: nothing had to be looked at"]),
-        ("filter=cca3:fra", &["filter=cca3:fra: by the leaf cca3, 250 -> 1", "1 entity"]),
+        ("filter=cca3:fra", &["filter=cca3:fra: by the shredded column cca3, 250 -> 1", "1 entity"]),
         ("filter=cca3:fra&count=true", &["AggregateExec", "VersionScan", "a count of 1"]),
-        ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the leaf name.common"]),
+        ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the shredded column name.common"]),
         ("filter=nowhere:x", &["by the search text, then documents", "No entity of this version has `nowhere`"]),
         ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so that `filter` finds nothing"]),
         ("filter=regoin:x", &["No entity of this version has `regoin`, so that", "did you mean `region`?"]),
@@ -127,7 +127,7 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         ("limt=1", &["`limt` is ignored: no read takes it; did you mean `limit`?", "all defaults"]),
         ("keywords=island,sea", &["keywords=island,sea (or): by the search text"]),
         ("keywords=island&include_source=false", &["by the search text, then documents", "`keywords` reads"]),
-        ("sort=area", &["SortExec: expr=[order", "sort by area: from the leaf area"]),
+        ("sort=area", &["SortExec: expr=[order", "sort by area: from the shredded column area"]),
         ("sort=area&limit=3", &["SortExec: TopK(fetch=3)", "left out early"]),
         ("sort=nothing:desc", &["sort by nothing: from documents", "has `nothing`, so that `sort`"]),
         ("dedup=true", &["AggregateExec", "CompactBatches", "dedup by all fields but _source: from the stored hashes"]),
@@ -144,7 +144,7 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         let advice = text.split("\nHints\n").nth(1).unwrap_or_default();
         assert!(
             query.contains("index") || !advice.contains("`index` with `always`"),
-            "{query}: no leaf would help\n{text}"
+            "{query}: no shredded column would help\n{text}"
         );
         for section in ["Request", "Answer", "Time", "Logical plan", "Physical plan", "Scan", "Pages of documents"] {
             assert!(text.contains(&format!("\n{section}\n")), "{query} has no {section}:\n{text}");
@@ -156,7 +156,8 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
 #[test]
 fn row_groups_pages_and_rows_add_up() {
     let lab = Lab::new(|config| config.query.threads = 1);
-    let (leaves, none) = (lab.publish(&hundred(), &tens(all_leaves())), lab.publish(&hundred(), &tens(no_leaves())));
+    let (shredded_columns, none) =
+        (lab.publish(&hundred(), &tens(all_shredded())), lab.publish(&hundred(), &tens(nothing_shredded())));
     lab.bench.runtime.block_on(async {
         let owner = Owner::of(&lab.service).await;
         let explain = async |version: u64, query: &str| {
@@ -174,33 +175,33 @@ fn row_groups_pages_and_rows_add_up() {
         let scanned = |explained: &Json| number(explained, "/scan/row_groups/scanned");
 
         // Whatever chance the bloom filters have, most row groups are left out.
-        let text = explain(leaves, "filter=name:NAME37").await;
+        let text = explain(shredded_columns, "filter=name:NAME37").await;
         assert!(number(&text, "/scan/row_groups/pruned_by_bloom_filter") >= 5, "{text:#}");
         let tested = scanned(&text) * 10;
         assert_eq!((number(&text, "/scan/rows_tested"), number(&text, "/scan/rows_selected")), (tested, 1));
         let predicate = &text["scan"]["predicates"][0];
         let expected = json!({
-            "predicate": "filter=name:NAME37", "access": "leaf", "leaf": "name", "rows_in": tested, "rows_out": 1
+            "predicate": "filter=name:NAME37", "access": "shredded_column", "column": "name", "rows_in": tested, "rows_out": 1
         });
         assert_eq!(*predicate, expected);
         assert_eq!((number(&text, "/documents/pages_to_select"), number(&text, "/documents/pages_to_answer")), (0, 1));
         assert_eq!(number(&text, "/documents/pages_not_read") + 1, number(&text, "/documents/pages"));
-        let by_number = explain(leaves, "filter=n:37.0").await;
+        let by_number = explain(shredded_columns, "filter=n:37.0").await;
         assert!(number(&by_number, "/scan/row_groups/pruned_by_numbers") >= 5, "{by_number:#}");
         assert_eq!((number(&by_number, "/scan/rows_selected"), number(&by_number, "/answer/total")), (1, 1));
 
-        let window = explain(leaves, "offset=25&limit=10").await;
+        let window = explain(shredded_columns, "offset=25&limit=10").await;
         assert_eq!((scanned(&window), number(&window, "/scan/row_groups/outside_positions")), (2, 8));
         assert_eq!((number(&window, "/scan/first_position"), number(&window, "/scan/end_position")), (25, 35));
         assert_eq!((number(&window, "/scan/rows_selected"), number(&window, "/scan/rows_tested")), (10, 10));
-        let enough = explain(leaves, "filter_contains=name:name&limit=12").await;
+        let enough = explain(shredded_columns, "filter_contains=name:name&limit=12").await;
         assert_eq!((scanned(&enough), number(&enough, "/scan/row_groups/not_reached")), (2, 8));
         assert_eq!(number(&enough, "/scan/rows_selected"), 12);
         // What is selected before offset and limit cut it, and after.
-        let page = explain(leaves, "filter=k:3&sort=n:desc&offset=4&limit=2").await;
+        let page = explain(shredded_columns, "filter=k:3&sort=n:desc&offset=4&limit=2").await;
         assert_eq!((number(&page, "/scan/predicates/0/rows_out"), number(&page, "/answer/total")), (20, 2));
-        assert_eq!(page["scan"]["sort"]["leaf"], "n");
-        let first = explain(leaves, "sort=n:asc&limit=3").await;
+        assert_eq!(page["scan"]["sort"]["column"], "n");
+        let first = explain(shredded_columns, "sort=n:asc&limit=3").await;
         assert!(number(&first, "/scan/left_out_early") >= 90, "{first:#}");
 
         let searched = explain(none, "filter=name:name37").await;
@@ -220,7 +221,7 @@ fn row_groups_pages_and_rows_add_up() {
         let both = explain(none, "filter=name:name37&filter=n:37&sort=k&dedup=true&dedup_key=rare").await;
         assert_eq!(number(&both, "/scan/verification/rows_in"), 1);
         for (keys, by) in [("sort", "k"), ("dedup", "rare")] {
-            let expected = json!({"by": by, "access": "documents", "leaf": null, "pages": 1});
+            let expected = json!({"by": by, "access": "documents", "column": null, "pages": 1});
             assert_eq!(both["scan"][keys], expected);
         }
     });
@@ -229,7 +230,7 @@ fn row_groups_pages_and_rows_add_up() {
 #[test]
 fn a_second_time_everything_is_cached() {
     let lab = Lab::new(|config| config.query.threads = 2);
-    let version = lab.publish(&hundred(), &tens(all_leaves()));
+    let version = lab.publish(&hundred(), &tens(all_shredded()));
     lab.bench.runtime.block_on(async {
         let owner = Owner::of(&lab.service).await;
         for query in ["filter=name:name37", "sort=text:desc", "keywords=name3&format=csv", "filter=text:7&dedup=true"] {
@@ -294,7 +295,7 @@ fn any_read_is_explained_and_fails_as_it_fails() {
         let options = WriteOptions {
             threads: 1,
             row_group_rows: [3, ROW_GROUP_ROWS][bounds],
-            leaf_bounds: [all_leaves(), no_leaves()][bounds],
+            shredding: [all_shredded(), nothing_shredded()][bounds],
             ..WriteOptions::default()
         };
         let (lab, owner) = (&labs[number], &owners[number]);

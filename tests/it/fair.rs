@@ -214,12 +214,12 @@ async fn clients_that_leave_at_once_leave_no_work_behind() {
     let service = TestService::configured(four_heavy).await;
     service.import("Numbers", NUMBERS).await;
     for round in 0..50 {
-        let mut leaves = read(&service, &page(round), HOSTILE);
-        let _ = poll!(&mut leaves);
-        drop(leaves);
+        let mut shredded_columns = read(&service, &page(round), HOSTILE);
+        let _ = poll!(&mut shredded_columns);
+        drop(shredded_columns);
         let export = format!("/api/1/numbers/v1/?format=parquet&filter=n:{round}");
-        let mut leaves = read(&service, &export, HOSTILE);
-        let _ = poll!(&mut leaves);
+        let mut shredded_columns = read(&service, &export, HOSTILE);
+        let _ = poll!(&mut shredded_columns);
     }
     served(read(&service, &page(0), HONEST)).await;
     is_idle(&service).await;

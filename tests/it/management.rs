@@ -961,7 +961,7 @@ async fn times_and_urls_are_as_clients_need_them(owners: Owners) {
 
 /// JSON that people do not write.
 fn hostile() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
+    let shredded = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
@@ -987,7 +987,7 @@ fn hostile() -> impl Strategy<Value = Value> {
         ])
         .prop_map(Value::from),
     ];
-    leaf.prop_recursive(3, 12, 4, |inner| {
+    shredded.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::hash_map(".{0,5}", inner, 0..4).prop_map(|map| map.into_iter().collect()),

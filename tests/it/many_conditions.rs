@@ -1,5 +1,5 @@
-//! As many filters, keywords and paths as one request may hold: exact, on paths with and without a leaf, explained, and
-//! through the tools for agents.
+//! As many filters, keywords and paths as one request may hold: exact, on paths with and without a shredded column,
+//! explained, and through the tools for agents.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use strata::storage::writer::WriteOptions;
 
 use crate::alternates::Owned;
 use crate::pipeline::{Lab, query};
-use crate::storage::{all_leaves, no_leaves};
+use crate::storage::{all_shredded, nothing_shredded};
 use crate::twin::Value;
 
 /// Entities of 40 fields, of which most hold the same in all of them, and some what tells them apart.
@@ -58,8 +58,8 @@ fn a_thousand_conditions_are_as_exact_as_one() {
     let random = &mut StdRng::seed_from_u64(7);
     let lab = Lab::with_threads(2);
     let entities = fields(20);
-    for leaf_bounds in [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()] {
-        let options = WriteOptions { leaf_bounds, row_group_rows: 7, ..WriteOptions::default() };
+    for shredding in [WriteOptions::default().shredding, all_shredded(), nothing_shredded()] {
+        let options = WriteOptions { shredding, row_group_rows: 7, ..WriteOptions::default() };
         let version = lab.publish(&entities, &options);
         for (place, value, count) in
             [("odd", "1", ITEMS_LIMIT), ("id", "17.0", ITEMS_LIMIT), ("rare", "y", 700), ("f3.in", "3", 421)]

@@ -106,7 +106,7 @@ async fn requests_are_counted_by_route_status_and_format_and_datasets_are_not_na
 #[tokio::test]
 async fn reads_are_measured_down_to_the_cache_and_the_store() {
     let service = TestService::start().await;
-    // Long enough that the short fields have leaves.
+    // Long enough that the short fields have shredded columns.
     let about = "the quick brown fox jumps over the lazy dog ".repeat(5);
     let line = |number| format!("{{\"t\":\"word{number}\",\"about\":\"{about}{number}\"}}\n");
     service.import("Numbers", &(0..5_000).map(line).collect::<String>()).await;

@@ -20,7 +20,7 @@ use strata::model::version::NewFile;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
-use crate::storage::{Bench, all_leaves, no_leaves};
+use crate::storage::{Bench, all_shredded, nothing_shredded};
 use crate::support::{Answer, TestService, files};
 use crate::twin::pipeline::{self, Body};
 use crate::twin::{Value, hostile, rules};
@@ -610,7 +610,7 @@ fn any_request_is_answered_as_the_twin_answers() {
         let options = WriteOptions {
             threads: 1,
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
-            leaf_bounds: [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()][bounds],
+            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
             index: index(&indexed, &entities),
         };
         let lab = &labs[lab];
@@ -631,7 +631,7 @@ fn any_request_is_answered_as_the_twin_answers() {
     no_failure(result);
 }
 
-/// Paths that are there, and perhaps some that are not, each to get a leaf or none.
+/// Paths that are there, and perhaps some that are not, each to get a shredded column or none.
 fn index(plans: &[(PathPlan, bool)], entities: &[Value]) -> IndexSettings {
     let mut found = Vec::new();
     entities.iter().for_each(|entity| places(entity, &mut Vec::new(), &mut found));
@@ -777,13 +777,11 @@ fn the_first_of_an_order_are_the_same_however_they_are_found() {
             ..ReadRequest::default()
         });
         let expected = requests.each_ref().map(|request| pipeline::answer(&entities, request, 1, 1).1);
-        for (row_group_rows, leaf_bounds, lab) in
-            [(5, all_leaves(), &labs[0]), (64, all_leaves(), &labs[1]), (100, no_leaves(), &labs[1])]
+        for (row_group_rows, shredding, lab) in
+            [(5, all_shredded(), &labs[0]), (64, all_shredded(), &labs[1]), (100, nothing_shredded(), &labs[1])]
         {
-            let version = lab.publish(
-                &entities,
-                &WriteOptions { threads: 1, row_group_rows, leaf_bounds, ..WriteOptions::default() },
-            );
+            let version = lab
+                .publish(&entities, &WriteOptions { threads: 1, row_group_rows, shredding, ..WriteOptions::default() });
             for (request, expected) in requests.iter().zip(&expected) {
                 let query = query(request);
                 let answer = lab.get(version, &query);
@@ -889,9 +887,10 @@ fn check_selected(lines: &[&str], id: &str, cases: &[(&str, &[&str])]) {
     let lab = Lab::with_threads(2);
     let entities: Vec<Value> = lines.iter().map(|line| Value::parse_entity(line).expect(line)).collect();
     let mut wrong = Vec::new();
-    for (row_group_rows, leaf_bounds) in [(1, all_leaves()), (2, no_leaves()), (ROW_GROUP_ROWS, all_leaves())] {
-        let version = lab
-            .publish(&entities, &WriteOptions { threads: 1, row_group_rows, leaf_bounds, ..WriteOptions::default() });
+    for (row_group_rows, shredding) in [(1, all_shredded()), (2, nothing_shredded()), (ROW_GROUP_ROWS, all_shredded())]
+    {
+        let version =
+            lab.publish(&entities, &WriteOptions { threads: 1, row_group_rows, shredding, ..WriteOptions::default() });
         for (query, expected) in cases {
             let answer = lab.get(version, &format!("format=jsonl&{query}"));
             let found = answer.text().lines().map(|line| {

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use strata::service::CheckDepth;
 use strata::storage::cache::PartCache;
 use strata::storage::profile::{
-    DISTINCT, LeafBounds, PATH_BYTES, PATHS, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile,
+    DISTINCT, PATH_BYTES, PATHS, PROFILE_KEY, PathRecord, ProfileLocation, ShreddingBounds, StoredProfile,
 };
 use strata::storage::reader::{Unbounded, VersionReader};
 use strata::storage::store::{self, S3Options, Store};
@@ -22,7 +22,7 @@ use strata::storage::writer::{WriteOptions, Written};
 
 use crate::alternates::{Owned, add_user, call, contract, parsed};
 use crate::openapi::Document;
-use crate::storage::{Bench, all_leaves, no_leaves};
+use crate::storage::{Bench, all_shredded, nothing_shredded};
 use crate::support::{Answer, FIXTURE_FILES, fixture, seal};
 use crate::twin::{Value, hostile, profile};
 
@@ -78,13 +78,13 @@ fn a_profile_says_what_the_twin_says() {
     // Some entities again, so that values repeat.
     let entities = proptest::collection::vec(hostile::entity(), 0..10);
     let again = proptest::collection::vec(any::<prop::sample::Index>(), 0..12);
-    let bounds = prop_oneof![Just(LeafBounds::default()), Just(all_leaves()), Just(no_leaves())];
+    let bounds = prop_oneof![Just(ShreddingBounds::default()), Just(all_shredded()), Just(nothing_shredded())];
     let mut runner = TestRunner::new(PropertyConfig { cases: 64, ..PropertyConfig::default() });
-    let result = runner.run(&(entities, again, bounds), |(mut entities, again, leaf_bounds)| {
+    let result = runner.run(&(entities, again, bounds), |(mut entities, again, shredding)| {
         if !entities.is_empty() {
             entities.extend(again.iter().map(|index| index.get(&entities).clone()).collect::<Vec<_>>());
         }
-        check(&files, &entities, &WriteOptions { leaf_bounds, ..WriteOptions::default() });
+        check(&files, &entities, &WriteOptions { shredding, ..WriteOptions::default() });
         Ok(())
     });
     if let Err(error) = result {
@@ -112,7 +112,7 @@ fn check(files: &Files, entities: &[Value], options: &WriteOptions) {
     assert_eq!(found.paths.len(), expected.len(), "{}", texts.join("\n"));
     for (record, path) in found.paths.iter().zip(&expected) {
         path.check(record);
-        assert_eq!(record.leaf, reader.layout().leaf(&path.keys).is_some(), "{}", record.path);
+        assert_eq!(record.shredded, reader.layout().shredded(&path.keys).is_some(), "{}", record.path);
     }
     files.bench.runtime.block_on(verify(&reader, &mut Unbounded)).expect("undamaged");
 }
@@ -221,7 +221,7 @@ fn a_profile_is_bounded_whatever_the_entities_are() {
     let below: Vec<String> = (0..PATHS / 2).map(|number| format!(r#""{number}":1"#)).collect();
     let deep = format!(r#"{{"short":{{"a":1}},"{above}":{{{}}},"{}":1}}"#, below.join(","), &above[1..]);
     let found = files.profile(&[deep], &WriteOptions::default());
-    let listed: Vec<(&str, bool)> = found.paths.iter().map(|record| (record.path.as_str(), record.leaf)).collect();
+    let listed: Vec<(&str, bool)> = found.paths.iter().map(|record| (record.path.as_str(), record.shredded)).collect();
     assert_eq!(listed, [("short", false), ("short.a", true), (&above[1..], true)]);
     assert!(found.paths_left_out);
 
@@ -369,13 +369,13 @@ async fn a_profile_is_the_owners_and_everybodys_of_a_public_dataset(owned: Owned
     assert_eq!((&profile["dataset_id"], &profile["version"], &profile["alt"]), (&json!(id), &json!(1), &json!(false)));
     assert_eq!(profile["file_size_bytes"], owned.versions(id).await[1]["file_size_bytes"]);
     assert_eq!((&profile["entities"], &profile["document_bytes"]), (&json!(2), &json!(17)));
-    let record = r#"[{"path":"a","entities":2,"types":{"null":0,"boolean":0,"number":2,"string":0,"object":0,"array":0},"fans_out":false,"text_bytes":5,"distinct":{"count":2,"estimated":false},"number_min":{"value":1,"cut":false},"number_max":{"value":2.50,"cut":false},"string_min":null,"string_max":null,"top":[],"top_estimated":false,"leaf":true,"why_no_leaf":null}]"#;
+    let record = r#"[{"path":"a","entities":2,"types":{"null":0,"boolean":0,"number":2,"string":0,"object":0,"array":0},"fans_out":false,"text_bytes":5,"distinct":{"count":2,"estimated":false},"number_min":{"value":1,"cut":false},"number_max":{"value":2.50,"cut":false},"string_min":null,"string_max":null,"top":[],"top_estimated":false,"shredded":true,"why_not_shredded":null}]"#;
     assert_eq!(profile["paths"].to_string(), record);
 
     for query in ["", "&version=active", "&version=latest", "&version=v2", "&version=2", "&alt=false"] {
         let profile = parsed(&own(&format!("dataset_id={id}{query}")).await)["profile"].clone();
         assert_eq!((&profile["version"], &profile["paths"][1]["path"]), (&json!(2), &json!("b.c")), "{query}");
-        assert_eq!(profile["paths"][0]["why_no_leaf"], json!("no_scalar"));
+        assert_eq!(profile["paths"][0]["why_not_shredded"], json!("no_scalar"));
     }
     parsed(&owned.save(id, 2, r#"[{"edited":true}]"#).await);
     let alt = parsed(&own(&format!("dataset_id={id}&alt=true")).await)["profile"].clone();

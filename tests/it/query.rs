@@ -1,5 +1,5 @@
 //! The query engine against the naive twin: the same entities for any request, however the version is cut into row
-//! groups, whichever paths have a leaf, with any number of threads; and the bounds that queries keep.
+//! groups, whichever paths have a shredded column, with any number of threads; and the bounds that queries keep.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use strata::storage::reader::VersionReader;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
 
-use crate::storage::{Bench, all_leaves, no_leaves};
+use crate::storage::{Bench, all_shredded, nothing_shredded};
 use crate::twin::{Value, hostile, rules};
 
 // ---- the twin ----
@@ -170,7 +170,7 @@ fn any_request_selects_what_the_twin_selects() {
         let options = WriteOptions {
             threads: 1,
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
-            leaf_bounds: [WriteOptions::default().leaf_bounds, all_leaves(), no_leaves()][bounds],
+            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
             ..WriteOptions::default()
         };
         let reader = lab.reader(&entities, &options);
@@ -249,8 +249,8 @@ fn known_hard_cases() {
         .collect();
     let mut wrong = Vec::new();
     for row_group_rows in [1, 5, ROW_GROUP_ROWS] {
-        for leaf_bounds in [all_leaves(), no_leaves()] {
-            let options = WriteOptions { threads: 2, row_group_rows, leaf_bounds, ..WriteOptions::default() };
+        for shredding in [all_shredded(), nothing_shredded()] {
+            let options = WriteOptions { threads: 2, row_group_rows, shredding, ..WriteOptions::default() };
             let reader = lab.reader(&entities, &options);
             for value in &values {
                 for keys in [vec!["v"], vec!["many"], vec!["deep", "v"]] {
@@ -353,7 +353,7 @@ fn a_query_that_takes_too_long_is_stopped() {
     let lab = Lab::new();
     let entities: Vec<Value> =
         (0..2_000).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let options = WriteOptions { row_group_rows: 10, leaf_bounds: no_leaves(), ..WriteOptions::default() };
+    let options = WriteOptions { row_group_rows: 10, shredding: nothing_shredded(), ..WriteOptions::default() };
     let reader = lab.reader(&entities, &options);
     let filter = vec![PathValue { path: Path::from_keys(["n"]).expect("a path"), value: "1e99".to_owned() }];
     let request = ReadRequest { filters: filter, ..ReadRequest::default() };
@@ -374,7 +374,7 @@ fn a_query_that_nobody_waits_for_is_stopped() {
     let engine = lab.engine(1, 1 << 30, Duration::from_secs(600));
     let entities: Vec<Value> =
         (0..3_000).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let options = WriteOptions { row_group_rows: 2, leaf_bounds: no_leaves(), ..WriteOptions::default() };
+    let options = WriteOptions { row_group_rows: 2, shredding: nothing_shredded(), ..WriteOptions::default() };
     let (path, written) = lab.write(&entities, &options);
     // A cache that holds what was read tells how far the query went.
     let cache = PartCache::new(1 << 30);
@@ -421,7 +421,8 @@ fn a_version_that_is_gone_is_a_storage_error() {
     let lab = Lab::new();
     let entities: Vec<Value> =
         (0..20).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let (path, written) = lab.write(&entities, &WriteOptions { leaf_bounds: no_leaves(), ..WriteOptions::default() });
+    let (path, written) =
+        lab.write(&entities, &WriteOptions { shredding: nothing_shredded(), ..WriteOptions::default() });
     let cache = PartCache::new(0);
     let open = VersionReader::open(&lab.store, &path, written.size_bytes, &cache);
     let reader = lab.bench.runtime.block_on(open).expect("opened");
@@ -489,7 +490,7 @@ impl Lab {
                         Positions::Range(range) => range.clone().collect(),
                         Positions::List(list) => list.clone(),
                     };
-                    prop_assert_eq!(&found, &expected, "{:?} with leaves {:?}", request, reader.layout().leaves);
+                    prop_assert_eq!(&found, &expected, "{:?} with {:?}", request, reader.layout().shredded_columns);
                 }
                 other => prop_assert!(false, "{:?} gives {:?}", request, other),
             }

@@ -691,14 +691,14 @@ fn an_asked_format_wins() {
 
 fn json_value() -> impl Strategy<Value = serde_json::Value> {
     let key = prop_oneof!["[a-c]{0,3}", "[\\PC\u{0}-\u{1f}\"\\\\{}\\[\\],:]{0,8}"];
-    let leaf = prop_oneof![
+    let shredded = prop_oneof![
         Just(serde_json::Value::Null),
         any::<bool>().prop_map(serde_json::Value::from),
         any::<i64>().prop_map(serde_json::Value::from),
         any::<f64>().prop_map(serde_json::Value::from),
         key.clone().prop_map(serde_json::Value::from),
     ];
-    leaf.prop_recursive(4, 24, 4, move |inner| {
+    shredded.prop_recursive(4, 24, 4, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
             prop::collection::vec((key.clone(), inner), 0..4)

@@ -27,8 +27,8 @@ use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::storage::StorageError;
 use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
-use strata::storage::layout::{Kind, LeafColumn, SEPARATOR};
-use strata::storage::profile::LeafBounds;
+use strata::storage::layout::{Kind, SEPARATOR, ShreddedPart};
+use strata::storage::profile::ShreddingBounds;
 use strata::storage::reader::VersionReader;
 use strata::storage::spool::{Spool, Spooled};
 use strata::storage::store::{self, S3Options, Store};
@@ -116,7 +116,8 @@ fn hostile_entities(count: usize) -> Vec<String> {
 fn the_content_hash_is_that_of_the_entities_alone() {
     let entities = some_entities();
     let one = check_round_trip(&opened("memory://"), &entities, &WriteOptions::default());
-    let options = WriteOptions { threads: 3, row_group_rows: 2, leaf_bounds: no_leaves(), ..WriteOptions::default() };
+    let options =
+        WriteOptions { threads: 3, row_group_rows: 2, shredding: nothing_shredded(), ..WriteOptions::default() };
     let other = check_round_trip(&opened("memory://"), &entities, &options);
     assert_eq!(one.content_sha256, other.content_sha256);
 
@@ -137,11 +138,16 @@ fn any_entities_come_back_with_columns_as_the_twin_says() {
     let bench = Bench::new();
     let entities = proptest::collection::vec(hostile::entity(), 0..14);
     let row_group_rows = prop_oneof![Just(1_usize), Just(3), Just(7), Just(ROW_GROUP_ROWS), 1..16_usize];
-    let bounds = prop_oneof![Just(LeafBounds::default()), Just(all_leaves()), Just(all_leaves()), Just(no_leaves())];
+    let bounds = prop_oneof![
+        Just(ShreddingBounds::default()),
+        Just(all_shredded()),
+        Just(all_shredded()),
+        Just(nothing_shredded())
+    ];
     let cases = (entities, row_group_rows, 1..=3_usize, bounds);
     let mut runner = TestRunner::new(PropertyConfig { cases: 32, ..PropertyConfig::default() });
-    let result = runner.run(&cases, |(entities, row_group_rows, threads, leaf_bounds)| {
-        let options = WriteOptions { threads, row_group_rows, leaf_bounds, ..WriteOptions::default() };
+    let result = runner.run(&cases, |(entities, row_group_rows, threads, shredding)| {
+        let options = WriteOptions { threads, row_group_rows, shredding, ..WriteOptions::default() };
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let store = opened("memory://");
         let (path, written) = bench.write(&store, &texts, &options).expect("written");
@@ -160,7 +166,7 @@ fn any_entities_come_back_with_columns_as_the_twin_says() {
 fn damaged_files_are_errors() {
     let bench = Bench::new();
     let store = opened("memory://");
-    let options = WriteOptions { row_group_rows: 16, leaf_bounds: all_leaves(), ..WriteOptions::default() };
+    let options = WriteOptions { row_group_rows: 16, shredding: all_shredded(), ..WriteOptions::default() };
     let entities: Vec<String> = (0..40)
         .map(|number| format!(r#"{{"n":{number},"Name":"Entity {number}","tags":["A","b",{number}],"x":null}}"#))
         .collect();
@@ -195,7 +201,7 @@ fn damaged_files_are_errors() {
 fn a_bloom_filter_without_blocks_is_an_error() {
     let bench = Bench::new();
     let store = opened("memory://");
-    let options = WriteOptions { leaf_bounds: all_leaves(), ..WriteOptions::default() };
+    let options = WriteOptions { shredding: all_shredded(), ..WriteOptions::default() };
     let (path, written) = bench.write(&store, &[r#"{"a":"x"}"#.to_owned()], &options).expect("written");
     let whole = bench.bytes(&store, &path);
     let builder = ParquetRecordBatchReaderBuilder::try_new(whole.clone()).expect("Parquet");
@@ -331,13 +337,13 @@ fn opened(url: &str) -> Store {
 }
 
 /// Leaves wherever a path reaches a scalar, as far as a test has time for them.
-pub fn all_leaves() -> LeafBounds {
-    LeafBounds { leaves: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 }
+pub fn all_shredded() -> ShreddingBounds {
+    ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 }
 }
 
-/// No leaf at all.
-pub fn no_leaves() -> LeafBounds {
-    LeafBounds { leaves: 0, ..LeafBounds::default() }
+/// No shredded column at all.
+pub fn nothing_shredded() -> ShreddingBounds {
+    ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() }
 }
 
 /// Entities of many shapes.
@@ -486,7 +492,7 @@ impl Bench {
         }
     }
 
-    /// The search text, the hashes and the leaves agree with the twin.
+    /// The search text, the hashes and the shredded columns agree with the twin.
     fn check_columns(&self, store: &Store, path: &ObjectPath, written: &Written, entities: &[Value]) {
         let cache = PartCache::new(1 << 30);
         let reader = self.runtime.block_on(VersionReader::open(store, path, written.size_bytes, &cache));
@@ -499,23 +505,24 @@ impl Bench {
             let expected: Vec<Vec<u8>> = entities.iter().map(search_text).collect();
             assert_eq!(found, expected);
 
-            for (number, leaf) in reader.layout().leaves.iter().enumerate() {
+            for (number, shredded) in reader.layout().shredded_columns.iter().enumerate() {
                 let column = |column| {
-                    let array = self.runtime.block_on(reader.leaf(row_group, number, column)).expect("a column");
-                    assert_eq!(array.is_some(), leaf.has(column), "{column:?} of {leaf:?}");
-                    array.map(|array| rows_of(&array, leaf.fans_out))
+                    let array = self.runtime.block_on(reader.shredded(row_group, number, column)).expect("a column");
+                    assert_eq!(array.is_some(), shredded.has(column), "{column:?} of {shredded:?}");
+                    array.map(|array| rows_of(&array, shredded.fans_out))
                 };
-                let (text, kind) = (column(LeafColumn::Text).expect("text"), column(LeafColumn::Kind).expect("kind"));
-                let exact = column(LeafColumn::Exact);
-                let numbers = column(LeafColumn::Number).zip(column(LeafColumn::Remainder));
+                let (text, kind) =
+                    (column(ShreddedPart::Text).expect("text"), column(ShreddedPart::Kind).expect("kind"));
+                let exact = column(ShreddedPart::Exact);
+                let numbers = column(ShreddedPart::Number).zip(column(ShreddedPart::Remainder));
                 for (row, entity) in entities.iter().enumerate() {
-                    let mut expected: Vec<LeafValue> =
-                        rules::reach(entity, &leaf.keys).into_iter().map(LeafValue::of).collect();
-                    if !leaf.fans_out && expected.is_empty() {
-                        expected.push(LeafValue { kind: Kind::Nothing as u8, ..LeafValue::default() });
+                    let mut expected: Vec<ShreddedValue> =
+                        rules::reach(entity, &shredded.keys).into_iter().map(ShreddedValue::of).collect();
+                    if !shredded.fans_out && expected.is_empty() {
+                        expected.push(ShreddedValue { kind: Kind::Nothing as u8, ..ShreddedValue::default() });
                     }
-                    let found: Vec<LeafValue> = (0..text[row].len())
-                        .map(|element| LeafValue {
+                    let found: Vec<ShreddedValue> = (0..text[row].len())
+                        .map(|element| ShreddedValue {
                             text: bytes_at(&text[row], element),
                             exact: exact.as_ref().and_then(|exact| bytes_at(&exact[row], element)),
                             kind: kind[row].as_primitive::<UInt8Type>().value(element),
@@ -529,7 +536,7 @@ impl Bench {
                             }),
                         })
                         .collect();
-                    assert_eq!(found, expected, "{leaf:?} of {}", entity.write());
+                    assert_eq!(found, expected, "{shredded:?} of {}", entity.write());
                 }
                 self.check_pruning(&reader, row_group, number, entities);
             }
@@ -538,25 +545,25 @@ impl Bench {
     }
 
     /// What row groups are skipped by never denies what is there.
-    fn check_pruning(&self, reader: &VersionReader, row_group: usize, leaf: usize, entities: &[Value]) {
-        let keys = &reader.layout().leaves[leaf].keys;
+    fn check_pruning(&self, reader: &VersionReader, row_group: usize, shredded: usize, entities: &[Value]) {
+        let keys = &reader.layout().shredded_columns[shredded].keys;
         let scalars: Vec<&Value> = entities.iter().flat_map(|entity| rules::reach(entity, keys)).collect();
         for scalar in &scalars {
             if let Some(text) = scalar.text() {
                 let folded = rules::fold(&text);
-                let may = self.runtime.block_on(reader.may_hold_text(row_group, leaf, folded.as_bytes()));
+                let may = self.runtime.block_on(reader.may_hold_text(row_group, shredded, folded.as_bytes()));
                 assert!(may.expect("a bloom filter"), "{text:?} is denied");
             }
             if let Value::Number(text) = scalar
-                && LeafValue::of(scalar).number.is_some()
+                && ShreddedValue::of(scalar).number.is_some()
             {
-                let (least, greatest) = reader.number_range(row_group, leaf).expect("there is a number");
+                let (least, greatest) = reader.number_range(row_group, shredded).expect("there is a number");
                 let double: f64 = text.parse().expect("a number");
                 assert!((least..=greatest).contains(&double), "{text} is outside {least}..={greatest}");
             }
         }
         let null = scalars.iter().any(|scalar| matches!(scalar, Value::Null));
-        assert!(!null || reader.holds_null(row_group, leaf));
+        assert!(!null || reader.holds_null(row_group, shredded));
     }
 
     /// Two entities have the same hash exactly when they are equal without `_source`.
@@ -591,15 +598,15 @@ async fn read_all(store: &Store, path: &ObjectPath, size: u64, cache: &PartCache
     let mut documents = Vec::new();
     for (row_group, place) in reader.row_groups().iter().enumerate() {
         assert_eq!(reader.search(row_group).await?.len(), place.rows);
-        for leaf in 0..reader.layout().leaves.len() {
-            for column in LeafColumn::ALL {
-                if let Some(array) = reader.leaf(row_group, leaf, column).await? {
+        for shredded in 0..reader.layout().shredded_columns.len() {
+            for column in ShreddedPart::ALL {
+                if let Some(array) = reader.shredded(row_group, shredded, column).await? {
                     assert_eq!(array.len(), place.rows);
                 }
             }
-            reader.may_hold_text(row_group, leaf, b"x").await?;
-            reader.number_range(row_group, leaf);
-            reader.holds_null(row_group, leaf);
+            reader.may_hold_text(row_group, shredded, b"x").await?;
+            reader.number_range(row_group, shredded);
+            reader.holds_null(row_group, shredded);
         }
         for page in 0..reader.page_count(row_group) {
             let page = reader.documents(row_group, page).await?;
@@ -651,9 +658,9 @@ fn documents_that_compress_well_are_decoded_ahead_only_so_far() {
     }
 }
 
-/// What a leaf's columns should hold of one scalar.
+/// What a shredded column's columns should hold of one scalar.
 #[derive(Debug, Default, PartialEq)]
-struct LeafValue {
+struct ShreddedValue {
     text: Option<String>,
     exact: Option<String>,
     kind: u8,
@@ -661,11 +668,11 @@ struct LeafValue {
     remainder: Option<i64>,
 }
 
-impl LeafValue {
-    fn of(scalar: &Value) -> LeafValue {
+impl ShreddedValue {
+    fn of(scalar: &Value) -> ShreddedValue {
         let exact = scalar.text();
         let text = exact.as_deref().map(rules::fold);
-        let mut value = LeafValue {
+        let mut value = ShreddedValue {
             exact: exact.filter(|exact| Some(exact) != text.as_ref()),
             text,
             kind: match scalar {
@@ -674,7 +681,7 @@ impl LeafValue {
                 Value::String(_) => Kind::String,
                 _ => Kind::Number,
             } as u8,
-            ..LeafValue::default()
+            ..ShreddedValue::default()
         };
         if let Value::Number(text) = scalar {
             let double: f64 = text.parse().expect("a number");
@@ -722,7 +729,7 @@ fn search_text(entity: &Value) -> Vec<u8> {
     bytes
 }
 
-/// Each row's elements, plain arrays; a row of a leaf that does not fan out is one element.
+/// Each row's elements, plain arrays; a row of a shredded column that does not fan out is one element.
 fn rows_of(array: &ArrayRef, fans_out: bool) -> Vec<ArrayRef> {
     let plain = |array: ArrayRef| match array.data_type() {
         DataType::Dictionary(_, values) => arrow::compute::cast(&array, values).expect("a plain array"),

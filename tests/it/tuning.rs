@@ -1,4 +1,4 @@
-//! `index`: which paths get a leaf because their owner says so.
+//! `index`: which paths get a shredded column because their owner says so.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use strata::model::index::{INDEX_PATHS, IndexSettings};
 use strata::model::request::{ReadRequest, Sort};
 use strata::query::cost;
 use strata::service::{ImportProgress, ImportRequest};
-use strata::storage::profile::{LeafBounds, NoLeaf};
+use strata::storage::profile::{NotShredded, ShreddingBounds};
 use strata::storage::writer::WriteOptions;
 
 use crate::alternates::{Owned, contract, parsed};
 use crate::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use crate::profile::{Files, of};
-use crate::storage::no_leaves;
+use crate::storage::nothing_shredded;
 
 fn index(always: &[&str], never: &[&str]) -> IndexSettings {
     IndexSettings::try_new(always, never).expect("an index")
 }
 
-/// Entities with a path for each reason not to have a leaf.
+/// Entities with a path for each reason not to have a shredded column.
 fn entities() -> Vec<String> {
     (0..1_000)
         .map(|number| {
@@ -43,34 +43,35 @@ fn sorted_by(field: &str) -> ReadRequest {
 }
 
 #[test]
-fn the_file_has_the_leaves_that_are_asked_for() {
+fn the_file_has_the_shredded_columns_that_are_asked_for() {
     let files = Files::new();
-    let check = |options: &WriteOptions, leaves: &[&str]| {
+    let check = |options: &WriteOptions, shredded_columns: &[&str]| {
         let reader = files.open(&files.write(&entities(), options));
-        let found: Vec<String> = reader.layout().leaves.iter().map(|leaf| leaf.keys.join(".")).collect();
-        assert_eq!(found, leaves, "{options:?}");
+        let found: Vec<String> =
+            reader.layout().shredded_columns.iter().map(|shredded| shredded.keys.join(".")).collect();
+        assert_eq!(found, shredded_columns, "{options:?}");
         assert_eq!(reader.layout().index, options.index);
         let profile = files.profile(&entities(), options);
         for record in &profile.paths {
-            assert_eq!(record.leaf, leaves.contains(&record.path.as_str()), "{}", record.path);
+            assert_eq!(record.shredded, shredded_columns.contains(&record.path.as_str()), "{}", record.path);
         }
         (reader, profile)
     };
     let with = |index| WriteOptions { index, ..WriteOptions::default() };
 
     let (plain, profile) = check(&with(index(&[], &[])), &["n", "name", "o.p"]);
-    let why = |path: &str| of(&profile, path).why_no_leaf;
-    assert_eq!((why("rare"), why("text")), (Some(NoLeaf::TooRare), Some(NoLeaf::TextsTooLong)));
-    assert_eq!((why("o"), why("n")), (Some(NoLeaf::NoScalar), None));
+    let why = |path: &str| of(&profile, path).why_not_shredded;
+    assert_eq!((why("rare"), why("text")), (Some(NotShredded::TooRare), Some(NotShredded::TextsTooLong)));
+    assert_eq!((why("o"), why("n")), (Some(NotShredded::NoScalar), None));
 
     let asked = index(&["rare", "text", "o", "nowhere.to\\.be", "name"], &["n"]);
     let (tuned, profile) = check(&with(asked), &["rare", "text", "name", "o.p"]);
-    assert_eq!(of(&profile, "n").why_no_leaf, Some(NoLeaf::Excluded));
+    assert_eq!(of(&profile, "n").why_not_shredded, Some(NotShredded::Excluded));
     assert_eq!(profile.index.always, ["name", "nowhere.to\\.be", "o", "rare", "text"]);
     assert_eq!(profile.index.never, ["n"]);
     let unmet: Vec<_> = profile.index.unmet.iter().map(|unmet| (unmet.path.as_str(), unmet.why)).collect();
-    assert_eq!(unmet, [("nowhere.to\\.be", NoLeaf::NoScalar), ("o", NoLeaf::NoScalar)]);
-    // A sort on it is told from the leaf, long texts or not; without one, from all documents.
+    assert_eq!(unmet, [("nowhere.to\\.be", NotShredded::NoScalar), ("o", NotShredded::NoScalar)]);
+    // A sort on it is told from the shredded column, long texts or not; without one, from all documents.
     for (field, cheap) in [("text", &tuned), ("rare", &tuned), ("n", &plain)] {
         let dear = if field == "n" { &tuned } else { &plain };
         let [low, high] = [cheap, dear].map(|reader| cost::work_bytes(reader.layout(), &sorted_by(field)));
@@ -80,15 +81,15 @@ fn the_file_has_the_leaves_that_are_asked_for() {
     // What is excluded is that path, and not those below it.
     check(&with(index(&[], &["o", "name"])), &["n", "o.p"]);
     // What is asked for takes no room from the others, nor needs any.
-    let few = LeafBounds { leaves: 1, ..LeafBounds::default() };
+    let few = ShreddingBounds { shredded_columns: 1, ..ShreddingBounds::default() };
     let (_, profile) =
-        check(&WriteOptions { leaf_bounds: few, ..with(index(&["text", "o.p"], &[])) }, &["text", "n", "o.p"]);
-    assert_eq!(of(&profile, "name").why_no_leaf, Some(NoLeaf::NoRoom));
-    check(&WriteOptions { leaf_bounds: no_leaves(), ..with(index(&["name"], &[])) }, &["name"]);
+        check(&WriteOptions { shredding: few, ..with(index(&["text", "o.p"], &[])) }, &["text", "n", "o.p"]);
+    assert_eq!(of(&profile, "name").why_not_shredded, Some(NotShredded::NoRoom));
+    check(&WriteOptions { shredding: nothing_shredded(), ..with(index(&["name"], &[])) }, &["name"]);
 }
 
 #[test]
-fn as_many_leaves_as_there_can_be_are_written_and_read() {
+fn as_many_shredded_columns_as_there_can_be_are_written_and_read() {
     let entity: Vec<String> = (0..200).map(|number| format!(r#""p{number}":"x{number}""#)).collect();
     let entities = vec![format!("{{{}}}", entity.join(",")); 50];
     let always: Vec<String> = (200 - INDEX_PATHS..200).map(|number| format!("p{number}")).collect();
@@ -96,25 +97,25 @@ fn as_many_leaves_as_there_can_be_are_written_and_read() {
         WriteOptions { index: IndexSettings::try_new(&always, &[]).expect("an index"), ..WriteOptions::default() };
     let files = Files::new();
     let reader = files.open(&files.write(&entities, &options));
-    assert_eq!(reader.layout().leaves.len(), LeafBounds::default().leaves + INDEX_PATHS);
+    assert_eq!(reader.layout().shredded_columns.len(), ShreddingBounds::default().shredded_columns + INDEX_PATHS);
     let profile = files.profile(&entities, &options);
-    assert_eq!(profile.paths.iter().filter(|record| record.leaf).count(), 128);
+    assert_eq!(profile.paths.iter().filter(|record| record.shredded).count(), 128);
     assert_eq!(profile.index.unmet, []);
 }
 
 #[test]
-fn a_path_that_is_not_followed_gets_no_leaf_and_the_profile_says_so() {
+fn a_path_that_is_not_followed_is_not_shredded_and_the_profile_says_so() {
     let mut entities: Vec<String> = (0..10_100).map(|number| format!(r#"{{"p{number}":1}}"#)).collect();
     entities.push(r#"{"late":1}"#.to_owned());
     let options =
-        WriteOptions { index: index(&["late", "p7"], &[]), leaf_bounds: no_leaves(), ..WriteOptions::default() };
+        WriteOptions { index: index(&["late", "p7"], &[]), shredding: nothing_shredded(), ..WriteOptions::default() };
     let files = Files::new();
     let reader = files.open(&files.write(&entities, &options));
-    assert_eq!(reader.layout().leaves.len(), 1);
+    assert_eq!(reader.layout().shredded_columns.len(), 1);
     let unmet = files.profile(&entities, &options).index.unmet;
     assert_eq!(
         unmet.iter().map(|unmet| (unmet.path.as_str(), unmet.why)).collect::<Vec<_>>(),
-        [("late", NoLeaf::NotFollowed)]
+        [("late", NotShredded::NotFollowed)]
     );
 }
 
@@ -122,18 +123,18 @@ fn a_path_that_is_not_followed_gets_no_leaf_and_the_profile_says_so() {
 
 contract! {
     the_longest_paths_are_kept_and_longer_ones_refused
-    every_version_and_alternate_written_from_then_on_has_the_leaves
+    every_version_and_alternate_written_from_then_on_has_the_shredded_columns
     a_source_that_has_not_changed_is_written_anew_with_another_index
     a_clone_takes_the_index_along
 }
 
-/// The paths that have a leaf in a version, or in its alternate.
-async fn leaves(owned: &Owned, id: u64, more: &str) -> Vec<String> {
+/// The paths that have a shredded column in a version, or in its alternate.
+async fn shredded_columns(owned: &Owned, id: u64, more: &str) -> Vec<String> {
     let answer = owned.call("GET", &format!("/dataset/profile?dataset_id={id}{more}"), "").await;
     let profile = parsed(&answer)["profile"].clone();
     let records = profile["paths"].as_array().expect("paths").iter();
     records
-        .filter(|record| record["leaf"] == true)
+        .filter(|record| record["shredded"] == true)
         .map(|record| record["path"].as_str().expect("a path").to_owned())
         .collect()
 }
@@ -156,10 +157,10 @@ async fn the_longest_paths_are_kept_and_longer_ones_refused(owned: Owned) {
     assert!(answer.text().contains("a path of 1026 bytes with its escapes is too long"), "{}", answer.text());
 }
 
-async fn every_version_and_alternate_written_from_then_on_has_the_leaves(owned: Owned) {
+async fn every_version_and_alternate_written_from_then_on_has_the_shredded_columns(owned: Owned) {
     let entities = r#"[{"a":1,"b":2,"c":{"d":3}}]"#;
     let id = owned.dataset("Things", json!({"index": {"never": ["a"]}}), &[entities]).await;
-    assert_eq!(leaves(&owned, id, "").await, ["b", "c.d"]);
+    assert_eq!(shredded_columns(&owned, id, "").await, ["b", "c.d"]);
     let view = parsed(&owned.call("GET", &format!("/dataset/view?dataset_id={id}"), "").await);
     assert_eq!(view["dataset"]["index"], json!({"always": [], "never": ["a"]}));
 
@@ -167,17 +168,20 @@ async fn every_version_and_alternate_written_from_then_on_has_the_leaves(owned: 
     owned.push(id, entities).await;
     assert_eq!(owned.service.version_files().len(), 1);
     tune(&owned, id, json!({"always": ["a"], "never": ["c.d", "b"]})).await;
-    assert_eq!(leaves(&owned, id, "").await, ["b", "c.d"], "what is written stays");
+    assert_eq!(shredded_columns(&owned, id, "").await, ["b", "c.d"], "what is written stays");
     owned.push(id, entities).await;
-    assert_eq!((leaves(&owned, id, "").await, owned.service.version_files().len()), (vec!["a".to_owned()], 2));
-    assert_eq!(leaves(&owned, id, "&version=1").await, ["b", "c.d"]);
+    assert_eq!(
+        (shredded_columns(&owned, id, "").await, owned.service.version_files().len()),
+        (vec!["a".to_owned()], 2)
+    );
+    assert_eq!(shredded_columns(&owned, id, "&version=1").await, ["b", "c.d"]);
     owned.push(id, entities).await;
     assert_eq!(owned.service.version_files().len(), 2);
     // Other changes leave it.
     parsed(&owned.call("POST", "/dataset/update", &json!({"dataset_id": id, "name": "Other"}).to_string()).await);
 
     parsed(&owned.save(id, 1, entities).await);
-    assert_eq!(leaves(&owned, id, "&version=1&alt=true").await, ["a"]);
+    assert_eq!(shredded_columns(&owned, id, "&version=1&alt=true").await, ["a"]);
 
     // On the command line, too.
     let source = tempfile::NamedTempFile::new_in(owned.service.directory()).expect("a file");
@@ -193,7 +197,7 @@ async fn every_version_and_alternate_written_from_then_on_has_the_leaves(owned: 
     };
     let imported = owned.service.app.import(request, Arc::new(ImportProgress::default())).await.expect("imported");
     assert_eq!((imported.dataset_id.get(), imported.version.get()), (id, 5));
-    assert_eq!(leaves(&owned, id, "").await, ["a"]);
+    assert_eq!(shredded_columns(&owned, id, "").await, ["a"]);
 
     for nothing in [json!(null), json!({})] {
         tune(&owned, id, json!({"never": ["a"]})).await;
@@ -202,8 +206,8 @@ async fn every_version_and_alternate_written_from_then_on_has_the_leaves(owned: 
         assert_eq!(view["dataset"]["index"], json!({"always": [], "never": []}));
     }
     owned.push(id, entities).await;
-    assert_eq!(leaves(&owned, id, "").await, ["a", "b", "c.d"]);
-    // Whatever the leaves, the answers are the same.
+    assert_eq!(shredded_columns(&owned, id, "").await, ["a", "b", "c.d"]);
+    // Whatever the shredded columns, the answers are the same.
     for version in [1, 2, 3, 4, 6] {
         assert_eq!(owned.lines(&format!("/api/{id}/other/v{version}/")).await, "{\"a\":1,\"b\":2,\"c\":{\"d\":3}}\n");
     }
@@ -228,14 +232,14 @@ async fn a_source_that_has_not_changed_is_written_anew_with_another_index(owned:
     refresh().await;
     refresh().await;
     assert_eq!(
-        (leaves(&owned, id, "").await, conditional()),
+        (shredded_columns(&owned, id, "").await, conditional()),
         (vec!["a".to_owned(), "_source".to_owned()], vec![false, true])
     );
     tune(&owned, id, json!({"never": ["a"]})).await;
     refresh().await;
-    assert_eq!((leaves(&owned, id, "").await, conditional()), (vec!["_source".to_owned()], vec![false]));
+    assert_eq!((shredded_columns(&owned, id, "").await, conditional()), (vec!["_source".to_owned()], vec![false]));
     refresh().await;
-    assert_eq!((leaves(&owned, id, "").await, conditional()), (vec!["_source".to_owned()], vec![true]));
+    assert_eq!((shredded_columns(&owned, id, "").await, conditional()), (vec!["_source".to_owned()], vec![true]));
 }
 
 async fn a_clone_takes_the_index_along(owned: Owned) {
@@ -249,7 +253,7 @@ async fn a_clone_takes_the_index_along(owned: Owned) {
         owned.push(dataset, entities).await;
     }
     assert_eq!(
-        (leaves(&owned, id, "").await, leaves(&owned, copy, "").await),
+        (shredded_columns(&owned, id, "").await, shredded_columns(&owned, copy, "").await),
         (vec!["a".to_owned(), "b".to_owned()], vec!["b".to_owned()])
     );
 }

@@ -137,7 +137,7 @@ impl From<&Attempt> for AttemptRecord {
 /// Paths in their escaped form. All others are decided by the profile of each version.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct IndexLists {
-    /// Those that get a leaf.
+    /// Those that get a shredded column.
     pub always: Vec<String>,
     /// Those that get none.
     pub never: Vec<String>,
@@ -173,7 +173,7 @@ pub struct DatasetRecord {
     pub publish_query: bool,
     /// When it is refreshed, as a cron expression in UTC.
     pub schedule: Option<String>,
-    /// Which paths of its next versions get a leaf, and which get none.
+    /// Which paths of its next versions get a shredded column, and which get none.
     pub index: IndexLists,
     /// Whoever knows this URL can have it refreshed.
     pub ping_url: String,

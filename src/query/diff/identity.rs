@@ -4,7 +4,7 @@
 //! version and its position. DataFusion sorts the keys of both versions, on disk where they do not fit, so that
 //! entities that are equal stand next to each other, by position, and those of one `_source` too: one pass over the
 //! sorted keys matches the first of v1 with the first of v2, and so on, and leaves the last ones of the longer side.
-//! Documents are read only where no leaf holds the `_source`.
+//! Documents are read only where no shredded column holds the `_source`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use futures::StreamExt;
 use sha2::{Digest, Sha256};
 
 use super::super::QueryError;
-use super::super::columns::{OrderSpec, SortLeaf};
+use super::super::columns::{OrderSpec, SortColumn};
 use super::super::documents::Pages;
 use super::super::engine::Spilled;
 use super::account::Accounted;
@@ -141,7 +141,7 @@ async fn keys(reader: &VersionReader, row_group: usize, version: u8) -> Result<A
 
 /// Hashes of the canonical forms of the `_source`s of a row group: of nothing where there is none.
 struct Sources<'a> {
-    leaf: Option<SortLeaf>,
+    shredded: Option<SortColumn>,
     pages: Pages<'a>,
     canonical: CanonicalForm,
     form: Vec<u8>,
@@ -153,7 +153,7 @@ impl<'a> Sources<'a> {
     async fn open(reader: &'a VersionReader, row_group: usize) -> Result<Sources<'a>, StorageError> {
         let spec = OrderSpec { field: SOURCE.to_owned(), descending: false, denull: false };
         Ok(Sources {
-            leaf: SortLeaf::open(reader, row_group, &spec).await?,
+            shredded: SortColumn::open(reader, row_group, &spec).await?,
             pages: Pages::contiguous(reader, row_group, reader.row_groups()[row_group].rows),
             canonical: CanonicalForm::default(),
             form: Vec::new(),
@@ -163,7 +163,7 @@ impl<'a> Sources<'a> {
 
     async fn hash(&mut self, row: usize) -> Result<[u8; 16], StorageError> {
         self.form.clear();
-        let text = self.leaf.as_ref().and_then(|leaf| leaf.string_at(row));
+        let text = self.shredded.as_ref().and_then(|shredded| shredded.string_at(row));
         match text.and_then(|text| std::str::from_utf8(text).ok()) {
             Some(text) => document::write_string(text, &mut self.form),
             None => {

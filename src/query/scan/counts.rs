@@ -49,7 +49,7 @@ pub(super) struct ScanCounts {
     /// Row groups that were not pruned, and their rows.
     pub(super) scanned: Counter,
     pub(super) tested: Counter,
-    /// As the scan's predicates: what leaves and search texts have left.
+    /// As the scan's predicates: what shredded columns and search texts have left.
     pub(super) predicates: Box<[Narrowed]>,
     /// What documents have left.
     pub(super) verified: Narrowed,
@@ -122,8 +122,8 @@ impl VersionScan {
     }
 
     fn predicate(&self, access: Access, predicate: &Predicate, rows: &Narrowed) -> PredicateUse {
-        let (access, leaf) = match access {
-            Access::Leaf(leaf) => (AccessName::Leaf, Some(self.leaf_path(leaf))),
+        let (access, shredded) = match access {
+            Access::ShreddedColumn(shredded) => (AccessName::ShreddedColumn, Some(self.shredded_path(shredded))),
             Access::Search => (AccessName::SearchText, None),
             Access::SearchThenDocuments => (AccessName::SearchTextThenDocuments, None),
             Access::Documents => (AccessName::Documents, None),
@@ -132,7 +132,7 @@ impl VersionScan {
         PredicateUse {
             predicate: predicate.to_string(),
             access,
-            leaf,
+            column: shredded,
             rows_in: counted.then(|| rows.before.get()),
             rows_out: counted.then(|| rows.after.get()),
         }
@@ -140,10 +140,15 @@ impl VersionScan {
 
     fn sort(&self) -> Option<KeyUse> {
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER))?;
-        let leaf = columns::order_leaf(self.reader.layout(), &order.field);
-        let access = if leaf.is_some() { AccessName::Leaf } else { AccessName::Documents };
+        let shredded = columns::order_column(self.reader.layout(), &order.field);
+        let access = if shredded.is_some() { AccessName::ShreddedColumn } else { AccessName::Documents };
         let pages = self.counts.order_pages.get();
-        Some(KeyUse { by: order.field.clone(), access, leaf: leaf.map(|leaf| self.leaf_path(leaf)), pages })
+        Some(KeyUse {
+            by: order.field.clone(),
+            access,
+            column: shredded.map(|shredded| self.shredded_path(shredded)),
+            pages,
+        })
     }
 
     fn dedup(&self) -> Option<KeyUse> {
@@ -151,11 +156,11 @@ impl VersionScan {
         let paths: Vec<String> = group.paths.iter().map(Path::to_string).collect();
         let by = if paths.is_empty() { "all fields but _source".to_owned() } else { paths.join(",") };
         let access = if group.is_stored() { AccessName::StoredHashes } else { AccessName::Documents };
-        Some(KeyUse { by, access, leaf: None, pages: self.counts.group_pages.get() })
+        Some(KeyUse { by, access, column: None, pages: self.counts.group_pages.get() })
     }
 
-    fn leaf_path(&self, leaf: usize) -> String {
-        let keys = &self.reader.layout().leaves[leaf].keys;
+    fn shredded_path(&self, shredded: usize) -> String {
+        let keys = &self.reader.layout().shredded_columns[shredded].keys;
         Path::from_keys(keys.iter().cloned()).map_or_else(|_| String::new(), |path| path.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! The scan of a version: row groups pruned, predicates evaluated, positions given in order.
 //!
 //! Row groups are worked on several at once and given in order. Within one, predicates run from cheap to dear:
-//! leaves select rows, the search text selects rows that may match, and documents are read only for rows that
+//! shredded columns select rows, the search text selects rows that may match, and documents are read only for rows that
 //! are still selected and only when a predicate needs them.
 
 mod counts;
@@ -160,7 +160,7 @@ impl DisplayAs for VersionScan {
         }
         for (access, predicate) in self.predicates.iter() {
             match access {
-                Access::Leaf(leaf) => write!(formatter, ", {predicate} by leaf {leaf}")?,
+                Access::ShreddedColumn(shredded) => write!(formatter, ", {predicate} by shredded column {shredded}")?,
                 Access::Search => write!(formatter, ", {predicate} by search text")?,
                 Access::SearchThenDocuments => write!(formatter, ", {predicate} by search text and documents")?,
                 Access::Documents => write!(formatter, ", {predicate} by documents")?,

@@ -12,7 +12,7 @@ use super::VersionScan;
 use crate::metrics::metrics;
 use crate::model::request::KeywordsMode;
 use crate::query::access::{self, Access};
-use crate::query::columns::{GroupKeys, OrderKeys, SortLeaf};
+use crate::query::columns::{GroupKeys, OrderKeys, SortColumn};
 use crate::query::documents::Pages;
 use crate::query::engine::BATCH_ROWS;
 use crate::query::error::through_engine;
@@ -22,7 +22,7 @@ use crate::query::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::rows::Rows;
 use crate::query::table::{DOCUMENT, GROUP, ORDER, POSITION};
 use crate::storage::StorageError;
-use crate::storage::layout::{Kind, LeafColumn};
+use crate::storage::layout::{Kind, ShreddedPart};
 
 impl VersionScan {
     /// What the scan gives of one row group.
@@ -32,12 +32,12 @@ impl VersionScan {
         let rows = self.rows(row_group);
         let mut selected = self.select(row_group, rows).await.map_err(through_engine)?;
         if let (Some(first), Some(order)) = (&self.first, &self.computed.order) {
-            let leaf = SortLeaf::open(&self.reader, row_group, order).await.map_err(through_engine)?;
-            if let Some(leaf) = leaf
-                && let ranks = leaf.ranks(order)
+            let shredded = SortColumn::open(&self.reader, row_group, order).await.map_err(through_engine)?;
+            if let Some(shredded) = shredded
+                && let ranks = shredded.ranks(order)
                 && !ranks.undecided
             {
-                let compare = |one, other| leaf.compare(order, one, other);
+                let compare = |one, other| shredded.compare(order, one, other);
                 let rows = first.among(&selected, &ranks.ranks, compare);
                 self.counts.first.add(selected.len(), rows.len());
                 selected = Rows::List(rows);
@@ -68,8 +68,8 @@ impl VersionScan {
             // A request may have a thousand predicates, each as much work as a row group is large.
             tokio::task::consume_budget().await;
             match (access, predicate) {
-                (Access::Leaf(leaf), Predicate::Compare(compare)) => {
-                    selected = selected.and(self.by_leaf(row_group, *leaf, compare).await?);
+                (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) => {
+                    selected = selected.and(self.by_shredded(row_group, *shredded, compare).await?);
                 }
                 (Access::Search | Access::SearchThenDocuments, _) => {
                     if let Some(rows) = self.by_search(row_group, predicate).await? {
@@ -98,7 +98,7 @@ impl VersionScan {
             Predicate::Compare(compare) => Ok(access::needle(compare).map(|needle| kernels::contains(texts, &needle))),
             Predicate::Keywords(keywords) => {
                 let rows = kernels::contains_words(texts, keywords.folded(), keywords.mode());
-                let hidden = self.hidden_leaves(row_group, keywords).await?;
+                let hidden = self.hidden_columns(row_group, keywords).await?;
                 // Counting costs more, and most words are in few rows.
                 if hidden.is_empty() || rows.count_set_bits() == 0 {
                     return Ok(Some(rows));
@@ -112,27 +112,34 @@ impl VersionScan {
         }
     }
 
-    /// The texts of leaves that a search does not see, such as the origin of every entity, which most entities share
-    /// words of. None where they are many: reading all of them would cost more than it saves.
-    async fn hidden_leaves(&self, row_group: usize, keywords: &Keywords) -> Result<Vec<ArrayRef>, StorageError> {
+    /// The texts of shredded columns that a search does not see, such as the origin of every entity, which most
+    /// entities share words of. None where they are many: reading all of them would cost more than it saves.
+    async fn hidden_columns(&self, row_group: usize, keywords: &Keywords) -> Result<Vec<ArrayRef>, StorageError> {
         /// How many are few.
         const FEW: usize = 4;
-        let leaves = self.reader.layout().leaves.iter().enumerate();
-        let numbers: Vec<usize> =
-            leaves.filter(|(_, leaf)| !keywords.reshape().sees(&leaf.keys)).map(|(number, _)| number).collect();
+        let shredded_columns = self.reader.layout().shredded_columns.iter().enumerate();
+        let numbers: Vec<usize> = shredded_columns
+            .filter(|(_, shredded)| !keywords.reshape().sees(&shredded.keys))
+            .map(|(number, _)| number)
+            .collect();
         let mut hidden = Vec::new();
         if numbers.len() <= FEW {
             for number in numbers {
-                hidden.extend(self.reader.leaf(row_group, number, LeafColumn::Text).await?);
+                hidden.extend(self.reader.shredded(row_group, number, ShreddedPart::Text).await?);
             }
         }
         Ok(hidden)
     }
 
-    /// Rows that match by a leaf.
-    async fn by_leaf(&self, row_group: usize, leaf: usize, compare: &Compare) -> Result<BooleanBuffer, StorageError> {
-        let missing = || StorageError::Layout(format!("leaf {leaf} has no text"));
-        let text = self.reader.leaf(row_group, leaf, LeafColumn::Text).await?.ok_or_else(missing)?;
+    /// Rows that match by a shredded column.
+    async fn by_shredded(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        compare: &Compare,
+    ) -> Result<BooleanBuffer, StorageError> {
+        let missing = || StorageError::Layout(format!("shredded column {shredded} has no text"));
+        let text = self.reader.shredded(row_group, shredded, ShreddedPart::Text).await?.ok_or_else(missing)?;
         let text = Elements::of(&text);
         let folded = compare.folded();
         let without_empty = folded.is_empty() && compare.ignores_empty();
@@ -148,15 +155,15 @@ impl VersionScan {
             elements = BooleanBuffer::new_unset(elements.len());
         }
         if let Some(number) = compare.number()
-            && let Some(doubles) = self.reader.leaf(row_group, leaf, LeafColumn::Number).await?
-            && let Some(remainders) = self.reader.leaf(row_group, leaf, LeafColumn::Remainder).await?
+            && let Some(doubles) = self.reader.shredded(row_group, shredded, ShreddedPart::Number).await?
+            && let Some(remainders) = self.reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?
         {
             let equal = Elements::of(&doubles).number_equals(&Elements::of(&remainders), number);
             elements = &elements | &equal;
         }
         if compare.matches_null()
-            && self.reader.holds_null(row_group, leaf)
-            && let Some(kinds) = self.reader.leaf(row_group, leaf, LeafColumn::Kind).await?
+            && self.reader.holds_null(row_group, shredded)
+            && let Some(kinds) = self.reader.shredded(row_group, shredded, ShreddedPart::Kind).await?
         {
             elements = &elements | &Elements::of(&kinds).kind_is(Kind::Null);
         }

@@ -54,7 +54,7 @@ pub struct DatasetSettings {
     pub publish_query: Option<bool>,
     /// When it is refreshed.
     pub schedule: Option<Option<Schedule>>,
-    /// Which paths of its next versions get a leaf, and which get none.
+    /// Which paths of its next versions get a shredded column, and which get none.
     pub index: Option<IndexSettings>,
 }
 

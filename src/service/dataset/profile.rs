@@ -1,6 +1,6 @@
-//! The profile of a version: what its paths hold, and which of them have a leaf. It was computed when the version was
-//! written and lies in a range of the file of its own, so that no entity is read for it; versions from before profiles
-//! were kept have none.
+//! The profile of a version: what its paths hold, and which of them have a shredded column. It was computed when the
+//! version was written and lies in a range of the file of its own, so that no entity is read for it; versions from
+//! before profiles were kept have none.
 //!
 //! Who may see it: the owner, of any of theirs; everybody else, of a public dataset that is not frozen, as for a read.
 

@@ -16,9 +16,9 @@ use crate::query::reshape::Reshape;
 use crate::storage::profile::StoredProfile;
 use crate::storage::reader::VersionReader;
 
-/// How a path gets a leaf.
+/// How a path gets a shredded column.
 const INDEX: &str =
-    "`index` with `always` gives the path a leaf in the versions to come (see docs/performance.md, Tuning)";
+    "`index` with `always` gives the path a shredded column in the versions to come (see docs/performance.md, Tuning)";
 
 /// Absent paths for which the nearest one that exists is looked for.
 const SUGGESTED: usize = 5;
@@ -171,12 +171,12 @@ fn predicates(
             continue;
         }
         let what = match access::choose(layout, &predicate) {
-            Access::Leaf(_) | Access::Search => continue,
+            Access::ShreddedColumn(_) | Access::Search => continue,
             Access::SearchThenDocuments => "goes through the search text and reads the documents that it finds",
             Access::Documents => "reads the documents",
         };
         if explanation.scan.is_some() {
-            hints.push(format!("`{path}` has no leaf: `{name}` on it {what}. {INDEX}."));
+            hints.push(format!("`{path}` has no shredded column: `{name}` on it {what}. {INDEX}."));
         }
     }
 }
@@ -186,12 +186,12 @@ fn keys(explanation: &Explanation, reader: &VersionReader, absent: &[Path], hint
     if let Some(sort) = scan.sort.as_ref().filter(|sort| sort.access == AccessName::Documents) {
         let field = &sort.by;
         let is_absent = absent.iter().any(|path| path.keys() == std::slice::from_ref(field));
-        hints.extend((!is_absent).then(|| match reader.layout().leaf(std::slice::from_ref(field)) {
+        hints.extend((!is_absent).then(|| match reader.layout().shredded(std::slice::from_ref(field)) {
             Some(_) => {
-                format!("`{field}` is an array in some entities: a sort by it reads the documents, leaf or not.")
+                format!("`{field}` is an array in some entities: a sort by it reads the documents, shredded column or not.")
             }
             None => format!(
-                "`{field}` has no leaf: the sort by it reads the documents. {INDEX}, which helps if it holds values and no arrays or objects."
+                "`{field}` has no shredded column: the sort by it reads the documents. {INDEX}, which helps if it holds values and no arrays or objects."
             ),
         }));
     }

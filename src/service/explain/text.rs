@@ -192,8 +192,8 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
         writeln!(out, "  left out early, not among the first of the order: {}", number(rows))?;
     }
     for (name, keys) in [("sort", &scan.sort), ("dedup", &scan.dedup)] {
-        if let Some(KeyUse { by, access, leaf, pages }) = keys {
-            let from = source(*access, leaf.as_deref());
+        if let Some(KeyUse { by, access, column, pages }) = keys {
+            let from = source(*access, column.as_deref());
             write!(out, "  {name} by {}: from {from}", one_line(by))?;
             match pages {
                 0 => writeln!(out)?,
@@ -205,16 +205,16 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
 }
 
 fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
-    write!(out, "  {}: by {}", one_line(&used.predicate), source(used.access, used.leaf.as_deref()))?;
+    write!(out, "  {}: by {}", one_line(&used.predicate), source(used.access, used.column.as_deref()))?;
     match used.rows_in.zip(used.rows_out) {
         Some((before, after)) => writeln!(out, ", {} -> {}", number(before), number(after)),
         None => writeln!(out),
     }
 }
 
-fn source(access: AccessName, leaf: Option<&str>) -> String {
+fn source(access: AccessName, shredded: Option<&str>) -> String {
     match access {
-        AccessName::Leaf => format!("the leaf {}", one_line(leaf.unwrap_or_default())),
+        AccessName::ShreddedColumn => format!("the shredded column {}", one_line(shredded.unwrap_or_default())),
         AccessName::SearchText => "the search text".to_owned(),
         AccessName::SearchTextThenDocuments => "the search text, then documents".to_owned(),
         AccessName::Documents => "documents".to_owned(),

@@ -31,8 +31,8 @@ use crate::service::read::stream::Paced;
 use crate::service::read::{AnswerBody, ReadError, Taker};
 use crate::storage::reader::VersionReader;
 
-/// The body of an answer that holds the selected entities. What comes before its first byte is for the query's engine to
-/// do. The permit of a heavy query ends when its columns are known.
+/// The body of an answer that holds the selected entities. What comes before its first byte is for the query's engine
+/// to do. The permit of a heavy query ends when its columns are known.
 ///
 /// # Errors
 /// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.

@@ -3,7 +3,7 @@
 //! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from
 //! all of
 //! them. Each path is decided by the first of these that can:
-//! 1. the leaves, which the footer lists: most paths of most requests, at no cost;
+//! 1. the shredded columns, which the footer lists: most paths of most requests, at no cost;
 //! 2. the paths of the profile, which are kept in the cache;
 //! 3. for `strict` alone, the documents: where the profile does not list all paths, or `denull` may have taken arrays.
 
@@ -136,8 +136,8 @@ impl App {
             return Ok(None);
         }
         let reader = VersionReader::open_recorded(self.store(), &admitted.file, self.cache()).await?;
-        let by_leaf = |named: &Named| fate(named, request, leaf_knowledge(&reader, &named.path));
-        let fates: Vec<Fate> = named.iter().map(by_leaf).collect();
+        let by_shredded = |named: &Named| fate(named, request, leaf_knowledge(&reader, &named.path));
+        let fates: Vec<Fate> = named.iter().map(by_shredded).collect();
         let mut fields = Fields { reader: reader.clone(), index: None, unknown: Vec::new(), undecided: Vec::new() };
         if fates.iter().any(|fate| *fate != Fate::There) {
             fields.index = match fields.reader.cached_paths().await {
@@ -214,7 +214,7 @@ struct Fields {
 }
 
 fn leaf_knowledge(reader: &VersionReader, path: &Path) -> Knowledge {
-    match reader.layout().leaf(path.keys()) {
+    match reader.layout().shredded(path.keys()) {
         Some(_) => Knowledge::There(PathFacts::default()),
         None => Knowledge::Nothing,
     }
@@ -365,12 +365,12 @@ mod tests {
 
     fn index() -> PathIndex {
         use crate::model::index::IndexSettings;
-        use crate::storage::profile::{LeafBounds, Profile};
+        use crate::storage::profile::{Profile, ShreddingBounds};
 
         let mut profile = Profile::new();
         ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let settings = IndexSettings::default();
-        let described = profile.describe(&profile.choose_leaves(&LeafBounds::default(), &settings), &settings);
+        let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &settings), &settings);
         PathIndex::decode(&described.encode().expect("a profile")).expect("an index")
     }
 

@@ -2,9 +2,9 @@
 //!
 //! 1. Hold the dataset: an attempt with a lease that a heartbeat renews. Losing it stops the work.
 //! 2. Fetch or take the document, all of it; then wait for a permit, and decode it into a spool (`ingest`).
-//! 3. Write the version file under the path that was reserved with the lease. A source that says, or content that shows, that nothing has changed
-//!    needs none: the version shares the file of the one before, unless that was written with another index, or is
-//!    damaged: it is read whole before it is shared.
+//! 3. Write the version file under the path that was reserved with the lease. A source that says, or content that
+//!    shows, that nothing has changed needs none: the version shares the file of the one before, unless that was
+//!    written with another index, or is damaged: it is read whole before it is shared.
 //! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
 //!
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole,

@@ -183,8 +183,8 @@ impl App {
         Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
     }
 
-    /// Writes a spool to `path`, which is reserved, holding the permit, with the leaves that its profile and the index
-    /// choose.
+    /// Writes a spool to `path`, which is reserved, holding the permit, with the shredded columns that its profile and
+    /// the index choose.
     pub(in crate::service) async fn write_file(
         &self,
         spooled: Spooled,

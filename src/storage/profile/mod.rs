@@ -1,5 +1,5 @@
-//! What a version contains, gathered in one pass over its entities; the choice of leaves that follows; and what of it
-//! is stored in the file.
+//! What a version contains, gathered in one pass over its entities; the choice of shredded columns that follows; and
+//! what of it is stored in the file.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `values` | the values of one path: how many, which are frequent, the least and the greatest |
 //! | `ends` | the least and the greatest |
 //! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
-//! | `leaves` | which paths get a leaf, and why others get none |
+//! | `shredding` | which paths get a shredded column, and why others get none |
 //! | `stored` | what is told of a version, and its form in the file |
 //! | `paths` | the paths alone, for reads that name fields |
 //!
@@ -21,21 +21,22 @@
 
 mod ends;
 mod gather;
-mod leaves;
 mod paths;
+mod shredding;
 mod sketch;
 mod stored;
 mod values;
 
 pub use gather::Profile;
-pub use leaves::{LeafBounds, LeafChoice, NoLeaf};
 pub use paths::{PathFacts, PathIndex};
+pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 pub use stored::{
     Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, StoredProfile, TopValue, TypeCounts, Unmet,
     ValueRecord,
 };
 
-/// Most paths that a profile follows. Paths beyond that get no leaf; their filters are answered from the documents.
+/// Most paths that a profile follows. Paths beyond that get no shredded column; their filters are answered from the
+/// documents.
 pub const PATHS: usize = 10_000;
 
 /// The longest path that a profile follows, in bytes of its keys with their escapes, and one for each. A path repeats
@@ -43,7 +44,7 @@ pub const PATHS: usize = 10_000;
 /// profile as those beyond [`PATHS`].
 pub const PATH_BYTES: usize = 4_096;
 
-/// Most distinct values that are counted one by one for a path; above it a leaf keeps no dictionary.
+/// Most distinct values that are counted one by one for a path; above it a shredded column keeps no dictionary.
 pub const DISTINCT: usize = 4_096;
 
 /// Most values counted one by one over all paths.

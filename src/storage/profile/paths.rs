@@ -97,7 +97,7 @@ fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LeafBounds, Profile};
+    use super::super::{Profile, ShreddingBounds};
     use super::*;
     use crate::model::index::IndexSettings;
 
@@ -105,7 +105,7 @@ mod tests {
         let mut profile = Profile::new();
         entities.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let index = IndexSettings::default();
-        let described = profile.describe(&profile.choose_leaves(&LeafBounds::default(), &index), &index);
+        let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
         PathIndex::decode(&described.encode().expect("a profile")).expect("an index")
     }
 

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::ends::Cut;
 use super::gather::{PathProfile, Profile};
-use super::leaves::{LeafChoice, NoLeaf};
+use super::shredding::{NotShredded, ShreddingChoice};
 use super::values::{Kind, Shown};
 use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use crate::model::path::Path;
@@ -46,7 +46,7 @@ pub struct StoredProfile {
 /// An `index`, and what of it could not be done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct IndexRecord {
-    /// Paths that were to get a leaf.
+    /// Paths that were to get a shredded column.
     pub always: Vec<String>,
     /// Paths that were to get none.
     pub never: Vec<String>,
@@ -54,13 +54,13 @@ pub struct IndexRecord {
     pub unmet: Vec<Unmet>,
 }
 
-/// A path that could not get a leaf.
+/// A path that could not get a shredded column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Unmet {
     /// The path.
     pub path: String,
     /// Why.
-    pub why: NoLeaf,
+    pub why: NotShredded,
 }
 
 /// What is known of one path.
@@ -90,10 +90,12 @@ pub struct PathRecord {
     pub top: Vec<TopValue>,
     /// Whether `top` is an estimate: made of one value in 8, of those that occur about 128 times or more.
     pub top_estimated: bool,
-    /// Whether it has a leaf.
-    pub leaf: bool,
+    /// Whether it has a shredded column.
+    #[serde(alias = "leaf")]
+    pub shredded: bool,
     /// Why it has none.
-    pub why_no_leaf: Option<NoLeaf>,
+    #[serde(alias = "why_no_leaf")]
+    pub why_not_shredded: Option<NotShredded>,
 }
 
 /// How often which type stands at a path.
@@ -156,8 +158,8 @@ pub struct ProfileLocation {
 }
 
 impl Profile {
-    /// What is told of the version, with the leaves that were chosen for it.
-    pub fn describe(&self, choice: &LeafChoice, index: &IndexSettings) -> StoredProfile {
+    /// What is told of the version, with the shredded columns that were chosen for it.
+    pub fn describe(&self, choice: &ShreddingChoice, index: &IndexSettings) -> StoredProfile {
         let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
         let unmet = choice.unmet.iter().map(|(path, why)| Unmet { path: path.to_string(), why: *why });
         StoredProfile {
@@ -169,7 +171,7 @@ impl Profile {
         }
     }
 
-    fn record(&self, node: Node, path: &PathProfile, choice: &LeafChoice) -> PathRecord {
+    fn record(&self, node: Node, path: &PathProfile, choice: &ShreddingChoice) -> PathRecord {
         let (count, estimated) = path.values.distinct(path.scalars() - path.nulls);
         let (frequent, top_estimated) = path.values.frequent();
         let numbers = path.values.numbers.ends.as_ref();
@@ -181,7 +183,7 @@ impl Profile {
             let ValueRecord { value, cut } = value(*kind, cut);
             TopValue { value, cut, count: frequent.count }
         });
-        let why_no_leaf = choice.none[node as usize];
+        let why_not_shredded = choice.none[node as usize];
         PathRecord {
             path: Path::from_keys(self.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
             entities: path.entities,
@@ -202,8 +204,8 @@ impl Profile {
             string_max: string(1),
             top: top.collect(),
             top_estimated,
-            leaf: why_no_leaf.is_none(),
-            why_no_leaf,
+            shredded: why_not_shredded.is_none(),
+            why_not_shredded,
         }
     }
 }
@@ -276,7 +278,7 @@ impl ProfileLocation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::profile::LeafBounds;
+    use crate::storage::profile::ShreddingBounds;
 
     #[test]
     fn the_largest_profile_can_be_read_again() {
@@ -288,7 +290,7 @@ mod tests {
         for number in 0..8_000 {
             profile.add(format!(r#"{{"{number}{}":"x"}}"#, "n".repeat(1_000)).as_bytes());
         }
-        let described = profile.describe(&profile.choose_leaves(&LeafBounds::default(), &index), &index);
+        let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
         let read = StoredProfile::decode(&described.encode().expect("a profile")).expect("a profile");
         assert!(read.paths_left_out && read.paths.len() > 1_000, "{}", read.paths.len());
         assert_eq!((read.index.unmet.len(), &read.index), (INDEX_PATHS, &described.index));

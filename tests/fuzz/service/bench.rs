@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata::storage::budget::SpoolCharge;
-use strata::storage::profile::LeafBounds;
+use strata::storage::profile::ShreddingBounds;
 use strata::storage::spool::Spool;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_version};
@@ -57,12 +57,12 @@ pub fn runtime() -> Runtime {
 
 /// A way to lay out a version: how many rows make a row group, and which paths get a shredded column.
 pub fn layout(choice: u8) -> WriteOptions {
-    let all = LeafBounds { leaves: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 };
-    let none = LeafBounds { leaves: 0, ..LeafBounds::default() };
+    let all = ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 };
+    let none = ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() };
     WriteOptions {
         threads: 1,
         row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][usize::from(choice % 4)],
-        leaf_bounds: [LeafBounds::default(), all, none][usize::from(choice / 4 % 3)],
+        shredding: [ShreddingBounds::default(), all, none][usize::from(choice / 4 % 3)],
         ..WriteOptions::default()
     }
 }

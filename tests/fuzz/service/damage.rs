@@ -9,7 +9,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata::storage::StorageError;
 use strata::storage::cache::PartCache;
-use strata::storage::layout::LeafColumn;
+use strata::storage::layout::ShreddedPart;
 use strata::storage::reader::VersionReader;
 
 use super::bench::{Bench, layout};
@@ -74,15 +74,15 @@ async fn read_all(path: &ObjectPath, size: u64) -> Result<(), StorageError> {
     for (row_group, place) in reader.row_groups().iter().enumerate() {
         assert_eq!(reader.search(row_group).await?.len(), place.rows);
         assert_eq!(reader.hashes(row_group).await?.len(), place.rows);
-        for leaf in 0..reader.layout().leaves.len() {
-            for column in LeafColumn::ALL {
-                if let Some(array) = reader.leaf(row_group, leaf, column).await? {
+        for shredded in 0..reader.layout().shredded_columns.len() {
+            for column in ShreddedPart::ALL {
+                if let Some(array) = reader.shredded(row_group, shredded, column).await? {
                     assert_eq!(array.len(), place.rows);
                 }
             }
-            reader.may_hold_text(row_group, leaf, b"entity 1").await?;
-            reader.number_range(row_group, leaf);
-            reader.holds_null(row_group, leaf);
+            reader.may_hold_text(row_group, shredded, b"entity 1").await?;
+            reader.number_range(row_group, shredded);
+            reader.holds_null(row_group, shredded);
         }
         for page in 0..reader.page_count(row_group) {
             entities += reader.documents(row_group, page).await?.len() as u64;

@@ -126,8 +126,8 @@ async fn without_entries(catalog: &[u8], directory: &Path, indexes: &[&str]) -> 
             .await
             .expect("the index");
         let start = (usize::try_from(root).expect("a page") - 1) * page_bytes;
-        const INDEX_LEAF: u8 = 0x0a;
-        assert_eq!(bytes[start], INDEX_LEAF, "{index} is small");
+        const INDEX_SHREDDED: u8 = 0x0a;
+        assert_eq!(bytes[start], INDEX_SHREDDED, "{index} is small");
         bytes[start + 3..start + 5].fill(0);
     }
     bytes

@@ -183,12 +183,12 @@ pub fn scalar() -> impl Strategy<Value = Value> {
 
 /// Any value that an entity can hold, so of at most 127 levels; keys may repeat.
 pub fn value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
+    let shredded = prop_oneof![
         8 => scalar(),
         1 => Just(Value::Array(Vec::new())),
         1 => Just(Value::Object(Vec::new())),
     ];
-    let any = leaf.prop_recursive(4, 24, 6, |inner| {
+    let any = shredded.prop_recursive(4, 24, 6, |inner| {
         let object = vec((key(), inner.clone()), 0..6).prop_map(Value::Object).boxed();
         prop_oneof![
             3 => vec(inner.clone(), 0..6).prop_map(Value::Array),

@@ -118,7 +118,7 @@ impl PathTruth {
         ] {
             assert_eq!(found.as_ref().map(|value| (value.value.to_string(), value.cut)), expected, "{path}");
         }
-        assert_eq!(record.leaf, record.why_no_leaf.is_none(), "{path}");
+        assert_eq!(record.shredded, record.why_not_shredded.is_none(), "{path}");
     }
 
     fn texts<'v>(&'v self, kind: usize) -> Vec<&'v str> {

@@ -145,7 +145,7 @@ const INDEX: Field = Field(
     "index",
     Optional,
     Kind::Index,
-    "Paths that get a leaf in versions and alternates written from then on, and paths that get none, at most 64 together, \
+    "Paths that get a shredded column in versions and alternates written from then on, and paths that get none, at most 64 together, \
      none in both; replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
     || json!({ "always": ["name"], "never": ["notes"] }),
 );
@@ -292,7 +292,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/dataset/profile",
         method: HttpMethod::Get,
         id: "profileVersion",
-        about: "What the paths of a version hold, and which have a leaf: of the caller's datasets, and of public ones",
+        about: "What the paths of a version hold, and which are stored as shredded columns: of the caller's datasets, and of public ones",
         by: Everybody,
         asked: Query(&[
             Field("dataset_id", Needed, Kind::Id, "One of the caller's datasets, or a public one.", || json!(1)),

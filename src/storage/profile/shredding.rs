@@ -1,0 +1,136 @@
+//! Which paths get a shredded column, and why others get none.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::gather::{PathProfile, Profile};
+use crate::model::index::IndexSettings;
+use crate::model::path::Path;
+use crate::storage::layout::ShreddedColumn;
+use crate::storage::tree::Node;
+
+/// Bounds on which paths get a shredded column by themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct ShreddingBounds {
+    /// Most shredded columns. What an index asks for comes on top, and is bounded by
+    /// [`crate::model::index::INDEX_PATHS`].
+    pub shredded_columns: usize,
+    /// A path must reach a scalar in at least one of this many entities.
+    pub one_in: u64,
+    /// Longest mean text, in bytes: longer texts are found through the search text.
+    pub mean_text_bytes: u64,
+    /// The shredded columns' texts together, as a share of the documents' bytes.
+    pub text_share: f64,
+}
+
+impl Default for ShreddingBounds {
+    fn default() -> Self {
+        ShreddingBounds { shredded_columns: 64, one_in: 50, mean_text_bytes: 96, text_share: 0.6 }
+    }
+}
+
+/// Why a path has no shredded column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NotShredded {
+    /// Only objects and arrays stand at it.
+    NoScalar,
+    /// It reaches a scalar in fewer than one of 50 entities.
+    TooRare,
+    /// Its texts are longer than 96 bytes on average.
+    TextsTooLong,
+    /// There are 64 shredded columns of paths that more entities have, or the shredded columns are as large as they may
+    /// be.
+    NoRoom,
+    /// The dataset's `index` excludes it.
+    Excluded,
+    /// It is beyond the paths that are followed, or too long.
+    NotFollowed,
+}
+
+/// Which paths get a shredded column.
+pub struct ShreddingChoice {
+    /// The shredded columns, in the order of first appearance.
+    pub shredded_columns: Vec<ShreddedColumn>,
+    /// By node: why a path has none.
+    pub(super) none: Vec<Option<NotShredded>>,
+    /// Paths that the index asks for and that have none all the same.
+    pub(super) unmet: Vec<(Path, NotShredded)>,
+}
+
+impl Profile {
+    /// Chooses the shredded columns: those that the index asks for; and of the other paths that it does not exclude
+    /// those that most entities have, with short enough texts, within the bounds. What is asked for takes no room from
+    /// the others.
+    pub fn choose_shredded(&self, bounds: &ShreddingBounds, index: &IndexSettings) -> ShreddingChoice {
+        let mut none: Vec<Option<NotShredded>> = self.paths.iter().map(|path| self.obstacle(path, bounds)).collect();
+        for node in index.never().iter().filter_map(|path| self.node(path.keys())) {
+            none[node as usize].get_or_insert(NotShredded::Excluded);
+        }
+        self.fill(bounds, &mut none);
+        let mut unmet = Vec::new();
+        for path in index.always() {
+            match self.node(path.keys()) {
+                Some(node) if self.paths[node as usize].scalar_entities > 0 => none[node as usize] = None,
+                // Nothing tells what lies at paths that are not followed.
+                None if self.paths_left_out => unmet.push((path.clone(), NotShredded::NotFollowed)),
+                Some(_) | None => unmet.push((path.clone(), NotShredded::NoScalar)),
+            }
+        }
+        let chosen = self.nodes().filter(|(node, _)| none[*node as usize].is_none());
+        let shredded_columns = chosen.map(|(node, path)| self.shredded(node, path)).collect();
+        ShreddingChoice { shredded_columns, none, unmet }
+    }
+
+    /// What keeps a path from having a shredded column, whatever the others are.
+    fn obstacle(&self, path: &PathProfile, bounds: &ShreddingBounds) -> Option<NotShredded> {
+        if path.scalar_entities == 0 {
+            Some(NotShredded::NoScalar)
+        } else if path.scalar_entities * bounds.one_in < self.entities() {
+            Some(NotShredded::TooRare)
+        } else if shredded_text_bytes(path) > path.scalars() * bounds.mean_text_bytes {
+            Some(NotShredded::TextsTooLong)
+        } else {
+            None
+        }
+    }
+
+    /// Marks paths without an obstacle for which there is no room.
+    fn fill(&self, bounds: &ShreddingBounds, none: &mut [Option<NotShredded>]) {
+        let mut candidates: Vec<(Node, &PathProfile)> =
+            self.nodes().filter(|(node, _)| none[*node as usize].is_none()).collect();
+        // Frequent paths first; among those, cheap ones. The node breaks ties, so the choice is deterministic.
+        candidates
+            .sort_by_key(|(node, path)| (std::cmp::Reverse(path.scalar_entities), shredded_text_bytes(path), *node));
+        let mut budget = (self.document_bytes() as f64 * bounds.text_share) as u64;
+        let mut chosen = 0;
+        for (node, path) in candidates {
+            let cost = match path.values.are_many() {
+                // A scalar costs its text, or a code where texts repeat, and a little for its kind and place.
+                true => shredded_text_bytes(path) + 2 * path.scalars(),
+                false => 3 * path.scalars(),
+            };
+            if chosen == bounds.shredded_columns || cost > budget {
+                none[node as usize] = Some(NotShredded::NoRoom);
+                continue;
+            }
+            budget -= cost;
+            chosen += 1;
+        }
+    }
+
+    fn shredded(&self, node: Node, path: &PathProfile) -> ShreddedColumn {
+        ShreddedColumn {
+            keys: self.keys(node),
+            fans_out: path.fans_out,
+            dictionary: !path.values.are_many(),
+            has_exact: path.folds,
+            has_numbers: path.numbers > 0,
+        }
+    }
+}
+
+/// Bytes of a path's texts in a shredded column, about.
+fn shredded_text_bytes(path: &PathProfile) -> u64 {
+    path.text_bytes + 4 * (path.nulls + path.booleans)
+}
