@@ -65,7 +65,7 @@ pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: 
     let request_id = RequestId(Arc::from(format!("{:016x}", rand::random::<u64>())));
     request.extensions_mut().insert(request_id.clone());
     let span = tracing::info_span!("request", id = &*request_id.0);
-    let notes = Arc::new(RequestLogContext::default());
+    let log_context = Arc::new(RequestLogContext::default());
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     let mut line = Line {
         started: Instant::now(),
@@ -83,11 +83,11 @@ pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: 
         slow: options.slow_after.map(|after| Slow {
             after,
             query: request.uri().query().unwrap_or_default().to_owned(),
-            notes: notes.clone(),
+            log_context: log_context.clone(),
         }),
     };
 
-    let mut response = notes.scope(next.run(request)).instrument(span).await;
+    let mut response = log_context.scope(next.run(request)).instrument(span).await;
 
     metrics().answer_start_seconds.of([line.route.clone()]).record(line.started.elapsed());
     line.status = Some(response.status().as_u16());
@@ -170,7 +170,7 @@ struct Line {
 struct Slow {
     after: Duration,
     query: String,
-    notes: Arc<RequestLogContext>,
+    log_context: Arc<RequestLogContext>,
 }
 
 impl Drop for Line {
@@ -195,7 +195,7 @@ impl Drop for Line {
                 target: "strata::slow",
                 path = self.path,
                 query = beginning(&slow.query, SLOW_CHARACTERS),
-                plan = slow.notes.plan().map(|plan| beginning(&plan, SLOW_CHARACTERS)),
+                plan = slow.log_context.plan().map(|plan| beginning(&plan, SLOW_CHARACTERS)),
                 duration_us,
                 "slow request"
             );

@@ -20,26 +20,26 @@ const PING: &str = "/ping/";
 /// Pings count with the public reads of a client (`limits.public_per_minute`), before the token is looked at.
 pub(super) async fn ping(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
-    let mut standing = None;
+    let mut status = None;
     let answered = match head.method {
         // Others do not refresh by accident: not even HEAD, which stands in for GET elsewhere.
-        Method::GET | Method::POST => answer(&app, &head, &mut standing).await,
+        Method::GET | Method::POST => answer(&app, &head, &mut status).await,
         _ => Err(HttpError::MethodNotAllowed { allowed: Some("GET, POST") }),
     };
     let mut response = answered.unwrap_or_else(IntoResponse::into_response);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    if let Some(standing) = &standing {
-        rate::describe(headers, standing);
+    if let Some(status) = &status {
+        rate::describe(headers, status);
     }
     response
 }
 
-async fn answer(app: &App, head: &Parts, standing: &mut Option<RateLimitStatus>) -> Result<Response, HttpError> {
+async fn answer(app: &App, head: &Parts, status: &mut Option<RateLimitStatus>) -> Result<Response, HttpError> {
     let client = client_ip::of(head, app);
-    *standing = rate::count(app, client, Bucket::Public).await;
-    rate::check(standing.as_ref())?;
+    *status = rate::count(app, client, Bucket::Public).await;
+    rate::check(status.as_ref())?;
     let token = head.uri.path().strip_prefix(PING).unwrap_or_default();
     let mut record = app.ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,

@@ -12,23 +12,23 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 
 /// Counts a read. `None` where there is no limit.
 pub(super) async fn count(app: &App, client: Client, bucket: Bucket) -> Option<RateLimitStatus> {
-    let standing = app.rate_limiter().count(client, bucket).await?;
-    metrics::limiter_decision(bucket == Bucket::Private, standing.verdict == RateLimitDecision::Within);
-    Some(standing)
+    let status = app.rate_limiter().count(client, bucket).await?;
+    metrics::limiter_decision(bucket == Bucket::Private, status.decision == RateLimitDecision::Within);
+    Some(status)
 }
 
 /// # Errors
 /// [`HttpError::RateLimited`] for a client that has made too many.
-pub(super) fn check(standing: Option<&RateLimitStatus>) -> Result<(), HttpError> {
-    match standing.map(|standing| standing.verdict) {
+pub(super) fn check(status: Option<&RateLimitStatus>) -> Result<(), HttpError> {
+    match status.map(|status| status.decision) {
         Some(RateLimitDecision::Exceeded { retry_after_s }) => Err(HttpError::RateLimited { retry_after_s }),
         Some(RateLimitDecision::Within) | None => Ok(()),
     }
 }
 
 /// `X-RateLimit-*` (docs/read.md, Rate limits).
-pub(super) fn describe(headers: &mut HeaderMap, standing: &RateLimitStatus) {
-    headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(standing.limit));
-    headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(standing.remaining));
-    headers.insert(X_RATELIMIT_RESET, HeaderValue::from(standing.reset_unix_s));
+pub(super) fn describe(headers: &mut HeaderMap, status: &RateLimitStatus) {
+    headers.insert(X_RATELIMIT_LIMIT, HeaderValue::from(status.limit));
+    headers.insert(X_RATELIMIT_REMAINING, HeaderValue::from(status.remaining));
+    headers.insert(X_RATELIMIT_RESET, HeaderValue::from(status.reset_unix_s));
 }

@@ -63,7 +63,7 @@ struct ResponseContext {
     /// Names of parameters that were ignored.
     unknown: Option<HeaderValue>,
     /// Where the client stands; `None` when the request did not count.
-    standing: Option<RateLimitStatus>,
+    status: Option<RateLimitStatus>,
     /// Whether the dataset was looked up and is private.
     private: bool,
 }
@@ -80,8 +80,8 @@ pub async fn read(State(app): State<App>, request: Request) -> Response {
         response
     });
     let headers = response.headers_mut();
-    if let Some(standing) = &context.standing {
-        rate::describe(headers, standing);
+    if let Some(status) = &context.status {
+        rate::describe(headers, status);
     }
     if !context.private {
         cors::allow(headers);
@@ -172,8 +172,8 @@ async fn counted_look_up(
 }
 
 async fn count(app: &App, client: Client, bucket: Bucket, context: &mut ResponseContext) -> Result<(), HttpError> {
-    context.standing = rate::count(app, client, bucket).await;
-    rate::check(context.standing.as_ref())
+    context.status = rate::count(app, client, bucket).await;
+    rate::check(context.status.as_ref())
 }
 
 /// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 /// Something that is turned into text only if it is logged.
 type Lazy = Box<dyn Display + Send + Sync>;
 
-/// The notes of one request.
+/// What the log is to say of one request beside what its answer tells.
 #[derive(Default)]
 pub struct RequestLogContext {
     plan: OnceLock<Lazy>,
@@ -18,7 +18,7 @@ tokio::task_local! {
 }
 
 impl RequestLogContext {
-    /// Runs the handling of a request, during which [`current`] gives these notes.
+    /// Runs the handling of a request, during which [`current`] gives this context.
     pub async fn scope<F: Future>(self: Arc<Self>, handling: F) -> F::Output {
         CURRENT.scope(self, handling).await
     }
@@ -34,7 +34,7 @@ impl RequestLogContext {
     }
 }
 
-/// The notes of the request that this task handles; work handed to other tasks takes them along by itself.
+/// The context of the request that this task handles; work handed to other tasks takes them along by itself.
 pub fn current() -> Option<Arc<RequestLogContext>> {
     CURRENT.try_with(Arc::clone).ok()
 }

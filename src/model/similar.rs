@@ -42,6 +42,11 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     found.map(|(_, name)| name)
 }
 
+/// A sentence that asks whether the nearest known name was meant, after a space; empty where none is near.
+pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(name, known).map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"))
+}
+
 /// A name in lower case; `None` for one too long to be compared.
 fn lower(name: &str) -> Option<String> {
     match name.chars().nth(COMPARED_CHARACTERS) {

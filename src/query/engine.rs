@@ -34,10 +34,10 @@ use tracing::Instrument;
 use super::compact::CompactBeforeSort;
 use super::diff::{self, Diff, DiffBounds};
 use super::explain::{Explained, Observer, Planned};
+use super::limit_pushdown::LimitPushdown;
 use super::selection::Selection;
 use super::table::VersionTable;
 use super::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
-use super::window::LimitPushdown;
 use super::{QueryError, pipeline};
 use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
@@ -314,9 +314,10 @@ impl Engine {
     ) -> Result<Outcome, QueryError> {
         let engine = self.clone();
         let limit = self.shared.timeout;
-        let notes = request_log::current();
+        let log_context = request_log::current();
         let mut measured = Measured::start();
-        let work = async move { tokio::time::timeout(limit, engine.run(reader, &request, notes, observer)).await };
+        let work =
+            async move { tokio::time::timeout(limit, engine.run(reader, &request, log_context, observer)).await };
         let outcome = match self.spawn(work).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
@@ -349,7 +350,7 @@ impl Engine {
         &self,
         reader: VersionReader,
         request: &ReadRequest,
-        notes: Option<Arc<RequestLogContext>>,
+        log_context: Option<Arc<RequestLogContext>>,
         observer: Option<Arc<Observer>>,
     ) -> Result<Outcome, QueryError> {
         let started = Instant::now();
@@ -358,8 +359,8 @@ impl Engine {
         if let Some(observer) = &observer {
             observer.planned(Planned { logical, optimized, physical: plan.clone(), planning });
         }
-        if let Some(notes) = notes {
-            notes.set_plan(OneLine(plan.clone()));
+        if let Some(log_context) = log_context {
+            log_context.set_plan(OneLine(plan.clone()));
         }
         let outcome = self.execute(plan, request).await;
         if let Some(observer) = &observer {

@@ -23,6 +23,7 @@ mod error;
 pub mod explain;
 pub mod functions;
 pub mod kernels;
+pub mod limit_pushdown;
 mod pace;
 pub mod pipeline;
 pub mod predicate;
@@ -34,7 +35,6 @@ pub mod selection;
 pub mod spilled;
 pub mod table;
 pub mod tenants;
-pub mod window;
 
 pub use engine::{Engine, EngineOptions};
 pub use error::QueryError;

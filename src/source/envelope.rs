@@ -47,8 +47,7 @@ impl EnvelopeFields {
     pub(super) fn unknown(&self, name: &str) -> String {
         let known: Vec<&str> = self.with(|values| values.iter().map(|(name, _)| *name).chain([ENTITIES]).collect());
         let shown: String = name.chars().take(SHOWN_CHARACTERS).collect();
-        let nearest = similar::nearest(name, known.iter().copied());
-        let meant = nearest.map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"));
+        let meant = similar::suggestion(name, known.iter().copied());
         format!("{shown:?}: there is no such field;{meant} valid: {}", known.join(", "))
     }
 

@@ -51,12 +51,12 @@ fn without_any_source_the_defaults_hold() {
 
 #[test]
 fn a_later_source_overrides_an_earlier_one_key_by_key() {
-    let file = "[query]\nthreads = 3\ntimeout_s = 7\nmemory_bytes = 100000000\n";
+    let file = "[query]\nthreads = 3\ntimeout_s = 7\nmemory_bytes = 200000000\n";
     let environment = [("STRATA_QUERY__TIMEOUT_S", "8"), ("STRATA_SERVER__LISTEN", "[::1]:9001"), ("HOME", "/nowhere")];
     let mut given = given(file, &environment);
     given.sources.flags.push(("server.listen", "--listen", "localhost:9002".to_owned()));
     let config = Config::load(&given.sources).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((config.query.threads, config.query.timeout_s, config.query.memory_bytes), (3, 8, 100_000_000));
+    assert_eq!((config.query.threads, config.query.timeout_s, config.query.memory_bytes), (3, 8, 200_000_000));
     assert_eq!(config.server.listen.as_str(), "localhost:9002");
 }
 

@@ -185,7 +185,7 @@ async fn medium_queries_of_one_network_leave_room_for_others_and_keep_no_pages_w
         is_stuck(&mut waits).await;
         more.push(waits);
     }
-    refused_by(&soon(read(&service, &slow(5), HOSTILE)).await, "queries of some work");
+    refused_by(&soon(read(&service, &slow(5), HOSTILE)).await, "medium queries");
     assert_eq!((running(), service.app.load().heavy_running), (1, 0));
     served(read(&service, &page(6), HONEST)).await;
     // What is light waits for none of them, whoever asks.
@@ -214,12 +214,12 @@ async fn clients_that_leave_at_once_leave_no_work_behind() {
     let service = TestService::configured(four_heavy).await;
     service.import("Numbers", NUMBERS).await;
     for round in 0..50 {
-        let mut shredded_columns = read(&service, &page(round), HOSTILE);
-        let _ = poll!(&mut shredded_columns);
-        drop(shredded_columns);
+        let mut leaving = read(&service, &page(round), HOSTILE);
+        let _ = poll!(&mut leaving);
+        drop(leaving);
         let export = format!("/api/1/numbers/v1/?format=parquet&filter=n:{round}");
-        let mut shredded_columns = read(&service, &export, HOSTILE);
-        let _ = poll!(&mut shredded_columns);
+        let mut leaving = read(&service, &export, HOSTILE);
+        let _ = poll!(&mut leaving);
     }
     served(read(&service, &page(0), HONEST)).await;
     is_idle(&service).await;

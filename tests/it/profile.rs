@@ -502,7 +502,7 @@ async fn a_check_notices_a_damaged_profile() {
     let mut tell = |finding: &strata::service::Finding| told.push(format!("{finding:?}"));
     let found = owned.service.app.check(CheckDepth::Everything, &mut tell).await.expect("checked");
     assert_eq!((found.damaged, told.len()), (1, 1), "{told:?}");
-    assert!(told[0].contains("is damaged: the profile"), "{told:?}");
+    assert!(told[0].contains("it cannot be read: the profile: "), "{told:?}");
     let answer = owned.service.beside(|_| {}).await.get("/dataset/profile?dataset_id=1").await;
     answer.is_error(500);
 }

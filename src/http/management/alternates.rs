@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Request, State};
 
+use super::DATASET_ID;
 use super::records::VersionAnswer;
 use super::{CallError, Caller, JsonBody, body};
 use crate::http::error::HttpError;
@@ -11,7 +12,6 @@ use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, App};
 use crate::source::EnvelopeFields;
 
-pub(super) const DATASET_ID: &str = "dataset_id";
 pub(super) const VERSION: &str = "version";
 
 /// `POST /dataset/alternate/save`: `dataset_id`, `version`, `entities`, in any order and of any size within

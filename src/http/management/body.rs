@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Number, Value};
 
 use super::CallError;
+use super::DATASET_ID;
 use crate::document::NumericValue;
 use crate::http::client_ip;
 use crate::http::error::HttpError;
@@ -161,7 +162,7 @@ impl Fields {
     /// # Errors
     /// [`CallError::Field`], as of all methods.
     pub(crate) fn dataset_id(&self) -> Result<DatasetId, CallError> {
-        self.positive("dataset_id").map(DatasetId::new)
+        self.positive(DATASET_ID).map(DatasetId::new)
     }
 
     /// The number of a version: a positive integer. For calls that change a version, which none is to be but the one

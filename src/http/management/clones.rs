@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 
+use super::DATASET_ID;
 use super::records::DatasetAnswer;
 use super::{BaseUrl, Caller, JsonBody};
 use crate::http::error::HttpError;
@@ -15,7 +16,7 @@ pub(super) async fn clone(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&["dataset_id", "name"])?;
+    fields.only(&[DATASET_ID, "name"])?;
     let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
     let cloned = app.clone_dataset(&user, source, name).await?;
     Ok(Json(DatasetAnswer::new(&cloned, &reached)))

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 
+use super::DATASET_ID;
 use super::records::{
     DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, Done, VersionRecord,
 };
@@ -13,8 +14,6 @@ use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::schedule::SCHEDULE_FORM;
 use crate::service::{App, DatasetSettings, OwnedDataset};
-
-const DATASET_ID: &str = "dataset_id";
 
 /// Most datasets in one answer of a list.
 const LISTED: u32 = limits::LISTED_DATASETS as u32;

@@ -6,6 +6,7 @@ use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 
+use super::DATASET_ID;
 use super::{Caller, Query};
 use crate::http::content_encoding::ContentCoding;
 use crate::http::error::HttpError;
@@ -24,7 +25,7 @@ pub(super) async fn diff(
     headers: HeaderMap,
     query: Query,
 ) -> Result<Response, HttpError> {
-    query.only(&["dataset_id", "v1", "v2", "change_type", "offset", "limit", "format"])?;
+    query.only(&[DATASET_ID, "v1", "v2", "change_type", "offset", "limit", "format"])?;
     let dataset = query.dataset_id()?;
     let (v1, v2) = (query.version("v1")?, query.version("v2")?);
     let page = DiffPage {

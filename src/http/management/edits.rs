@@ -14,7 +14,8 @@ use axum::response::Response;
 use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::alternates::{DATASET_ID, VERSION, positive};
+use super::DATASET_ID;
+use super::alternates::{VERSION, positive};
 use super::records::{PulledRecord, PushAnswer, VersionRecord};
 use super::{CallError, Caller, Fields, JsonBody, body};
 use crate::http::error::HttpError;

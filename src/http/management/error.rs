@@ -85,8 +85,7 @@ pub enum CallError {
 }
 
 fn unknown(name: &str, known: &[&'static str]) -> String {
-    let nearest = similar::nearest(name, known.iter().copied());
-    let meant = nearest.map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"));
+    let meant = similar::suggestion(name, known.iter().copied());
     let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     format!("{}: there is no such field;{meant} valid: {valid}.", quoted(name))
 }

@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 
+use super::DATASET_ID;
 use super::{Caller, Query};
 use crate::http::content_encoding::weighted_items;
 use crate::http::error::HttpError;
@@ -13,8 +14,7 @@ use crate::http::params;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};
 
-/// The call's own parameters; all others are the read's.
-pub(in crate::http) const DATASET_ID: &str = "dataset_id";
+/// The call's own parameters beside [`DATASET_ID`]; all others are the read's.
 pub(in crate::http) const VERSION: &str = "version";
 pub(in crate::http) const EXPLAIN: &str = "explain";
 

@@ -46,6 +46,9 @@ use axum::routing::{delete, get, post};
 
 use crate::service::App;
 
+/// The member or parameter that names a dataset.
+pub(in crate::http) const DATASET_ID: &str = "dataset_id";
+
 /// Every management route, in one table.
 pub(super) fn routes() -> Router<App> {
     Router::new()

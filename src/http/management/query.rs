@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
 use super::CallError;
+use super::DATASET_ID;
 use super::body::positive;
 use crate::http::params::boolean;
 use crate::http::text::quoted;
@@ -133,6 +134,6 @@ impl Query {
     /// # Errors
     /// [`CallError::Field`].
     pub(crate) fn dataset_id(&self) -> Result<DatasetId, CallError> {
-        self.positive("dataset_id").map(DatasetId::new)
+        self.positive(DATASET_ID).map(DatasetId::new)
     }
 }

@@ -20,6 +20,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde_json::Value;
 
+use super::DATASET_ID;
 use super::body::OBJECT_FORM;
 use super::records::VersionAnswer;
 use super::{CallError, Caller, Fields, Query, body};
@@ -40,8 +41,8 @@ pub(super) async fn refresh(
 ) -> Result<Json<VersionAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
     body::check_announced(&app, request.body())?;
-    query.only(&["dataset_id", "format"])?;
-    let dataset = query.optional_positive("dataset_id")?.map(DatasetId::new);
+    query.only(&[DATASET_ID, "format"])?;
+    let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
     if let Some(dataset) = dataset {
         // Before anything is read.
@@ -59,7 +60,7 @@ pub(super) async fn refresh(
             } else {
                 "it is missing; valid: a positive integer, in the query for a body that is not a JSON object"
             };
-            return Err(CallError::field("dataset_id", problem).into());
+            return Err(CallError::field(DATASET_ID, problem).into());
         }
         None => {
             taken.read_until(|head| head.len() >= HEAD_BYTES).await?;
@@ -166,7 +167,7 @@ impl Taken {
         match serde_json::from_slice(&self.head) {
             Ok(Value::Object(fields)) if !fields.contains_key("entities") => {
                 let fields = Fields::from(fields);
-                fields.only(&["dataset_id", "entities"])?;
+                fields.only(&[DATASET_ID, "entities"])?;
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),

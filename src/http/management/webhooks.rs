@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 
+use super::DATASET_ID;
 use super::records::{Done, WebhookAnswer};
 use super::{Caller, JsonBody, Query};
 use crate::http::error::HttpError;
@@ -14,7 +15,7 @@ pub(super) async fn register(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
-    fields.only(&["dataset_id", "url", "secret"])?;
+    fields.only(&[DATASET_ID, "url", "secret"])?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
     app.register_webhook(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
@@ -26,7 +27,7 @@ pub(super) async fn delete(
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
-    fields.only(&["dataset_id"])?;
+    fields.only(&[DATASET_ID])?;
     app.delete_webhook(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -37,6 +38,6 @@ pub(super) async fn view(
     State(app): State<App>,
     query: Query,
 ) -> Result<Json<WebhookAnswer>, HttpError> {
-    query.only(&["dataset_id"])?;
+    query.only(&[DATASET_ID])?;
     Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
 }

@@ -68,7 +68,7 @@ struct Caller {
     request_id: Option<RequestId>,
     /// Of the request: tools run in tasks of their own.
     span: Span,
-    notes: Option<Arc<RequestLogContext>>,
+    log_context: Option<Arc<RequestLogContext>>,
     /// Of the message.
     _room: Option<BodyRoom>,
 }
@@ -129,9 +129,9 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
     })?;
     let client = client_ip::of(&head, &app);
     let request_id = head.extensions.get().cloned();
-    let (span, notes) = (Span::current(), request_log::current());
+    let (span, log_context) = (Span::current(), request_log::current());
     let message = Message::parse(&body)?;
-    let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, notes, _room: room };
+    let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, log_context, _room: room };
     head.extensions.insert(Arc::new(caller));
     // Any JSON type has passed; the protocol's implementation takes this one.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -107,14 +107,14 @@ fn count(tool: &'static str, outcome: Outcome) {
     metrics().tool_calls.of([tool.into(), outcome.into()]).increment(1);
 }
 
-/// Runs a tool as part of the request: with its span and its notes, within the time that an answer may take.
+/// Runs a tool as part of the request: with its span and its log context, within the time that an answer may take.
 async fn call(tool: &Tool, caller: &Caller, arguments: Fields) -> Result<Output, ToolError> {
     tools::check_names(tool, &arguments)?;
     let seconds = caller.app.config().server.answer_timeout_s;
     let running = tokio::time::timeout(Duration::from_secs(seconds), (tool.call)(caller, arguments));
     let running = running.map(|done| done.map_err(|_| ToolError::TooSlow { seconds }).flatten());
-    let running = match &caller.notes {
-        Some(notes) => future::Either::Left(notes.clone().scope(running)),
+    let running = match &caller.log_context {
+        Some(log_context) => future::Either::Left(log_context.clone().scope(running)),
         None => future::Either::Right(running),
     };
     panics::caught(running).instrument(caller.span.clone()).await?

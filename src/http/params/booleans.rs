@@ -61,7 +61,7 @@ pub(super) const FLATTEN: Parameter = Parameter {
     summary: "Makes `parent.field` keys of nested objects; always on for csv, tsv and parquet",
     documentation: "Makes entities flat. The fields of an object become `parent.field`; an array whose elements are all objects becomes \
          `parent_0_field`, `parent_1_field`; any other array becomes one string that holds it as compact JSON; an empty \
-         object shredded_columns no key. The last step: filters, `sort` and field lists name the original fields. `csv`, `tsv` and \
+         object leaves no key. The last step: filters, `sort` and field lists name the original fields. `csv`, `tsv` and \
          `parquet` are always flat, whatever this says.",
     example: None,
     repetition: Repetition::Single,

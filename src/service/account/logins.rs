@@ -74,7 +74,7 @@ impl Logins {
     }
 
     async fn begin(&self, client: Client, email_key: &str) -> Result<Attempt, ManageError> {
-        match self.clients.count(client, Bucket::Public).await.map(|standing| standing.verdict) {
+        match self.clients.count(client, Bucket::Public).await.map(|status| status.decision) {
             Some(RateLimitDecision::Exceeded { retry_after_s }) => {
                 return Err(ManageError::TooManyLogins { retry_after_s });
             }

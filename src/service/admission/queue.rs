@@ -134,6 +134,14 @@ pub(in crate::service) struct Grant<W> {
     pub tell: W,
 }
 
+/// Whose turn it is at a gate.
+enum NextInLine {
+    /// Its units are free; its place among the turns of its kind.
+    Granted(Holder, usize),
+    /// It waits until more of them are.
+    Waits(Holder, Ticket),
+}
+
 /// What stands against a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
@@ -262,31 +270,30 @@ impl<W> FairQueue<W> {
 
     /// The next one that waits no longer, because it has its units.
     pub(in crate::service) fn grant(&mut self) -> Option<Grant<W>> {
-        for kind in [self.next, self.next.other()] {
-            for at in 0..self.turns[kind as usize].len() {
-                let holder = *self.turns[kind as usize].get(at)?;
-                let units = self.accounts.get(&holder)?.queue.front()?.units;
-                match self.obstacle(holder, units) {
-                    None => return self.grant_to(holder, at),
-                    Some(Obstacle::Share) => {}
-                    Some(Obstacle::Reserve) => break,
-                    Some(Obstacle::Units) => return None,
-                }
-            }
+        match self.next_in_line()? {
+            NextInLine::Granted(holder, at) => self.grant_to(holder, at),
+            NextInLine::Waits(..) => None,
         }
-        None
     }
 
     /// The one that all others wait for, because it is next and needs more than is free.
     fn waited_for(&self) -> Option<(Holder, Ticket)> {
+        match self.next_in_line()? {
+            NextInLine::Granted(..) => None,
+            NextInLine::Waits(holder, ticket) => Some((holder, ticket)),
+        }
+    }
+
+    /// Whose turn it is; `None` where all that wait are kept by their shares.
+    fn next_in_line(&self) -> Option<NextInLine> {
         for kind in [self.next, self.next.other()] {
-            for holder in &self.turns[kind as usize] {
+            for (at, holder) in self.turns[kind as usize].iter().enumerate() {
                 let waiter = self.accounts.get(holder)?.queue.front()?;
                 match self.obstacle(*holder, waiter.units) {
+                    None => return Some(NextInLine::Granted(*holder, at)),
                     Some(Obstacle::Share) => {}
                     Some(Obstacle::Reserve) => break,
-                    Some(Obstacle::Units) => return Some((*holder, waiter.ticket)),
-                    None => return None,
+                    Some(Obstacle::Units) => return Some(NextInLine::Waits(*holder, waiter.ticket)),
                 }
             }
         }

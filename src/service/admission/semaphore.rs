@@ -422,15 +422,11 @@ mod tests {
     async fn one_that_leaves_gives_its_place_and_its_units_back() {
         let semaphore = semaphore(1, 10, HOUR);
         let held = semaphore.acquire(user(1), 1).await.expect("a unit");
-        let mut shredded_columns = Box::pin(semaphore.acquire(user(2), 1));
+        let mut leaving = Box::pin(semaphore.acquire(user(2), 1));
         let mut granted = Box::pin(semaphore.acquire(user(3), 1));
         let mut stays = Box::pin(semaphore.acquire(user(4), 1));
-        assert!(
-            poll!(&mut shredded_columns).is_pending()
-                && poll!(&mut granted).is_pending()
-                && poll!(&mut stays).is_pending()
-        );
-        drop(shredded_columns);
+        assert!(poll!(&mut leaving).is_pending() && poll!(&mut granted).is_pending() && poll!(&mut stays).is_pending());
+        drop(leaving);
         assert_eq!(semaphore.waiting(), 2);
         drop(held);
         // It has been given its unit, and leaves before it looks.
@@ -513,8 +509,8 @@ mod tests {
                     for round in 0..20_u64 {
                         if (number + round) % 3 == 0 {
                             // Leaves at some moment, perhaps as it is given its units.
-                            let mut shredded_columns = Box::pin(semaphore.acquire(holder, units));
-                            let _ = poll!(&mut shredded_columns);
+                            let mut leaving = Box::pin(semaphore.acquire(holder, units));
+                            let _ = poll!(&mut leaving);
                             tokio::task::yield_now().await;
                             continue;
                         }

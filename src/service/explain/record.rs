@@ -116,7 +116,7 @@ pub struct AnswerUse {
 pub enum StageName {
     /// The file's footer.
     Open,
-    /// Waiting for a permit, which heavy queries do.
+    /// Waiting for a permit.
     Wait,
     /// The plans.
     Plan,
@@ -139,7 +139,7 @@ pub struct StageTime {
     pub duration_us: u64,
 }
 
-/// The work of a read as it is told before it runs.
+/// The work of a read as it is estimated before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WorkUse {
     /// Its work in bytes, for the worst case.
@@ -148,9 +148,9 @@ pub struct WorkUse {
     pub medium_bytes: u64,
     /// Above this, `query.heavy_bytes`, it is heavy.
     pub heavy_bytes: u64,
-    /// What it is.
+    /// Its weight, which decides whose permits it takes and whose threads execute it.
     pub weight: Weight,
-    /// Whether it is.
+    /// Whether it is heavy.
     pub heavy: bool,
 }
 

@@ -72,12 +72,12 @@ impl Explanation {
         let work = &self.work;
         let (bytes, heavy, medium) = (size(work.work_bytes), size(work.heavy_bytes), size(work.medium_bytes));
         let weight = match work.weight {
-            Weight::Heavy => "heavy, it takes a permit",
+            Weight::Heavy => "heavy",
             Weight::Medium => "medium",
             Weight::Light => "light",
         };
         let limits = format!("query.medium_bytes is {medium}, query.heavy_bytes {heavy}");
-        writeln!(out, "  work of {bytes} told beforehand: {weight} ({limits})")?;
+        writeln!(out, "  work of {bytes} estimated: {weight} ({limits})")?;
         match &self.kept {
             Some(kept) => writeln!(out, "  {}", lies_ready(kept))?,
             None => writeln!(out, "  kept or not: that is up to the server")?,
@@ -171,7 +171,7 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     write!(out, "  row groups: {} in all, {} scanned", number(groups.total), number(groups.scanned))?;
     for (count, why) in [
         (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
-        (groups.pruned_by_numbers, "pruned by number statistics"),
+        (groups.pruned_by_numbers, "pruned by the minimum and maximum of numbers"),
         (groups.outside_positions, "outside of the positions"),
         (groups.not_reached, "not reached"),
     ] {

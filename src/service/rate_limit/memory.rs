@@ -135,13 +135,13 @@ impl Window {
     }
 
     fn count(&mut self, moment: Moment, limit: u64) -> RateLimitStatus {
-        let verdict = if self.counted < limit {
+        let decision = if self.counted < limit {
             self.counted += 1;
             RateLimitDecision::Within
         } else {
             RateLimitDecision::Exceeded { retry_after_s: whole_seconds(self.end.saturating_sub(moment.elapsed)).max(1) }
         };
-        RateLimitStatus { limit, remaining: limit - self.counted, reset_unix_s: self.reset_unix_s, verdict }
+        RateLimitStatus { limit, remaining: limit - self.counted, reset_unix_s: self.reset_unix_s, decision }
     }
 }
 
@@ -193,16 +193,20 @@ mod tests {
             limiter.count_now(number(1), Bucket::Public).expect("a limit")
         };
         // 1,700,000,010.25 and 60 seconds, rounded up.
-        let standing =
-            |remaining, verdict| RateLimitStatus { limit: 3, remaining, reset_unix_s: 1_700_000_071, verdict };
-        assert_eq!(count(10_000), standing(2, RateLimitDecision::Within));
-        assert_eq!(count(10_001), standing(1, RateLimitDecision::Within));
-        assert_eq!(count(30_000), standing(0, RateLimitDecision::Within));
-        assert_eq!(count(30_000), standing(0, RateLimitDecision::Exceeded { retry_after_s: 40 }));
-        assert_eq!(count(30_001), standing(0, RateLimitDecision::Exceeded { retry_after_s: 40 }));
-        assert_eq!(count(69_999), standing(0, RateLimitDecision::Exceeded { retry_after_s: 1 }));
-        let next =
-            RateLimitStatus { limit: 3, remaining: 2, reset_unix_s: 1_700_000_131, verdict: RateLimitDecision::Within };
+        let status =
+            |remaining, decision| RateLimitStatus { limit: 3, remaining, reset_unix_s: 1_700_000_071, decision };
+        assert_eq!(count(10_000), status(2, RateLimitDecision::Within));
+        assert_eq!(count(10_001), status(1, RateLimitDecision::Within));
+        assert_eq!(count(30_000), status(0, RateLimitDecision::Within));
+        assert_eq!(count(30_000), status(0, RateLimitDecision::Exceeded { retry_after_s: 40 }));
+        assert_eq!(count(30_001), status(0, RateLimitDecision::Exceeded { retry_after_s: 40 }));
+        assert_eq!(count(69_999), status(0, RateLimitDecision::Exceeded { retry_after_s: 1 }));
+        let next = RateLimitStatus {
+            limit: 3,
+            remaining: 2,
+            reset_unix_s: 1_700_000_131,
+            decision: RateLimitDecision::Within,
+        };
         assert_eq!(count(70_000), next);
     }
 
@@ -212,8 +216,8 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(limiter.count_now(number(1), Bucket::Public), None);
         }
-        let standing = limiter.count_now(number(1), Bucket::Private).expect("a limit");
-        assert_eq!((standing.remaining, standing.verdict), (0, RateLimitDecision::Within));
+        let status = limiter.count_now(number(1), Bucket::Private).expect("a limit");
+        assert_eq!((status.remaining, status.decision), (0, RateLimitDecision::Within));
     }
 
     #[test]
@@ -221,7 +225,7 @@ mod tests {
         let capacity = RateCapacity { shards: 2, own_windows: 8, shared_windows: 2 };
         let (limiter, clock) = limiter(LIMITS, capacity);
         let within =
-            |client| limiter.count_now(client, Bucket::Public).expect("a limit").verdict == RateLimitDecision::Within;
+            |client| limiter.count_now(client, Bucket::Public).expect("a limit").decision == RateLimitDecision::Within;
         assert!((0..3).all(|_| within(number(0))) && !within(number(0)));
         let admitted = (1..10_000).filter(|client| within(number(*client))).count();
         // 15 more windows of their own, used once, and 4 shared ones.
@@ -261,8 +265,8 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let standing = limiter.count_now(number(1), Bucket::Public).expect("a limit");
-                        admitted.fetch_add(u64::from(standing.verdict == RateLimitDecision::Within), Ordering::Relaxed);
+                        let status = limiter.count_now(number(1), Bucket::Public).expect("a limit");
+                        admitted.fetch_add(u64::from(status.decision == RateLimitDecision::Within), Ordering::Relaxed);
                     }
                 });
             }
@@ -294,7 +298,7 @@ mod tests {
                     (*start, *counted) = (now, 0);
                 }
                 *counted += 1;
-                let verdict = if *counted <= limit {
+                let decision = if *counted <= limit {
                     RateLimitDecision::Within
                 } else {
                     RateLimitDecision::Exceeded { retry_after_s: (*start + 60_000 - now).div_ceil(1_000) }
@@ -303,7 +307,7 @@ mod tests {
                     limit,
                     remaining: limit.saturating_sub(*counted),
                     reset_unix_s: (*start + 60_000 + UNIX_OFFSET_MS).div_ceil(1_000),
-                    verdict,
+                    decision,
                 };
                 prop_assert_eq!(limiter.count_now(number(client), bucket(private)), Some(expected));
             }
@@ -318,13 +322,13 @@ mod tests {
             for (pause, client, private) in requests {
                 now += pause;
                 clock.0.store(now, Ordering::Relaxed);
-                let standing = limiter.count_now(number(client), bucket(private)).expect("a limit");
-                prop_assert!(standing.reset_unix_s * 1_000 > now + UNIX_OFFSET_MS);
-                prop_assert!(standing.reset_unix_s * 1_000 < now + UNIX_OFFSET_MS + 61_000);
-                if standing.verdict == RateLimitDecision::Within {
-                    let admitted = admitted.entry((client, private, standing.reset_unix_s)).or_default();
+                let status = limiter.count_now(number(client), bucket(private)).expect("a limit");
+                prop_assert!(status.reset_unix_s * 1_000 > now + UNIX_OFFSET_MS);
+                prop_assert!(status.reset_unix_s * 1_000 < now + UNIX_OFFSET_MS + 61_000);
+                if status.decision == RateLimitDecision::Within {
+                    let admitted = admitted.entry((client, private, status.reset_unix_s)).or_default();
                     *admitted += 1;
-                    prop_assert!(*admitted <= standing.limit);
+                    prop_assert!(*admitted <= status.limit);
                 }
                 let shard = limiter.shards[0].lock().expect("not poisoned");
                 prop_assert!(shard.own.len() <= 4 && shard.ends.len() == shard.own.len());

@@ -87,7 +87,7 @@ pub struct RateLimitStatus {
     /// When the window ends, in Unix seconds, rounded up. The same for all requests of a window.
     pub reset_unix_s: u64,
     /// Whether the request may go on.
-    pub verdict: RateLimitDecision,
+    pub decision: RateLimitDecision,
 }
 
 /// Whether a request that was counted may go on.
