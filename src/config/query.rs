@@ -5,7 +5,7 @@ use super::option::section;
 section! {
     /// What one process, and one request, may take.
     Query in "query" {
-        /// Threads that work on queries; 0 is one per core.
+        /// Threads that work on queries of each weight (light, medium, heavy) and on long answers; 0 is one per core.
         threads: u64 = 0, within 0..=1_024;
         /// Bytes of memory that all running queries may hold together, besides the cache.
         memory_bytes: u64 = 1 << 30, within 128 << 20..=1 << 50;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use strata::config::Config;
 use strata::metrics;
 use strata::model::user::Plan;
+use strata::priority::Priority;
 use strata::query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
 use strata::service::Load;
 use tower::Service;
@@ -506,4 +507,46 @@ fn memory_that_one_tenants_queries_hold_leaves_anothers() {
     drop((first, second, third, fourth));
     assert_eq!(all.memory_bytes(), 0);
     assert!(all.reserve("the operator", 16 * MIB).is_ok());
+}
+
+/// Heavy queries of two networks had all threads of queries, and pages of everybody waited for seconds.
+#[tokio::test]
+async fn work_of_one_priority_does_not_wait_for_that_of_another() {
+    let engine = Engine::try_new(&EngineOptions {
+        threads: 2,
+        memory_bytes: 64 << 20,
+        shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+        timeout: Duration::from_secs(600),
+        diff_timeout: Duration::from_secs(600),
+        spill_directory: None,
+        spill_bytes: 0,
+    });
+    let engine = engine.expect("an engine");
+    for busy in Priority::ALL {
+        let (end, is_over) = std::sync::mpsc::sync_channel::<()>(1);
+        let is_over = std::sync::Arc::new(std::sync::Mutex::new(is_over));
+        let (begun, mut have_begun) = tokio::sync::mpsc::channel(2);
+        // As many as there are threads, and none of them yields.
+        let working: Vec<_> = (0..engine.threads())
+            .map(|_| {
+                let (is_over, begun) = (is_over.clone(), begun.clone());
+                engine.at(busy).spawn(async move {
+                    begun.send(std::thread::current().name().map(str::to_owned)).await.expect("it is waited for");
+                    let _ = is_over.lock().expect("no panic").recv();
+                })
+            })
+            .collect();
+        for _ in &working {
+            assert_eq!(have_begun.recv().await.expect("it begins").as_deref(), Some(busy.thread_name()));
+        }
+        for other in Priority::ALL.into_iter().filter(|other| *other != busy) {
+            let work = engine.at(other).spawn(async {});
+            let done = tokio::time::timeout(Duration::from_secs(60), work).await;
+            assert!(done.is_ok_and(|done| done.is_ok()), "{other:?} beside {busy:?}");
+        }
+        drop(end);
+        for work in working {
+            work.await.expect("no panic");
+        }
+    }
 }

@@ -170,7 +170,11 @@ where
                 let _permit = permit;
                 work.await
             };
-            let encoded = engine.spawn_apart(work).await.map_err(QueryError::from)??;
+            let mut encoded = engine.spawn_apart(work).await.map_err(QueryError::from)??;
+            // It grew by doubling. What is held until a reader takes it should be what is accounted.
+            if encoded.0.capacity() - encoded.0.len() > encoded.0.len() / 8 {
+                encoded.0.shrink_to_fit();
+            }
             let memory = admission::beyond(&engine, (encoded.0.len() as u64).saturating_sub(most_bytes))?;
             Ok(Made { encoded, at: Instant::now(), memory })
         });
