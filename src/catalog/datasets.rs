@@ -94,7 +94,12 @@ impl TryFrom<DatasetRow> for Dataset {
     type Error = CatalogError;
 
     fn try_from(row: DatasetRow) -> Result<Self, Self::Error> {
-        row.checksum().check(row.record_checksum.as_deref(), || format!("dataset {}", row.dataset_id))?;
+        let record = || format!("dataset {}", row.dataset_id);
+        row.checksum().check(row.record_checksum.as_deref(), record)?;
+        // Without a checksum it is taken as it is, but neither is ever empty: that is what is left of a damaged page.
+        if row.name_slug.is_empty() || row.ping_token.is_empty() {
+            return Err(CatalogError::Unverified { record: record() });
+        }
         let version = |number: Option<i64>, column| {
             number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
         };

@@ -126,8 +126,8 @@ async fn without_entries(catalog: &[u8], directory: &Path, indexes: &[&str]) -> 
             .await
             .expect("the index");
         let start = (usize::try_from(root).expect("a page") - 1) * page_bytes;
-        const INDEX_SHREDDED: u8 = 0x0a;
-        assert_eq!(bytes[start], INDEX_SHREDDED, "{index} is small");
+        const INDEX_LEAF: u8 = 0x0a;
+        assert_eq!(bytes[start], INDEX_LEAF, "{index} is small");
         bytes[start + 3..start + 5].fill(0);
     }
     bytes
@@ -171,6 +171,23 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
     assert_eq!(named, 2, "they are not marked any more");
     for read in [format!("/api/{id}/things/v1/"), format!("/api/{id}/things/v1/alt/")] {
         assert_eq!(service.get(&read).await.status, 200, "{read}");
+    }
+}
+
+/// A page of zeros gives rows in which everything is empty, the checksum too, as in rows from before there were checksums.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_which_nothing_is_left_is_damaged() {
+    let owned = super::owned().await;
+    let id = owned.dataset("Things", json!({}), &["[]"]).await;
+    let url = owned.service.app.config().catalog_url();
+    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
+    let emptied = "PRAGMA ignore_check_constraints = ON;
+                   UPDATE datasets SET name = '', name_slug = '', source = '', ping_token = '',
+                   latest_version = NULL, created_at = 0, record_checksum = NULL";
+    sqlx::raw_sql(emptied).execute(&mut connection).await.expect("damaged");
+    let fresh = owned.service.beside(|_| {}).await;
+    for uri in [format!("/api/{id}/things/v1/"), format!("/dataset/diff?dataset_id={id}&v1=1&v2=1")] {
+        ask(&fresh, &owned.token, &uri).await.is_error(500);
     }
 }
 
