@@ -131,8 +131,7 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 }
 
 /// The header that names the fields that are not there, in the order of the URL. It is a hint: where they cannot be
-/// found
-/// out, the answer does without.
+/// found out, the answer does without.
 async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, uri: &Uri) -> Option<HeaderValue> {
     let unknown = app.unknown_fields(admitted, request).await.unwrap_or_default();
     let mut paths: Vec<_> = unknown.into_iter().map(|field| field.path).collect();

@@ -241,8 +241,7 @@ impl fmt::Display for Compression {
 }
 
 /// The delimiter that the name of a table's only column seems to hold, in words: the header was written with another
-/// one
-/// than it was read with.
+/// one than it was read with.
 pub fn foreign_delimiter(name: &str) -> Option<&'static str> {
     [(';', "semicolons"), ('\t', "tabs"), ('|', "bars"), (',', "commas")]
         .into_iter()

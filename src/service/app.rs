@@ -122,7 +122,7 @@ enum Purpose {
     /// To answer, or to make versions: the disk must take temporary files.
     Work,
     /// To look after what is there, on a full disk too.
-    Care,
+    Maintenance,
 }
 
 /// Refuses a place where there is no catalog, before anything is made there. A server is asked when it is opened.
@@ -151,7 +151,7 @@ impl App {
     /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
     pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
-        App::open_for(config, own_limiter(config), Purpose::Care).await
+        App::open_for(config, own_limiter(config), Purpose::Maintenance).await
     }
 
     /// As [`App::open`], for who can do nothing without an owner, so that there must be a catalog: makes none.
@@ -217,7 +217,7 @@ impl App {
                 Purpose::Work => {
                     Scratch::create(&path).map_err(|source| OpenError::Directory { path: path.clone(), source })
                 }
-                Purpose::Care => Ok(Scratch::create_or_later(&path)),
+                Purpose::Maintenance => Ok(Scratch::create_or_later(&path)),
             }
         };
         let (exports, scratch) = (scratch(EXPORTS_FOLDER)?, scratch(TEMPORARY_FOLDER)?);

@@ -208,8 +208,7 @@ impl VersionReader {
     }
 
     /// The paths of the profile, if the file holds one. Costs as much as [`VersionReader::profile`] the first time;
-    /// kept in
-    /// the cache then.
+    /// kept in the cache then.
     ///
     /// # Errors
     /// When the store fails or the profile is damaged.

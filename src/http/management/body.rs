@@ -166,8 +166,7 @@ impl Fields {
     }
 
     /// The number of a version: a positive integer. For calls that change a version, which none is to be but the one
-    /// that
-    /// was meant, whatever is newest by then.
+    /// that was meant, whatever is newest by then.
     pub(crate) fn version(&self, name: &'static str) -> Result<VersionNumber, CallError> {
         self.positive(name)
             .map(VersionNumber::new)

@@ -199,12 +199,20 @@ impl Admission {
     /// # Errors
     /// [`ReadError::Busy`], at once or after waiting.
     pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, ReadError> {
-        let gate = match weight {
+        Ok(self.gate(weight).acquire(self.holder, 1).await?)
+    }
+
+    /// As [`Admission::query`], at once or not at all.
+    pub(in crate::service) fn try_query(&self, weight: Weight) -> Option<Permit> {
+        self.gate(weight).try_acquire(self.holder, 1)
+    }
+
+    fn gate(&self, weight: Weight) -> &FairSemaphore {
+        match weight {
             Weight::Light => &self.shared.light,
             Weight::Medium => &self.shared.medium,
             Weight::Heavy => &self.shared.heavy,
-        };
-        Ok(gate.acquire(self.holder, 1).await?)
+        }
     }
 
     /// A permit to compare two versions.
@@ -476,5 +484,17 @@ mod tests {
         assert!(admission.parquet(1).await.is_err());
         drop(all);
         assert!(admission.parquet(1).await.is_ok());
+    }
+
+    /// A hint is not worth waiting for.
+    #[tokio::test]
+    async fn a_permit_can_be_had_at_once_or_not_at_all() {
+        let query = config::Query { light_queries: 1, ..config::Query::default() };
+        let admission = Admission::new(&query, &config::Fair::default(), 2);
+        let held = admission.query(Weight::Light).await.expect("the only one");
+        assert!(admission.try_query(Weight::Light).is_none());
+        assert!(admission.try_query(Weight::Medium).is_some());
+        drop(held);
+        assert!(admission.try_query(Weight::Light).is_some());
     }
 }

@@ -1,8 +1,7 @@
 //! The fields that a request names and that it cannot find (docs/semantics.md, Unknown fields).
 //!
-//! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from
-//! all of
-//! them. Each path is decided by the first of these that can:
+//! A path is unknown where no entity of the version has it, or an earlier one of the steps 2 to 5 has taken it from all
+//! of them. Each path is decided by the first of these that can:
 //! 1. the shredded columns, which the footer lists: most paths of most requests, at no cost;
 //! 2. the paths of the profile, which are kept in the cache;
 //! 3. for `strict` alone, the documents: where the profile does not list all paths, or `denull` may have taken arrays.
@@ -85,7 +84,7 @@ struct Named {
 impl App {
     /// The paths that a request names and that are not there, each once, in the order of the steps; those that only the
     /// documents would tell are left out. Reads the paths of the profile at most, and nothing where all paths have
-    /// leaves.
+    /// shredded columns. Waits for nobody: a hint is not worth it.
     ///
     /// # Errors
     /// [`ReadError`], of the file and of the permit to read it.
@@ -129,7 +128,7 @@ impl App {
         Err(ReadError::UnknownFields(unknown.into()))
     }
 
-    /// What leaves and profile tell; `None` where all paths are there.
+    /// What shredded columns and profile tell; `None` where all paths are there.
     async fn look_for_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Option<Fields>, ReadError> {
         let named = named(request);
         if named.is_empty() || admitted.file.entity_count == 0 {
@@ -143,8 +142,15 @@ impl App {
             fields.index = match fields.reader.cached_paths().await {
                 Some(paths) => Some(paths),
                 None => {
-                    let _permit = self.admission().of(admitted.holder).query(Weight::Light).await?;
-                    fields.reader.paths().await?
+                    let admission = self.admission().of(admitted.holder);
+                    let permit = match request.strict {
+                        true => Some(admission.query(Weight::Light).await?),
+                        false => admission.try_query(Weight::Light),
+                    };
+                    match permit {
+                        Some(_permit) => fields.reader.paths().await?,
+                        None => None,
+                    }
                 }
             };
         }
