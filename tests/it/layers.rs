@@ -53,7 +53,7 @@ fn main_violations(text: &str) -> Vec<String> {
 }
 
 /// The text with line comments blanked; offsets of lines stay.
-fn without_comments(text: &str) -> String {
+pub fn without_comments(text: &str) -> String {
     let code = |line: &str| {
         let comment = line.match_indices("//").find(|(at, _)| line[..*at].matches('"').count().is_multiple_of(2));
         comment.map_or(line.to_owned(), |(at, _)| line[..at].to_owned())
@@ -62,7 +62,7 @@ fn without_comments(text: &str) -> String {
 }
 
 /// The first names after each `prefix`, inside braces too, with their lines from 1.
-fn paths_after<'a>(code: &'a str, prefix: &str) -> Vec<(usize, &'a str)> {
+pub fn paths_after<'a>(code: &'a str, prefix: &str) -> Vec<(usize, &'a str)> {
     let mut names = Vec::new();
     for (at, _) in code.match_indices(prefix) {
         // `super::` inside `super::super::` is found once, at its start; `mycrate::` is another name.
@@ -105,7 +105,7 @@ fn group_items(code: &str, open: usize) -> Vec<usize> {
     starts
 }
 
-fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
+pub fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {

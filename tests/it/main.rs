@@ -10,6 +10,7 @@ mod catalog_damage;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod catalog_faults;
 mod catalog_unavailable;
+mod circles;
 mod cli;
 mod compression;
 mod conditional;
