@@ -5,6 +5,14 @@
 //! whoever asks for it (an import, the rest of a large export) comes last. The system then runs whoever has little to
 //! do first, and gives all that is left to those that have much.
 
+use std::sync::OnceLock;
+
+/// How many threads can work at the same time, 1 if nobody knows. Asked once, since the answer is read from files.
+pub fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// Work that is done before a thread gives way, in bytes of documents: a few tens of milliseconds.
 pub const SHORT_BYTES: u64 = 4 << 20;
 

@@ -3,6 +3,9 @@
 //! Both have addresses of their own on the loopback interface, and accounts of their own. In each round the honest user
 //! makes its requests alone, then beside the hostile one; rounds take turns, so that a machine that slows down slows
 //! both. A request that is not answered as it should be is an error.
+//!
+//! The hostile user would have a machine of its own. Here its work (making bodies, sending and receiving) has threads of
+//! lower priority than the honest user's and the server's, so that what is measured is the server.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,8 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use strata::priority::Priority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -435,6 +440,17 @@ async fn measure(world: &Arc<World>, case: &Case, duration: Duration, measured: 
     }
 }
 
+/// The threads of the hostile user.
+fn attackers() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("hostile")
+        .on_thread_start(|| Priority::Medium.take())
+        .enable_all()
+        .build()
+        .expect("threads for the hostile user")
+}
+
 /// All cases; how many of them the honest user had reason to complain of.
 pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
     let world = Arc::new(prepare(server).await);
@@ -448,6 +464,7 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
         "{:<18}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{:>7}{:>8}",
         "resource", "the hostile user", "alone", "beside", "p50 ms", "p99 ms", "p50 ms", "p99 ms", "ratio", "errors"
     );
+    let attackers = attackers();
     let mut complaints = 0;
     for case in cases() {
         if arguments.only.as_ref().is_some_and(|only| !case.resource.contains(only.as_str())) {
@@ -460,7 +477,7 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
             measure(&world, &case, duration, &mut alone).await;
             let mut attack = JoinSet::new();
             for number in 0..case.attackers {
-                attack.spawn((case.attack)(world.clone(), number));
+                attack.spawn_on((case.attack)(world.clone(), number), attackers.handle());
             }
             sleep(SETTLE).await;
             measure(&world, &case, duration, &mut beside).await;
@@ -486,6 +503,7 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
         }
         complaints += u64::from(errors > 0 || ratio > RATIO);
     }
+    attackers.shutdown_background();
     println!("resources with errors or a ratio over {RATIO}: {complaints}");
     complaints
 }

@@ -231,7 +231,7 @@ impl App {
         }
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
-                0 => std::thread::available_parallelism().map_or(1, usize::from),
+                0 => crate::priority::processors(),
                 threads => usize::try_from(threads).unwrap_or(usize::MAX),
             },
             memory_bytes: usize::try_from(config.query.memory_bytes).unwrap_or(usize::MAX),

@@ -143,6 +143,28 @@ fn encode(
     let passing = sink.passing.clone();
     let mut file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), properties)?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
+    let mut entities = 0;
+    let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
+        let blooms = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;
+        let mut writer = file.next_row_group()?;
+        for chunk in row_group.columns {
+            chunk.append_to_row_group(&mut writer)?;
+        }
+        writer.close()?;
+        // All parts have passed then.
+        file.flush()?;
+        lock(&passing).tally.end_row_group(&blooms);
+        entities += row_group.rows;
+        progress(entities as u64);
+        Ok(())
+    };
+    if layout.document_bytes < ROW_GROUP_BYTES as u64 && layout.entity_count <= options.row_group_rows as u64 {
+        // A small version is not worth a thread.
+        if let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
+            append(encode_row_group(&mut Shredder::new(layout), &factory, 0, &documents)?, &mut file)?;
+        }
+        return finish(file, told, &passing);
+    }
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for _ in 0..options.threads.max(1) {
@@ -160,21 +182,8 @@ fn encode(
         let count = workers.len();
         let mut sent = 0;
         let mut received = 0;
-        let mut entities = 0;
         let mut receive = |number: usize, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
-            let chunks: RowGroup = workers[number % count].1.recv().map_err(|_| StorageError::Worker)??;
-            let blooms = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &chunks.columns)?;
-            let mut row_group = file.next_row_group()?;
-            for chunk in chunks.columns {
-                chunk.append_to_row_group(&mut row_group)?;
-            }
-            row_group.close()?;
-            // All parts have passed then.
-            file.flush()?;
-            lock(&passing).tally.end_row_group(&blooms);
-            entities += chunks.rows;
-            progress(entities as u64);
-            Ok(())
+            append(workers[number % count].1.recv().map_err(|_| StorageError::Worker)??, file)
         };
         while let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
             if sent >= count {
@@ -190,16 +199,21 @@ fn encode(
         }
         Ok::<(), StorageError>(())
     })?;
+    finish(file, told, &passing)
+}
+
+/// Writes what stands behind the row groups: the profile, and the footer with the checksums.
+fn finish(mut file: SerializedFileWriter<Sink>, told: &[u8], passing: &Mutex<Passing>) -> Result<Sink, StorageError> {
     // Other readers pass over what no column points to.
     let location = ProfileLocation::of(file.bytes_written() as u64, told);
     file.write_all(told)?;
     let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
     file.append_key_value_metadata(KeyValue::new(PROFILE_KEY.to_owned(), location));
-    file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(&passing).tally.text()));
+    file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(passing).tally.text()));
     // What comes from here on is held until it is sealed.
     file.flush()?;
     let start = file.bytes_written() as u64;
-    lock(&passing).held = true;
+    lock(passing).held = true;
     file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), Seal::unset(start)));
     Ok(file.into_inner()?)
 }

@@ -188,7 +188,7 @@ impl App {
             checked.damaged += 1;
             tell(&Finding::Dangling(reference));
         }
-        let at_once = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+        let at_once = crate::priority::processors().max(2);
         let mut last: Option<FileId> = None;
         loop {
             let page = self.catalog().files_apart(last, PAGE).await?;

@@ -23,7 +23,7 @@ use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::source::SourceFormat;
 use crate::model::version::NewFile;
-use crate::priority::Work;
+use crate::priority::{Work, processors};
 use crate::service::refresh::ingest::RefreshPermit;
 use crate::service::refresh::threads::on_thread;
 use crate::service::{App, RefreshError};
@@ -194,7 +194,7 @@ impl App {
         progress: &Arc<ImportProgress>,
     ) -> Result<UnpublishedFile, RefreshError> {
         let (store, runtime, progress) = (self.store().clone(), Handle::current(), progress.clone());
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = processors();
         let permit = permit.clone();
         let work = move || {
             let _permit = permit;
@@ -224,7 +224,18 @@ impl App {
 
 type Begin = (oneshot::Sender<EnvelopeFields>, EnvelopeFields);
 
-/// Decodes a source into a spool: the decoder on a thread of its own, the profile on this one.
+/// Appends lines of entities until they make a block; false when there are no more.
+fn fill_block(decoder: &mut dyn Decode, block: &mut Vec<u8>) -> Result<bool, SourceError> {
+    while block.len() < BLOCK_BYTES {
+        if !decoder.next(block)? {
+            return Ok(false);
+        }
+        block.push(b'\n');
+    }
+    Ok(true)
+}
+
+/// Decodes a source into a spool: the decoder on a thread of its own, unless it ends soon; the profile on this one.
 fn decode(
     input: SourceInput,
     open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError> + Send,
@@ -236,44 +247,50 @@ fn decode(
     let read: Progress = input.progress();
     progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
     let mut spool = Spool::create(directory, charge)?;
+    let mut work = Work::default();
+    let mut add = |block: &[u8]| -> Result<(), RefreshError> {
+        work.add(block.len() as u64);
+        if ended.is_cancelled() {
+            return Err(RefreshError::Stopping);
+        }
+        spool.add_lines(block)?;
+        progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
+        progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
+        Ok(())
+    };
+    let (mut decoder, begin) = open(input)?;
+    let mut first = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+    let more = decoder.next(&mut first);
+    if let Some((begin, fields)) = begin {
+        // Whoever waited may have given up.
+        let _ = begin.send(fields);
+    }
+    let mut more = more?;
+    if more {
+        first.push(b'\n');
+        more = fill_block(&mut *decoder, &mut first)?;
+    }
+    // What ends in its first block is not worth a further thread.
+    if !more {
+        add(&first)?;
+        return Ok(spool.finish()?);
+    }
     let (blocks, received) = sync_channel::<Vec<u8>>(2);
     std::thread::scope(|scope| {
         let work = move || -> Result<(), SourceError> {
-            let (mut decoder, mut begin) = open(input)?;
-            let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
             let mut work = Work::default();
             loop {
-                let more = decoder.next(&mut block);
-                if let Some((begin, fields)) = begin.take() {
-                    // Whoever waited may have given up.
-                    let _ = begin.send(fields);
-                }
-                let more = more?;
-                if more {
-                    block.push(b'\n');
-                }
-                if block.len() >= BLOCK_BYTES || !more {
-                    work.add(block.len() as u64);
-                    let fresh = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
-                    // The other side is gone only when it failed; its error is the one that is reported.
-                    if blocks.send(std::mem::replace(&mut block, fresh)).is_err() || !more {
-                        return Ok(());
-                    }
+                let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+                let more = fill_block(&mut *decoder, &mut block)?;
+                work.add(block.len() as u64);
+                // The other side is gone only when it failed; its error is the one that is reported.
+                if blocks.send(block).is_err() || !more {
+                    return Ok(());
                 }
             }
         };
         let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
-        let mut work = Work::default();
-        let spooled: Result<(), RefreshError> = received.into_iter().try_for_each(|block| {
-            work.add(block.len() as u64);
-            if ended.is_cancelled() {
-                return Err(RefreshError::Stopping);
-            }
-            spool.add_lines(&block)?;
-            progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
-            progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
-            Ok(())
-        });
+        let spooled = add(&first).and_then(|()| received.into_iter().try_for_each(|block| add(&block)));
         decoding.join().map_err(|_| RefreshError::Worker)??;
         spooled
     })?;
