@@ -1,8 +1,8 @@
 //! Tables `files`, `file_reservations` and `file_holds`: which files of the store are needed, and which a
 //! sweep may remove.
 //!
-//! 1. Whoever writes a file reserves its path first. Recording the file needs the reservation and ends it, in
-//!    one transaction, so that a file is always reserved, recorded, or of no use to anyone any more.
+//! 1. A writer reserves the path of its file first. Recording the file needs the reservation and ends it, in one
+//!    transaction. So a file is always reserved, recorded, or unused.
 //! 2. A recorded file that loses its last reference is marked with the time. After a while, when no read
 //!    uses it, its record is removed, under a check that still nothing refers to it; then the file.
 //! 3. What the store holds besides, neither recorded nor reserved, is what a crash has left behind.
