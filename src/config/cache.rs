@@ -1,9 +1,9 @@
-//! `[cache]`: what is kept between requests, in memory and on disk.
+//! `[cache]`: the caches, in memory and on disk.
 
 use super::option::section;
 
 section! {
-    /// What is kept between requests, in memory and on disk.
+    /// The caches, in memory and on disk.
     Cache in "cache" {
         /// Bytes of memory for decoded parts of version files. 0 keeps nothing.
         memory_bytes: u64 = 1 << 30;

@@ -1,9 +1,9 @@
-//! `[fair]`: how those who ask at the same time share what there is.
+//! `[fair]`: how users and networks share permits and space.
 
 use super::option::section;
 
 section! {
-    /// How those who ask at the same time share what there is.
+    /// How users and networks share permits and space.
     Fair in "fair" {
         /// Percent of the permits left by all others that one user, or one network of anonymous clients (an IPv4
         /// address, or an IPv6 network of 64 bits), may hold. This covers heavy queries, diffs, streamed answers,

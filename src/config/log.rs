@@ -54,8 +54,8 @@ impl OptionValue for LogFormat {
 
 /// Which events are logged: a level, and levels for single modules.
 ///
-/// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level
-///   for the name of a module and then logs nothing else, so it is not left to judge.
+/// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level for the
+///   name of a module, and then logs nothing else. So the check is here.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LogFilter(String);

@@ -1,9 +1,9 @@
-//! `[query]`: what one process, and one request, may take.
+//! `[query]`: the resources of one process and of one request.
 
 use super::option::section;
 
 section! {
-    /// What one process, and one request, may take.
+    /// The resources of one process and of one request.
     Query in "query" {
         /// Threads that work on queries of each weight (light, medium, heavy) and on long answers. 0 is one per core.
         threads: u64 = 0, within 0..=1_024;

@@ -1,9 +1,9 @@
-//! `[scrub]`: how a running server looks for damaged files.
+//! `[scrub]`: how often a running server checks files for damage.
 
 use super::option::section;
 
 section! {
-    /// How a running server looks for damaged files.
+    /// How often a running server checks files for damage.
     Scrub in "scrub" {
         /// Seconds between the end of a scrub and the begin of the next. 0 is never. A scrub reads every version file
         /// once. If several processes share a catalog, one of them scrubs. After a restart the scrub continues where it

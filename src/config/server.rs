@@ -80,7 +80,7 @@ impl TryFrom<Vec<String>> for TrustedProxies {
     }
 }
 
-/// A network, or an address, which is the network of it alone.
+/// A network, or an address, which becomes a network of one address.
 fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| {

@@ -1,11 +1,11 @@
-//! `[sources]`: what is fetched, and how patiently.
+//! `[sources]`: the bounds of sources and of fetching them.
 
 use serde::Deserialize;
 
 use super::option::{OptionKind, OptionValue, section};
 
 section! {
-    /// What is fetched, and how patiently.
+    /// The bounds of sources and of fetching them.
     Sources in "sources" {
         /// Bytes of one source, as it comes and after decompression.
         max_bytes: u64 = 16 << 30, within 1..=1 << 50;
@@ -60,7 +60,7 @@ section! {
 /// A folder of the store that is open to sources.
 ///
 /// - Its names are separated by `/`; there is at least one, and none is empty, `.` or `..`.
-/// - The folder of the version files is not in it, nor it in that.
+/// - It does not contain the folder of the version files, and is not inside that folder.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SourcePrefix(String);

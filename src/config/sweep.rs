@@ -1,9 +1,9 @@
-//! `[sweep]`: when files that nothing needs any more are removed.
+//! `[sweep]`: when unused files are removed.
 
 use super::option::section;
 
 section! {
-    /// When files that nothing needs any more are removed.
+    /// When unused files are removed.
     Sweep in "sweep" {
         /// Seconds between two sweeps of a running server. 0 is never.
         interval_s: u64 = 3_600, within 0..=2_592_000;
