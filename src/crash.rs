@@ -1,12 +1,12 @@
-//! Where tests end the process: named points in the code at which it can die as if it were killed, so that a test can
-//! restart it and look at what is left.
+//! The points at which tests end the process. At such a named point it can die as if it were killed. A test then
+//! restarts it and checks the state that is left.
 //!
-//! A point costs nothing, and does nothing, in a release build. In a debug build the process ends at the point that the
-//! environment variable `CRASH_AT` names, by SIGKILL: without unwinding, destructors or a last write.
+//! In a release build a point costs nothing and does nothing. In a debug build the environment variable `CRASH_AT`
+//! names a point. The process ends there by SIGKILL: without unwinding, destructors or a last write.
 
 /// Every point, in the order in which a refresh, an alternate and a rollback pass them.
 pub const POINTS: [&str; 12] = [
-    // A refresh: the dataset is held, and a path reserved.
+    // A refresh: the dataset is held, and a path is reserved.
     "refresh.leased",
     // All entities are decoded.
     "refresh.spooled",
@@ -16,7 +16,7 @@ pub const POINTS: [&str; 12] = [
     "file.written",
     // The version is recorded in a transaction that is still open.
     "publish.uncommitted",
-    // The version is there, and nobody has been told.
+    // The version is committed, and no webhook is sent.
     "publish.committed",
     // The webhook is claimed and not sent.
     "delivery.claimed",
@@ -40,13 +40,13 @@ pub fn point(name: &'static str) {
     if CRASH_AT.as_deref() == Some(name) {
         // Without `unsafe` only another process can send SIGKILL: a shell, to its parent.
         let sent = std::process::Command::new("sh").args(["-c", "kill -KILL $PPID"]).status();
-        // It has not come: this end leaves no more behind.
+        // The signal has not come. This end is as abrupt.
         drop(sent);
         std::process::abort();
     }
 }
 
-/// Nothing, in a release build.
+/// Does nothing in a release build.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub fn point(_name: &'static str) {}

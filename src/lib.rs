@@ -1,8 +1,8 @@
 //! strata serves versioned datasets of schemaless JSON entities.
 //!
-//! A dataset is refreshed from a source; every refresh makes a new, permanent version, one immutable Parquet
-//! file. One endpoint reads a version: each request becomes a DataFusion plan over that file, and the selected
-//! entities are copied out of it, byte for byte.
+//! A dataset is refreshed from a source. Every refresh makes a new, permanent version: one immutable Parquet file. One
+//! endpoint reads a version. Each request becomes a DataFusion plan over that file. The selected entities are copied
+//! out of it, byte for byte.
 //!
 //! # Map
 //!
@@ -27,9 +27,9 @@
 //!
 //! # The layer rule
 //!
-//! A module uses only modules of lower layers, never its own or a higher one:
-//! `cli` > `http` > `service` > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} >
-//! `document` > {`config`, `metrics`, `crash`, `priority`} > `model`. A test reads the sources and checks it.
+//! A module uses only modules of lower layers, none of its own or of a higher layer: `cli` > `http` > `service` >
+//! {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} > `document` > {`config`, `metrics`,
+//! `crash`, `priority`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!

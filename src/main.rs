@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use strata::cli::{CommandLine, run};
 
-/// Imports and queries allocate on many threads at once, where the system's allocator is slow and keeps what
-/// it freed.
+/// Imports and queries allocate on many threads at once. There the system's allocator is slow, and keeps freed memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -16,7 +15,7 @@ fn main() -> ExitCode {
     run(CommandLine::parse)
 }
 
-/// What this process creates, by whatever library, is for its own user alone: directories 0700, files 0600. The catalog
+/// Only the process's own user may read what it creates, with any library: directories 0700, files 0600. The catalog
 /// holds keys.
 #[cfg(unix)]
 fn create_private_files() {
@@ -27,8 +26,8 @@ fn create_private_files() {
 #[cfg(not(unix))]
 fn create_private_files() {}
 
-/// A write past the process's limit for the size of files (RLIMIT_FSIZE) is an error, as on a full disk, and not the
-/// end of the process.
+/// A write past the process's limit for the size of files (RLIMIT_FSIZE) is then an error, as on a full disk. It does
+/// not end the process.
 #[cfg(unix)]
 fn outlive_large_files() {
     // SAFETY: it installs no handler, and no other thread runs yet.

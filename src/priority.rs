@@ -1,9 +1,9 @@
-//! Threads that give way: long work is not what short work waits for.
+//! Priorities of threads, so that short work does not wait for long work.
 //!
-//! Small pages run on threads of their own, at the priority of the process. Queries of more work run on others, of
-//! lower priority, medium and heavy ones apart, so that a few milliseconds never wait behind a second. What takes long
-//! whoever asks for it (an import, the rest of a large export) comes last. The system then runs whoever has little to
-//! do first, and gives all that is left to those that have much.
+//! Small pages run on threads of their own, at the priority of the process. Medium and heavy queries run on others, of
+//! lower priority, each weight on its own. So a few milliseconds of work never wait behind a second of work. Long work
+//! of any client (an import, the rest of a large export) comes last. The system then runs short work first, and gives
+//! the rest of the time to long work.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ pub fn processors() -> usize {
 /// Work that is done before a thread gives way, in bytes of documents: a few tens of milliseconds.
 pub const SHORT_BYTES: u64 = 4 << 20;
 
-/// What the calling thread has done.
+/// The work that the calling thread has done.
 #[derive(Default)]
 pub struct Work {
     bytes: u64,
@@ -24,7 +24,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// So much more. Past what is done in a short time the thread gives way.
+    /// Adds this much work. The thread gives way once it has done more than short work.
     pub fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > SHORT_BYTES && !std::mem::replace(&mut self.gives_way, true) {
@@ -33,7 +33,7 @@ impl Work {
     }
 }
 
-/// How much of scarce processors work gets.
+/// The share of scarce processors that work gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Little work, such as a page or the beginning of an answer.
@@ -42,7 +42,7 @@ pub enum Priority {
     Medium,
     /// Heavy queries: as much as medium ones, on other threads.
     Heavy,
-    /// What takes long whatever it is: a tenth.
+    /// Long work of any kind: a tenth.
     Long,
 }
 
@@ -50,7 +50,7 @@ impl Priority {
     /// All of them.
     pub const ALL: [Priority; 4] = [Priority::Short, Priority::Medium, Priority::Heavy, Priority::Long];
 
-    /// The name of threads that do such work.
+    /// The name of the threads for such work.
     pub fn thread_name(self) -> &'static str {
         match self {
             Priority::Short => "strata-short",
@@ -60,11 +60,11 @@ impl Priority {
         }
     }
 
-    /// Gives the calling thread, and those that it starts, this priority. It cannot be raised again: a thread that does
-    /// other work later must not be the one.
+    /// Gives the calling thread, and those that it starts, this priority. It cannot be raised again, so do not call
+    /// this on a thread that later does other work.
     ///
-    /// What others wait for is not for a thread of low priority to hold: it has permits of its own, and begins no
-    /// thread of the main runtime. Parts of files that it loads into the cache are the exception; they are small.
+    /// A thread of low priority must hold nothing that others wait for. So it has permits of its own, and begins no
+    /// thread of the main runtime. The exception are parts of files that it loads into the cache, which are small.
     #[cfg(target_os = "linux")]
     pub fn take(self) {
         let nice = match self {
@@ -72,8 +72,8 @@ impl Priority {
             Priority::Medium | Priority::Heavy => 5,
             Priority::Long => 10,
         };
-        // SAFETY: it takes and gives numbers. On Linux a thread has a priority of its own, and 0 is the calling one.
-        // One that cannot be lowered stays as it is.
+        // SAFETY: it takes and gives numbers. On Linux a thread has a priority of its own, and 0 is the calling thread.
+        // If the priority cannot be lowered, it stays.
         let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
     }
 

@@ -10,7 +10,8 @@ use crate::crash;
 use crate::model::dataset::Dataset;
 use crate::model::version::{NewFile, Version};
 
-/// What an edited alternate was made from. An alternate that was replaced or deleted since has another.
+/// The state from which an alternate was edited. If the alternate was replaced or deleted since, the base is another
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlternateBase {
     /// The version's file.
@@ -27,9 +28,9 @@ impl AlternateBase {
 }
 
 impl Catalog {
-    /// Gives the version this file as its alternate. One that is there already is replaced as a whole; its
-    /// file is unreferenced from then on, unless a clone shares it. `expected` makes it a compare-and-swap.
-    /// Versions and the dataset's state stay as they are; a frozen dataset is no obstacle.
+    /// Gives the version this file as its alternate. An existing alternate is replaced as a whole. Its file is then
+    /// unreferenced, unless a clone shares it. `expected` makes this a compare-and-swap. Versions and the dataset's
+    /// state stay as they are. A frozen dataset is allowed.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Takes the version's alternate away. Its file is unreferenced from then on, unless a clone shares it.
+    /// Removes the version's alternate. Its file is then unreferenced, unless a clone shares it.
     ///
     /// # Errors
     ///

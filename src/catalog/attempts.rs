@@ -1,4 +1,4 @@
-//! Table `refresh_attempts`: what was tried to refresh a dataset, and how it ended.
+//! Table `refresh_attempts`: the attempts to refresh a dataset, and how each ended.
 
 use chrono::{DateTime, Utc};
 
@@ -7,7 +7,7 @@ use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, VersionNumber};
 use crate::model::dataset::RefreshTrigger;
 
-/// The longest reason that is kept; what exceeds it is cut off.
+/// The longest reason that is kept. The rest is cut off.
 const MAX_ERROR_CHARACTERS: usize = 2_000;
 
 /// How many attempts are kept for each dataset, the newest.
@@ -18,7 +18,7 @@ const KEPT: i64 = 50;
 pub struct Attempt {
     /// Its id.
     pub id: AttemptId,
-    /// What asked for it.
+    /// Its trigger.
     pub trigger: RefreshTrigger,
     /// When it began.
     pub started_at: DateTime<Utc>,
@@ -107,7 +107,7 @@ pub(super) async fn start(
             &[dataset.into(), Value::Text(trigger.name()), from_time(now)],
         )
         .await?;
-    // What runs is among the newest: there is one at most.
+    // At most one attempt runs, and it is among the newest.
     transaction
         .execute(
             "DELETE FROM refresh_attempts
@@ -154,8 +154,8 @@ pub(super) async fn finish(
     }
 }
 
-/// The reason in the form in which it is kept: bounded, and without U+0000, which may stand in a source
-/// that the reason quotes but which PostgreSQL cannot store.
+/// The reason in its stored form: bounded, and without U+0000. A reason may quote a source that contains U+0000, and
+/// PostgreSQL cannot store it.
 fn kept_error(error: &str) -> String {
     error
         .chars()

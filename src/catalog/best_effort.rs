@@ -1,8 +1,8 @@
 //! Writes that a reader should not have to wait for: when a token was last used, that a session goes on.
 //!
-//! One runs at a time and is waited for a moment, so that usually the next call sees it. Where it takes longer, or
-//! fails, the reader gets its answer all the same, and no other is tried for a while. The first failure in a row is
-//! logged.
+//! One such write runs at a time. The reader waits a moment for it, so that usually the next call sees it. If it takes
+//! longer or fails, the reader still gets its answer, and no other write is tried for some time. The first failure in a
+//! row is logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,10 @@ use super::{Catalog, CatalogError};
 /// How long a reader waits for such a write. A commit takes milliseconds.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long none is tried after one that failed or was late.
+/// Pause after a write that failed or was late.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What all clones of a catalog share of it.
+/// The state that all clones of a catalog share.
 #[derive(Clone, Debug)]
 pub(super) struct BestEffort(Arc<State>);
 
@@ -42,14 +42,14 @@ impl BestEffort {
 
 impl State {
     fn not_before(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        // A panic while it was held left a whole value behind.
+        // A panic under the lock leaves a complete value.
         self.not_before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Catalog {
-    /// Begins a write, and returns when it is done or late. One that is late goes on. Not begun while another runs, and
-    /// for [`PAUSE`] after one that failed.
+    /// Begins a write, and returns when it is done or late. A late write goes on. No write begins while another runs,
+    /// and for [`PAUSE`] after a failed one.
     pub(super) async fn try_write<F, W>(&self, what: &'static str, write: F)
     where
         F: FnOnce(Catalog) -> W,

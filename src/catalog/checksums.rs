@@ -1,23 +1,23 @@
-//! Whether records are what was written: checksums of rows, and look-ups that cannot come out empty.
+//! Checks that records are unchanged: checksums of rows, and look-ups that must find something.
 //!
-//! A flipped bit in a value is nothing that a database notices, and it can decide what is served: another file, another
-//! version, a frozen dataset as one that is not. So the rows that decide that have a checksum, made by whoever writes
-//! them and compared by whoever reads them:
+//! A database does not notice a flipped bit in a value. Such a bit can decide what is served: another file, another
+//! version, or a frozen dataset as one that is not frozen. So the rows that decide this have a checksum. Each writer
+//! computes it, and each reader compares it:
 //!
-//! - `datasets`: all that a [`super::Catalog::dataset`] tells. Every statement that changes one of these columns is
-//!   followed by [`seal_dataset`] in its transaction.
-//! - `versions`: the version, with its file and its alternate's as `files` records them, and with the dataset's time of
-//!   creation, so that it belongs to that dataset alone, in no other catalog either.
+//! - `datasets`: all columns that [`super::Catalog::dataset`] returns. After each statement that changes one of them,
+//!   [`seal_dataset`] runs in the same transaction.
+//! - `versions`: the version, with its file and its alternate's file as `files` records them, and with the dataset's
+//!   time of creation. So it fits no other dataset, also in another catalog.
 //!
 //! - `api_tokens`: whose a token is. `sessions`: whose a session is, what it holds and when it ends.
-//! - `datasets` once more: what its source is asked by. What does not verify there is no damage to whoever reads: the
+//! - `datasets` has a second checksum, over its source's validators. If they do not verify, no reader is affected: the
 //!   source is fetched whole.
 //!
-//! Rows from before there were checksums have none; neither have those that somebody changes by hand and sets it to
-//! null. They are taken as they are, and sealed when the catalog is opened next (`seals.rs`).
+//! Rows written before checksums existed have none. An operator who changes a row by hand sets its checksum to null.
+//! Such rows are accepted as they are, and sealed when the catalog is next opened (`seals.rs`).
 //!
-//! What is lost altogether is noticed where the rest refers to it: versions are never deleted, so each number up to the
-//! dataset's latest must be there, and so must a dataset that has versions, and a file that a version names.
+//! References show which rows are lost. Versions are never deleted, so each number up to the dataset's latest must
+//! exist. So must a dataset that has versions, and a file that a version names.
 
 use sha2::{Digest, Sha256};
 
@@ -29,7 +29,7 @@ use super::{Catalog, CatalogError, DatasetId, FileId, Resolved, VersionNumber, V
 use crate::model::dataset::Dataset;
 use crate::model::version::{VersionFile, VersionSelector};
 
-/// Which columns are taken, and how. Another number says that a build took others, which this one cannot compare.
+/// The scheme: which columns the checksum covers, and how. This build cannot compare checksums of another scheme.
 const SCHEME: &str = "1";
 
 /// Bytes of a SHA-256 that are kept.
@@ -69,7 +69,7 @@ impl RecordChecksum {
         taken
     }
 
-    /// What a version's record says of a file.
+    /// The fields of a file in a version's record.
     pub(super) fn file(self, file: Option<&VersionFile>) -> RecordChecksum {
         // What the database holds fits.
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -84,7 +84,7 @@ impl RecordChecksum {
         }
     }
 
-    /// As it is stored: the scheme, and the checksum in hexadecimal.
+    /// The stored form: the scheme, and the checksum in hexadecimal.
     pub(super) fn finish(self) -> String {
         format!("{SCHEME}:{}", self.digits())
     }
@@ -93,7 +93,8 @@ impl RecordChecksum {
         hex::encode(&self.0.finalize()[..CHECKSUM_BYTES])
     }
 
-    /// Whether this is the checksum of the record. One of another scheme, over other columns, says nothing.
+    /// Whether this is the checksum of the record. A checksum of another scheme covers other columns, and counts as
+    /// equal.
     pub(super) fn agrees(self, stored: &str) -> bool {
         match stored.split_once(':') {
             Some((SCHEME, digits)) => digits == self.digits(),
@@ -125,7 +126,7 @@ pub(super) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -
 }
 
 impl Catalog {
-    /// Whether what a reader asked for is not there, or only not found.
+    /// Tells a record that does not exist from one that was only not found.
     ///
     /// # Errors
     /// [`CatalogError::Unverified`] when it must be there.
@@ -148,7 +149,7 @@ impl Catalog {
         }
     }
 
-    /// Checks that a dataset that was not found, or has no version, has indeed none.
+    /// Checks that a dataset that was not found, or has no version, really has no version.
     ///
     /// # Errors
     /// [`CatalogError::Unverified`].
@@ -196,8 +197,8 @@ pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionRecord]) 
     }
 }
 
-/// What a version is that was not found, under the lock of its dataset, whose latest version this is: lost, or never
-/// there.
+/// The error for a version that was not found, under the lock of its dataset with this latest version: it is lost, or
+/// never existed.
 pub(super) fn no_version(dataset: DatasetId, latest: Option<VersionNumber>, number: VersionNumber) -> CatalogError {
     match latest {
         Some(latest) if (VersionNumber::new(1)..=latest).contains(&number) => {
@@ -207,7 +208,7 @@ pub(super) fn no_version(dataset: DatasetId, latest: Option<VersionNumber>, numb
     }
 }
 
-/// The file that a version's row refers to, which the join must have found.
+/// The file that a version's row refers to. The join must have found it.
 pub(super) fn joined_file(
     reference: Option<i64>,
     file: Option<VersionFile>,

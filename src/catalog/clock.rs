@@ -1,4 +1,4 @@
-//! What time it is, for everything that expires or is recorded with its time.
+//! The time, for everything that expires or is recorded with its time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, Utc};
 
-/// Tells the time to the microsecond, which is what the database keeps. Clones tell the same time.
+/// Tells the time to the microsecond, as the database keeps it. Clones tell the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 

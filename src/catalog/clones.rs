@@ -1,4 +1,4 @@
-//! Clones: a new dataset that begins with another's latest version.
+//! Clones: a new dataset that begins with the latest version of another one.
 
 use super::datasets::{insert, lock_dataset, lock_owner};
 use super::versions::{Resolved, VersionRecord, add_version, find_version};
@@ -7,8 +7,8 @@ use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
 use crate::model::version::{Version, VersionSelector};
 
 impl Catalog {
-    /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Four look-ups; whoever reads
-    /// the files first asks this before.
+    /// The version that [`Catalog::clone_dataset`] would share, if nothing refuses it now. Ask this before you read the
+    /// files. Four look-ups.
     ///
     /// # Errors
     ///
@@ -34,11 +34,10 @@ impl Catalog {
         }
     }
 
-    /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is
-    /// one. They share files, which are immutable; everything after is independent. The clone's source is
-    /// `push`, its index that of the original. A private dataset can be cloned by its owner alone, and the clone is
-    /// private with a key of its own. No webhook fires: the clone has none yet. `expected` says which files the version
-    /// has.
+    /// Creates a dataset whose version 1 is the latest version of another, with its alternate if there is one. They
+    /// share files, which are immutable. Everything later is independent. The clone's source is `push`, its index that
+    /// of the original. Only its owner can clone a private dataset. The clone is then private with a key of its own. No
+    /// webhook fires, because the clone has none yet. `expected` says which files the version has.
     ///
     /// # Errors
     ///
@@ -53,7 +52,7 @@ impl Catalog {
     ) -> Result<(Dataset, VersionRecord), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         lock_owner(&mut transaction, clone.owner).await?;
-        // Its alternate must not be taken away while the clone begins to share it.
+        // Its alternate must not be removed while the clone begins to share it.
         let source = lock_dataset(&mut transaction, clone.source).await?;
         if source.is_private() && source.owner != clone.owner {
             return Err(CatalogError::NotFound);
@@ -76,7 +75,7 @@ impl Catalog {
             records_path: None,
             publish_query: false,
             schedule: clone.schedule.clone(),
-            // The file that is shared was written with it, and later ones are to be alike.
+            // The shared file was written with it, and later files should be alike.
             index: source.index.clone(),
             ping_token: clone.ping_token.clone(),
         };

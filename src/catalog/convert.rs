@@ -1,11 +1,11 @@
-//! Between the numbers of the database, which are signed, and the types of `model`.
+//! Converts between the signed numbers of the database and the types of `model`.
 
 use chrono::{DateTime, Utc};
 
 use super::engine::Value;
 use super::{AttemptId, CatalogError, DatasetId, FileId, HoldId, UserId, VersionNumber};
 
-/// A text from outside. PostgreSQL cannot store U+0000, so neither engine does.
+/// A text from outside. PostgreSQL cannot store U+0000, so it is refused with both engines.
 pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>, CatalogError> {
     match value.contains('\0') {
         true => Err(CatalogError::Nul { field }),
@@ -41,8 +41,8 @@ pub(super) fn to_optional_time(
     micros.map(|micros| to_time(micros, column)).transpose()
 }
 
-/// A number to compare with an id or a version number. One that the database cannot hold belongs to no
-/// record; no record has -1 either.
+/// A number to compare with an id or a version number. A number that the database cannot hold becomes -1, which no
+/// record has.
 fn key(number: u64) -> Value<'static> {
     Value::Integer(i64::try_from(number).unwrap_or(-1))
 }

@@ -1,11 +1,10 @@
 //! A consistent copy of the whole catalog as an SQLite file, for a backup.
 //!
-//! SQLite writes the copy itself (`VACUUM INTO`), as of one moment and without stopping writers. From
-//! PostgreSQL every table is read under one snapshot into a fresh file with the same tables: a backup opens
-//! on its own, without a database server.
+//! SQLite writes the copy itself (`VACUUM INTO`), as of one moment and without stopping writers. With PostgreSQL, every
+//! table is read under one snapshot into a new SQLite file with the same tables. So a backup needs no database server.
 //!
-//! The original goes on, so in the copy nothing is under way: nobody holds a dataset or a file, and no
-//! delivery is due, which the original sends.
+//! The original goes on, so the copy has no running work. Nobody holds a dataset or a file in it. No delivery is due in
+//! it, because the original sends it.
 
 use std::io;
 use std::path::Path;
@@ -20,14 +19,14 @@ use super::engine::{Engine, SNAPSHOT, Transaction, Value};
 use super::{Catalog, CatalogError, CatalogOptions, sqlite};
 
 impl Catalog {
-    /// Writes a copy of the catalog, as of one moment, to a new SQLite file, which is on the disk when this
-    /// returns. Files that its records name must be kept from the sweep until they are copied too
-    /// ([`Catalog::hold_files`], before this). Takes as long as reading and writing everything once.
+    /// Writes a copy of the catalog, as of one moment, to a new SQLite file. The file is on the disk when this returns.
+    /// Call [`Catalog::hold_files`] before, so that no sweep removes the files that its records name until they are
+    /// copied too. Takes as long as reading and writing everything once.
     ///
     /// # Errors
     ///
-    /// [`CatalogError::Copy`] if there is a file of that name or it cannot be written;
-    /// [`CatalogError::Database`]. What was written of it is removed then.
+    /// [`CatalogError::Copy`] if there is a file of that name or it cannot be written; [`CatalogError::Database`]. An
+    /// incomplete copy is then removed.
     pub async fn copy_to_sqlite(&self, path: &Path) -> Result<(), CatalogError> {
         let failed = |source| CatalogError::Copy { path: path.to_owned(), source };
         let name = path.to_str().ok_or_else(|| failed(io::Error::other("its path is not UTF-8")))?;
@@ -88,7 +87,7 @@ impl Catalog {
     }
 }
 
-/// Waits until the file, and that it is there, are on the disk.
+/// Waits until the file and its name are on the disk.
 async fn sync(path: &Path) -> io::Result<()> {
     tokio::fs::File::open(path).await?.sync_all().await?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -111,7 +110,7 @@ async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Res
         let placeholders: Vec<String> = (1..=columns.len()).map(|number| format!("${number}")).collect();
         let (columns, placeholders) = (columns.join(", "), placeholders.join(", "));
         let insert = format!("INSERT INTO {table} ({columns}) VALUES ({placeholders})");
-        // What a migration puts into a new table is among the rows too.
+        // The rows include those that a migration puts into a new table.
         sqlx::query(AssertSqlSafe(format!("DELETE FROM {table}"))).execute(&mut *copy).await?;
         // The names come from the migrations, not from outside.
         let mut rows =
@@ -121,7 +120,7 @@ async fn export(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Res
             sqlx::query_with::<Sqlite, _>(AssertSqlSafe(insert.clone()), arguments).execute(&mut *copy).await?;
         }
     }
-    // Ids that were assigned and are gone again must not be assigned anew.
+    // Ids of deleted records must not be assigned again.
     let assigned: Vec<(String, i64)> = sqlx::query_as(
         "SELECT c.table_name::text, s.last_value
          FROM information_schema.columns c

@@ -1,4 +1,4 @@
-//! Table `datasets`: what they are. How they are frozen and pinned is in `states.rs`.
+//! Table `datasets`: creating, reading and changing datasets. `states.rs` pins and freezes them.
 
 use chrono::{DateTime, Utc};
 
@@ -14,8 +14,8 @@ use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 
-/// The columns of a [`DatasetRow`], qualified; what changes one ends with [`seal_dataset`].
-/// SQLite does not take an alias in `RETURNING`.
+/// The columns of a [`DatasetRow`], qualified, because SQLite does not take an alias in `RETURNING`. A change of one of
+/// them ends with [`seal_dataset`].
 macro_rules! dataset_columns {
     () => {
         "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, \
@@ -36,7 +36,7 @@ pub struct DatasetView {
     pub dataset: Dataset,
     /// Its versions, newest first.
     pub versions: Vec<VersionRecord>,
-    /// What was tried last to refresh it, newest first, at most ten.
+    /// The last attempts to refresh it, newest first, at most ten.
     pub last_attempts: Vec<Attempt>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct DatasetRow {
 }
 
 impl DatasetRow {
-    /// The checksum of what the row holds.
+    /// The checksum of the row.
     pub(super) fn checksum(&self) -> RecordChecksum {
         RecordChecksum::of("datasets")
             .number(self.dataset_id)
@@ -96,7 +96,7 @@ impl TryFrom<DatasetRow> for Dataset {
     fn try_from(row: DatasetRow) -> Result<Self, Self::Error> {
         let record = || format!("dataset {}", row.dataset_id);
         row.checksum().check(row.record_checksum.as_deref(), record)?;
-        // Without a checksum it is taken as it is, but neither is ever empty: that is what is left of a damaged page.
+        // A row without a checksum is taken as it is. But neither is ever empty, except on a damaged page.
         if row.name_slug.is_empty() || row.ping_token.is_empty() {
             return Err(CatalogError::Unverified { record: record() });
         }
@@ -129,9 +129,8 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// [`CatalogError::NotFound`] if there is no such owner, [`CatalogError::NameTaken`],
-    /// [`CatalogError::PlanLimit`]; in this order, so that whoever meant to create or find the dataset
-    /// learns that it is there.
+    /// [`CatalogError::NotFound`] if there is no such owner, [`CatalogError::NameTaken`], [`CatalogError::PlanLimit`];
+    /// in this order, so that a caller who wants to create or find the dataset learns that it exists.
     pub async fn create_dataset(&self, new: &NewDataset, active_limit: u64) -> Result<Dataset, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let dataset = insert(&mut transaction, new, active_limit, self.now()).await?;
@@ -179,8 +178,8 @@ impl Catalog {
         Ok(row.is_some())
     }
 
-    /// The dataset with this id, if it is this owner's. One look-up by primary key. Ownership never changes,
-    /// so what is found here can be changed by its id afterwards.
+    /// The dataset with this id, if it is this owner's. One look-up by primary key. Ownership never changes, so the
+    /// caller may then change the dataset by its id.
     ///
     /// # Errors
     ///
@@ -214,19 +213,19 @@ impl Catalog {
             " FROM datasets WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2
               ORDER BY datasets.dataset_id LIMIT $3"
         );
-        // One that the database cannot hold is greater than all.
+        // A number that the database cannot hold is greater than all ids.
         let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
         let values = &[owner.into(), Value::Integer(after), Value::Integer(limit.into())];
         let rows: Vec<DatasetRow> = self.engine.fetch_all(sql, values).await?;
         rows.into_iter().map(Dataset::try_from).collect()
     }
 
-    /// The dataset with its versions, newest first, and its last attempts, as of one moment: the version
-    /// that is active here is the dataset's, and no other is. Three statements; costs what it returns.
+    /// The dataset with its versions, newest first, and its last attempts, as of one moment: exactly the dataset's
+    /// active version is marked as active. Three statements; costs what it returns.
     ///
     /// # Errors
     ///
-    /// [`CatalogError::Unverified`] if a record is not what was written, or a version is not there.
+    /// [`CatalogError::Unverified`] if a record is not what was written, or a version is missing.
     pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>, CatalogError> {
         let mut snapshot = self.engine.begin_snapshot().await?;
         let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
@@ -277,8 +276,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Changes what `change` names and nothing else. A schedule that is new, or that has something to fetch
-    /// now, is due to be computed anew.
+    /// Changes only the fields that `change` names. The next time of a schedule is computed again if the schedule is
+    /// new or now has something to fetch.
     ///
     /// # Errors
     ///
@@ -391,7 +390,7 @@ fn is_push(dataset: &Dataset) -> bool {
     dataset.source == DatasetSource::Push
 }
 
-/// Reads the dataset and lets no other transaction change it, or publish for it, before this one is over.
+/// Reads the dataset. No other transaction can change it, or publish for it, until this one ends.
 ///
 /// # Errors
 ///
@@ -403,8 +402,8 @@ pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -
     row.ok_or(CatalogError::NotFound)?.try_into()
 }
 
-/// Lets no other transaction count the owner's datasets before this one is over, so that a count under this
-/// lock is right. Taken before the lock of a dataset.
+/// No other transaction can count the owner's datasets until this one ends, so a count under this lock is right. Take
+/// it before the lock of a dataset.
 ///
 /// # Errors
 ///
@@ -435,7 +434,7 @@ pub(super) async fn check_limit(
     }
 }
 
-/// Lets the next time of the dataset's schedule be computed, if it has one that matters.
+/// Marks the next time of the dataset's schedule as to be computed, if it has a schedule that matters.
 pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
     let sql = "UPDATE datasets
                SET next_run_at = CASE WHEN schedule IS NULL OR source = 'push' OR frozen THEN NULL ELSE 0 END

@@ -1,4 +1,4 @@
-//! The two database engines behind one face: SQL text and values in, rows out.
+//! The two database engines behind one interface: SQL text and values in, rows out.
 //!
 //! A statement is written once, with `$1` placeholders, `RETURNING` and `ON CONFLICT`, which both engines
 //! take. Its values are a list of [`Value`], its rows any type that derives `sqlx::FromRow`.
@@ -9,7 +9,7 @@ use sqlx::{Arguments, Database, Encode, FromRow, Postgres, Sqlite, Type};
 
 use super::link::{Lent, Link, is_broken, within};
 
-/// What begins a transaction of PostgreSQL that only reads, all of one moment.
+/// Begins a PostgreSQL transaction that only reads, all as of one moment.
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The connections to one database.
@@ -19,7 +19,7 @@ pub(super) enum Engine {
     Sqlite {
         /// Several connections that can only read.
         readers: Link<Sqlite>,
-        /// The one connection that writes; who wants to write waits for it.
+        /// The one connection that writes. Each writer waits for it.
         writer: Link<Sqlite>,
     },
     /// A PostgreSQL database.
@@ -60,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// All rows that `sql`, which only reads, yields. What it reads must be bounded by it or by its nature.
+    /// All rows that `sql`, which only reads, yields. The statement, or the data, must bound the number of rows.
     pub(super) async fn fetch_all<T: Row>(
         &self,
         sql: &'static str,
@@ -148,7 +148,7 @@ impl Transaction {
         }
     }
 
-    /// All rows that `sql` yields. What it reads must be bounded by it or by its nature.
+    /// All rows that `sql` yields. The statement, or the data, must bound the number of rows.
     pub(super) async fn fetch_all<T: Row>(
         &mut self,
         sql: &'static str,

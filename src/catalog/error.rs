@@ -76,17 +76,16 @@ pub enum CatalogError {
     /// The dataset has no webhook.
     #[error("the dataset has no webhook")]
     NoWebhook,
-    /// Another refresh of the dataset is under way.
+    /// Another refresh of the dataset is running.
     #[error("another refresh of the dataset is under way")]
     Busy,
-    /// The refresh no longer holds its dataset: it has ended, or another took over after its lease had
-    /// expired.
+    /// The refresh no longer holds its dataset. It has ended, or its lease has expired and another refresh took over.
     #[error("the refresh no longer holds its dataset")]
     LeaseLost,
     /// The path was never reserved, or the reservation expired and a sweep may have removed the file.
     #[error("the file is not reserved, or no longer")]
     ReservationLost,
-    /// What the change was based on is no longer so.
+    /// The state on which the change was based has changed.
     #[error("the record has changed meanwhile, or is not as the change needs it")]
     Conflict,
     /// A number is larger than the database can hold (2^63 - 1).
@@ -103,7 +102,7 @@ pub enum CatalogError {
         /// What the text is.
         field: &'static str,
     },
-    /// A record holds what this version of the service does not understand.
+    /// A record holds a value that this version of the service does not understand.
     #[error("the catalog's {column} holds {value:?}")]
     Corrupt {
         /// Table and column.
@@ -111,7 +110,7 @@ pub enum CatalogError {
         /// What it holds.
         value: String,
     },
-    /// A record is not what was written, or is gone. It has to be restored from a backup.
+    /// A record is not what was written, or is missing. Restore it from a backup.
     #[error("the catalog is damaged: the record of {record} is not what was written")]
     Unverified {
         /// Which record.
@@ -162,7 +161,7 @@ impl From<MigrateError> for CatalogError {
 }
 
 impl CatalogError {
-    /// Why the catalog cannot be used, if that passes.
+    /// Why the catalog cannot be used, if the problem is temporary.
     pub fn unavailability(&self) -> Option<Unavailability> {
         match self {
             CatalogError::Unavailable { reason, .. } => Some(*reason),
@@ -170,7 +169,7 @@ impl CatalogError {
         }
     }
 
-    /// Whether it is the fault of a record, or of the pages that hold it, and does not pass.
+    /// Whether a record, or the pages that hold it, is at fault. Such an error is permanent.
     pub fn is_damage(&self) -> bool {
         matches!(
             self,

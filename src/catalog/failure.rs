@@ -1,14 +1,14 @@
-//! What an error of a database means: whether it passes, and what an operator would have to look at.
+//! The meaning of a database error: whether it is temporary, and what an operator should look at.
 
 use std::fmt;
 use std::io;
 
 use super::link::Replaced;
 
-/// Why the catalog cannot be used at the moment. It can be again without a restart.
+/// Why the catalog cannot be used at the moment. It works again without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailability {
-    /// Another transaction, perhaps another process's, has held what was needed for too long, or too many calls wait.
+    /// Another transaction, perhaps of another process, has held a lock for too long, or too many calls wait.
     Locked,
     /// The disk is full.
     Full,
@@ -20,12 +20,13 @@ pub enum Unavailability {
     ReadOnly,
     /// The process has no memory or no file descriptors left for it.
     Exhausted,
-    /// The SQLite file was removed or replaced. It passes when the same file has its name again, or with a restart.
+    /// The SQLite file was removed or replaced. The problem ends when the same file has its name again, or with a
+    /// restart.
     Replaced,
 }
 
 impl Unavailability {
-    /// Seconds after which it is worth another try.
+    /// Seconds after which a caller should try again.
     pub fn retry_after_s(self) -> u64 {
         match self {
             Unavailability::Locked => 1,
@@ -52,7 +53,7 @@ impl fmt::Display for Unavailability {
 /// What an error of the database means, if it means one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It passes.
+    /// It is temporary.
     Unavailable(Unavailability),
     /// The database is damaged.
     Damaged,

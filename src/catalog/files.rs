@@ -1,13 +1,13 @@
 //! Tables `files`, `file_reservations` and `file_holds`: which files of the store are needed, and which a
 //! sweep may remove.
 //!
-//! 1. Whoever writes a file reserves its path first. Recording the file needs the reservation and ends it, in
-//!    one transaction, so that a file is always reserved, recorded, or of no use to anyone any more.
-//! 2. A recorded file that loses its last reference is marked with the time. After a while, when no read
-//!    uses it, its record is removed, under a check that still nothing refers to it; then the file.
-//! 3. What the store holds besides, neither recorded nor reserved, is what a crash has left behind.
+//! 1. A writer reserves the path of its file first. Recording the file needs the reservation and ends it, in one
+//!    transaction. So a file is always reserved, recorded, or unused.
+//! 2. A recorded file that loses its last reference is marked with the time. After some time no read uses it. Then its
+//!    record is removed, under a check that still nothing refers to it, and after that the file.
+//! 3. A file of the store that is neither recorded nor reserved was left behind by a crash.
 //!
-//! References are counted by looking: versions and alternates, of clones too, name files by id.
+//! References are not counted but looked up: versions and alternates, also of clones, name files by id.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -99,8 +99,8 @@ static NAMED_IN_TABLES: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Which of the files `$1` to `$100` a version names, from the table itself; see [`NAMED_IN_TABLES`]. A condition that
-/// null could not meet would let SQLite scan the index of those that have an alternate.
+/// Which of the files `$1` to `$100` a version names, from the table itself; see [`NAMED_IN_TABLES`]. The condition can
+/// be met by null, because otherwise SQLite could scan the index of versions with an alternate.
 static REFERRED_IN_TABLE: LazyLock<String> = LazyLock::new(|| {
     let list = placeholders();
     format!(
@@ -117,7 +117,8 @@ fn placeholders() -> String {
     placeholders.join(", ")
 }
 
-/// Reserves a path until then, as a part of `transaction`; for a `holder`, with whose lease it is renewed and ends.
+/// Reserves a path until then, as a part of `transaction`. With a `holder`, the reservation is renewed and ends with
+/// the holder's lease.
 pub(super) async fn reserve(
     transaction: &mut Transaction,
     path: &str,
@@ -136,9 +137,9 @@ pub(super) async fn reserve(
 }
 
 impl Catalog {
-    /// Reserves a path of the store for a file that is about to be written: before the first byte, so that
-    /// no sweep meets a file that nobody knows. It ends after `lasts`; reserving again moves the end. The file of a
-    /// refresh is reserved with its lease ([`Catalog::acquire_refresh`]).
+    /// Reserves a path of the store for a new file. Call it before the first byte is written, so that no sweep finds an
+    /// unknown file. The reservation ends after `lasts`. A second call moves the end. The file of a refresh is reserved
+    /// with its lease ([`Catalog::acquire_refresh`]).
     ///
     /// # Errors
     ///
@@ -150,15 +151,15 @@ impl Catalog {
         Ok(())
     }
 
-    /// Ends the reservation of a path whose file is not wanted any more.
+    /// Ends the reservation of a path whose file is no longer needed.
     pub async fn release_file(&self, path: &str) -> Result<(), CatalogError> {
         let sql = "DELETE FROM file_reservations WHERE path = $1";
         self.engine.write(sql, &[text(path, "path")?]).await?;
         Ok(())
     }
 
-    /// Ends the reservations that have expired and tells how many there were. From then on the files cannot
-    /// be recorded. A sweep does this before it lists the store. A commit for each.
+    /// Ends the expired reservations and returns their number. Their files can then no longer be recorded. A sweep does
+    /// this before it lists the store. A commit for each.
     pub async fn expire_reservations(&self) -> Result<u64, CatalogError> {
         let now = from_time(self.now());
         let mut ended = 0;
@@ -176,13 +177,13 @@ impl Catalog {
         }
     }
 
-    /// Which of these paths are recorded or reserved. A file of the store that was listed before this was
-    /// asked, and is not among them, cannot become so: it may be removed, unless files are held
-    /// ([`Catalog::files_held`]). Two look-ups by index for each path, a statement for a hundred.
+    /// Which of these paths are recorded or reserved. A file of the store that was listed before this call, and is not
+    /// in the result, never will be. It may be removed, unless files are held ([`Catalog::files_held`]). Two look-ups
+    /// by index for each path, a statement for a hundred.
     pub async fn files_named(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
         let mut named = HashSet::new();
         for chunk in paths.chunks(PATHS_AT_ONCE) {
-            // A path that cannot be recorded is not; it stands in for those that the last chunk lacks too.
+            // A path that cannot be recorded is never found. It also fills up the last chunk.
             let value = |index: usize| match chunk.get(index) {
                 Some(path) if !path.contains('\0') => Value::Text(path),
                 _ => Value::OptionalText(None),
@@ -194,8 +195,8 @@ impl Catalog {
         Ok(named)
     }
 
-    /// As [`Catalog::files_named`], whatever indexes say: whoever removes a file asks this, too, because a damaged
-    /// index knows less than its table. Reads all records of files and reservations for every hundred paths.
+    /// As [`Catalog::files_named`], but without indexes. Ask this too before you remove a file, because a damaged index
+    /// may have fewer entries than its table. Reads all records of files and reservations for every hundred paths.
     pub async fn files_named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
         let mut named = HashSet::new();
         for chunk in paths.chunks(PATHS_AT_ONCE) {
@@ -210,7 +211,7 @@ impl Catalog {
         Ok(named)
     }
 
-    /// Which of these files a version names, as its entities or its alternate, whatever indexes say. Reads all versions
+    /// Which of these files a version names, as its entities or its alternate, without indexes. Reads all versions
     /// twice for every hundred files.
     async fn referred_in_table(&self, files: &[FileId]) -> Result<HashSet<FileId>, CatalogError> {
         let mut referred = HashSet::new();
@@ -225,20 +226,20 @@ impl Catalog {
         Ok(referred)
     }
 
-    /// The recorded files with ids greater than `after`, by id, at most `limit`: page by page all of them,
-    /// those that nothing refers to as well. One range of the primary key.
+    /// The recorded files with ids greater than `after`, by id, at most `limit`. Page by page this gives all of them,
+    /// also those that nothing refers to. One range of the primary key.
     pub async fn files(&self, after: Option<FileId>, limit: u32) -> Result<Vec<RecordedFile>, CatalogError> {
         let sql = "SELECT file_id, path, size_bytes, entity_count, content_hash, unreferenced_since FROM files
                    WHERE file_id > $1 ORDER BY file_id LIMIT $2";
-        // One that the database cannot hold is greater than all.
+        // A number that the database cannot hold is greater than all ids.
         let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
         let rows: Vec<FileRow> =
             self.engine.fetch_all(sql, &[Value::Integer(after), Value::Integer(limit.into())]).await?;
         rows.into_iter().map(RecordedFile::try_from).collect()
     }
 
-    /// As [`Catalog::files`], with the error of each record that cannot be read in its place, so that one damaged
-    /// record keeps nobody from the others. Costs a statement for each record where a page holds such a one.
+    /// As [`Catalog::files`], but an unreadable record gives its error in its place. So one damaged record does not
+    /// hide the others. A page with such a record costs one statement per record.
     ///
     /// # Errors
     ///
@@ -276,8 +277,8 @@ impl Catalog {
         row.map(RecordedFile::try_from).transpose()
     }
 
-    /// The files that nothing has referred to for longer than `older_than`, the longest first, at most
-    /// `limit`; none while files are held. One range of an index that holds such files alone.
+    /// The files without a reference for longer than `older_than`, the longest first, at most `limit`. None while files
+    /// are held. One range of an index of only such files.
     pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>, CatalogError> {
         let sql = "SELECT file_id, path, size_bytes, entity_count, content_hash, unreferenced_since FROM files
                    WHERE unreferenced_since < $1 AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $2)
@@ -288,12 +289,12 @@ impl Catalog {
         rows.into_iter().map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).collect()
     }
 
-    /// Removes the records of those of `files` that still nothing refers to, and has not for longer than
-    /// `older_than`; none while files are held. What it returns is the caller's to remove from the store,
-    /// now or, after a crash, as files that no record names.
+    /// Removes the records of those `files` that have had no reference for longer than `older_than`, and still have
+    /// none. None while files are held. The caller removes the returned files from the store. After a crash they are
+    /// files that no record names.
     ///
-    /// That nothing refers to a file must be so by the indexes of `versions` and by the table: a file that only the
-    /// table refers to loses its mark. Reads all versions twice for every hundred files.
+    /// Both the indexes of `versions` and the table must show that nothing refers to a file. A file to which only the
+    /// table refers loses its mark. Reads all versions twice for every hundred files.
     pub async fn remove_file_records(
         &self,
         files: &[FileId],
@@ -303,7 +304,7 @@ impl Catalog {
         if files.is_empty() {
             return Ok(removed);
         }
-        // Not while others wait for the transaction: a file without a reference gets none any more.
+        // Read outside of the transaction, so that others do not wait: a file without a reference gets no new one.
         let referred = self.referred_in_table(files).await?;
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
@@ -340,8 +341,8 @@ impl Catalog {
         Ok(removed)
     }
 
-    /// Keeps every file record, and with it every file that a sweep would remove, for as long as `lasts`:
-    /// whoever copies files after a list of them holds them meanwhile. Holds that have expired are removed.
+    /// Keeps every file record, and so every file that a sweep would remove, for `lasts`. A caller that copies listed
+    /// files holds them meanwhile. Expired holds are removed.
     pub async fn hold_files(&self, lasts: Duration) -> Result<HoldId, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
@@ -354,7 +355,7 @@ impl Catalog {
         Ok(HoldId::new(to_unsigned(hold, "file_holds.hold_id")?))
     }
 
-    /// Lets a hold last for as long as `lasts` from now.
+    /// Extends a hold to `lasts` from now.
     ///
     /// # Errors
     ///
@@ -382,8 +383,8 @@ impl Catalog {
     }
 }
 
-/// Lets removals of file records and new holds wait for each other: what a list sees that is made under a hold
-/// has not been removed and is not about to be.
+/// Makes removals of file records and new holds wait for each other. So a list that is made under a hold contains no
+/// file that has been or will be removed.
 async fn lock_holds(transaction: &mut Transaction) -> Result<(), CatalogError> {
     transaction.execute("UPDATE file_holds SET expires_at = expires_at WHERE hold_id = 0", &[]).await?;
     Ok(())
@@ -432,8 +433,8 @@ pub(super) async fn unreference(
     file: FileId,
     now: DateTime<Utc>,
 ) -> Result<(), CatalogError> {
-    // Changes nothing, but makes transactions that take the last two references at once wait for each
-    // other; the statement after it sees what the other has done.
+    // Changes nothing. But two transactions that remove the last two references at once then wait for each other. So
+    // the next statement sees the other's change.
     let sql = "UPDATE files SET unreferenced_since = unreferenced_since WHERE file_id = $1";
     transaction.execute(sql, &[file.into()]).await?;
     transaction

@@ -1,4 +1,4 @@
-//! Table `installation`: which catalog this is, and whether a store is known to be its own.
+//! Table `installation`: the identity of this catalog, and whether a store has it.
 
 use super::engine::Value;
 use super::{Catalog, CatalogError};
@@ -16,7 +16,7 @@ pub struct Installation {
 }
 
 impl Catalog {
-    /// Which catalog this is; settled for ever by the first call. One look-up by primary key.
+    /// The identity of this catalog. The first call settles it for ever. One look-up by primary key.
     ///
     /// # Errors
     /// [`CatalogError::Corrupt`] if the record is damaged.

@@ -1,5 +1,5 @@
-//! Whether the database itself is whole: what it can say of its own pages and indexes, and every row of every table,
-//! read through the types that the service reads it through.
+//! Checks the database itself: its own check of pages and indexes, and every row of every table, read through the types
+//! of the service.
 //!
 //! 1. The engine's own check. SQLite: `integrity_check` (or `quick_check`) and `foreign_key_check`. PostgreSQL: indexes
 //!    that it has marked invalid, and `amcheck`, which compares indexes with their tables, where the extension is
@@ -7,8 +7,8 @@
 //! 2. Every row, page by page by primary key.
 //! 3. What rows of different tables must agree in.
 //!
-//! What is damaged is told and does not end the check. A value that was changed into another one that is possible
-//! there, such as a letter of a description, cannot be noticed.
+//! The check reports damage and goes on. It cannot notice a value that became another possible value, such as a letter
+//! of a description.
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Connection};
@@ -30,7 +30,7 @@ use crate::model::version::VersionSelector;
 /// Rows that are read at a time.
 const PAGE: i64 = 1_000;
 
-/// Most findings of one kind that are told.
+/// Most findings of one kind that are reported.
 const TOLD: i64 = 100;
 
 /// The tables of SQLite whose ids have gone further than the last one that is recorded as assigned.
@@ -43,16 +43,16 @@ const ASSIGNED: &str = "SELECT used.name, used.last FROM (
      ) used LEFT JOIN sqlite_sequence s ON s.name = used.name
      WHERE used.last > 0 AND (typeof(s.seq) <> 'integer' OR s.seq < used.last)";
 
-/// Who is told what is wrong, in words.
+/// Receives each finding, in words.
 type Tell<'a> = dyn FnMut(String) + Send + 'a;
 
 impl Catalog {
-    /// Reads the whole database and tells of all that is wrong with it. `quick` leaves out, under SQLite, whether
-    /// indexes and tables agree, which takes most of the time.
+    /// Reads the whole database and reports all that is wrong with it. Under SQLite, `quick` does not compare indexes
+    /// with tables, which takes most of the time.
     ///
     /// # Errors
     ///
-    /// [`CatalogError`] if the database cannot be asked; damage is none.
+    /// [`CatalogError`] if the database cannot be asked. Damage is not an error here.
     pub async fn check_integrity(&self, quick: bool, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
         self.check_engine(quick, tell).await?;
         self.check_rows(tell).await?;
@@ -288,7 +288,7 @@ impl Catalog {
         }
     }
 
-    /// What the service relies on and no rule of the database ensures.
+    /// The rules that the service relies on and that no rule of the database ensures.
     async fn check_agreement(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
         let sql = "SELECT hold_id FROM file_holds WHERE hold_id = $1";
         match self.engine.fetch_optional::<(i64,)>(sql, &[Value::Integer(0)]).await {

@@ -1,8 +1,8 @@
 //! Table `refresh_leases`: who may refresh a dataset at the moment. One at a time, across processes.
 //!
-//! A lease is held by an attempt until it publishes, fails, or does not renew it in time and another takes
-//! over. What decides is the row, under the lock of the dataset's row: whoever finds it changed has lost.
-//! Clocks only decide when somebody else may take over, never who may publish.
+//! An attempt holds a lease until it publishes, fails, or does not renew the lease in time and another takes over. The
+//! row decides, under the lock of the dataset's row: an attempt that finds it changed has lost. Clocks decide only when
+//! another may take over, never who may publish.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
 
-/// What is recorded of an attempt whose lease expired.
+/// The recorded reason of an attempt whose lease expired.
 const CRASHED: &str = "its process ended, or could not reach the catalog, before it was over";
 
 /// How many expired leases [`Catalog::end_expired_refreshes`] looks at in one call.
@@ -29,7 +29,7 @@ pub struct RefreshLease {
     pub dataset: Dataset,
     /// The attempt that holds it.
     pub attempt: AttemptId,
-    /// The path that is reserved for its file.
+    /// The path reserved for its file.
     pub path: String,
     /// When another may take over unless it is renewed before.
     pub expires_at: DateTime<Utc>,
@@ -58,10 +58,9 @@ pub(super) async fn give_up_lease(
 }
 
 impl Catalog {
-    /// Begins a refresh of the dataset that has it alone for as long as `lease`, which
-    /// [`Catalog::renew_refresh`] renews. A lease that has expired is taken over, and the attempt that held
-    /// it is recorded as failed. `path` is reserved for the file that it may write, in the same commit, for as long as
-    /// it holds the dataset.
+    /// Begins a refresh that holds the dataset alone for `lease`. [`Catalog::renew_refresh`] renews it. An expired
+    /// lease is taken over, and the attempt that held it is recorded as failed. The same commit reserves `path` for the
+    /// file of the refresh, for as long as it holds the dataset.
     ///
     /// # Errors
     ///
@@ -93,8 +92,8 @@ impl Catalog {
         Ok(RefreshLease { dataset, attempt, path: path.to_owned(), expires_at })
     }
 
-    /// Lets the attempt hold its dataset, and the files it has reserved, for as long as `lease` from now.
-    /// Two statements by index and a commit; a third of the lease is a good interval.
+    /// Extends the attempt's hold on its dataset, and on the files that it has reserved, to `lease` from now. Two
+    /// statements by index and a commit. A third of the lease is a good interval.
     ///
     /// # Errors
     ///
@@ -124,8 +123,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Records every attempt whose lease has expired as failed, and tells how many there were. Taking over
-    /// does the same for one dataset; this is for those that nobody refreshes again.
+    /// Records every attempt whose lease has expired as failed, and returns their number. A takeover does the same for
+    /// one dataset. This serves datasets that nobody refreshes again.
     pub async fn end_expired_refreshes(&self) -> Result<u64, CatalogError> {
         let now = self.now();
         let sql = "SELECT dataset_id, attempt_id FROM refresh_leases WHERE expires_at <= $1 LIMIT $2";
@@ -135,8 +134,7 @@ impl Catalog {
         self.end_refreshes(expired, now).await
     }
 
-    /// The refreshes that began before, of whatever process, and hold their datasets: dataset and attempt, at most
-    /// 1,000.
+    /// The refreshes of any process that began before and hold their datasets: dataset and attempt, at most 1,000.
     pub async fn held_refreshes(&self, before: DateTime<Utc>) -> Result<Vec<(DatasetId, AttemptId)>, CatalogError> {
         let sql = "SELECT refresh_leases.dataset_id, refresh_leases.attempt_id
                    FROM refresh_leases JOIN refresh_attempts ON refresh_attempts.attempt_id = refresh_leases.attempt_id
@@ -146,7 +144,8 @@ impl Catalog {
         held.into_iter().map(ids).collect()
     }
 
-    /// As [`Catalog::end_expired_refreshes`], for these, whose process has ended: they need not have expired.
+    /// As [`Catalog::end_expired_refreshes`], for these refreshes of a process that has ended. They need not have
+    /// expired.
     pub async fn end_dead_refreshes(&self, held: Vec<(DatasetId, AttemptId)>) -> Result<u64, CatalogError> {
         self.end_refreshes(held, DateTime::<Utc>::MAX_UTC).await
     }

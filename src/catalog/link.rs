@@ -1,9 +1,9 @@
-//! How connections are lent, and which never come back.
+//! Lends connections, and discards those that are no longer sound.
 //!
-//! A connection that failed at anything but a rule of the tables is discarded: after a full disk SQLite has ended the
-//! transaction by itself, and the driver, which does not know, would refuse every later one. The next call makes a new
-//! connection. What a cancelled call leaves behind is seen when its connection is released (`sqlite.rs`); to a server,
-//! a connection whose `BEGIN` was cut is not given back at all.
+//! A connection is discarded after any failure other than a rule of the tables. After a full disk, for example, SQLite
+//! has ended the transaction by itself. The driver does not know this and would refuse every later transaction. The
+//! next call makes a new connection. The release of a connection shows what a cancelled call has left (`sqlite.rs`). A
+//! connection to a server whose `BEGIN` was cut is not given back at all.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ use sqlx_core::transaction::TransactionManager;
 
 use super::outage::{Attempt, Outage};
 
-/// How long a call waits for a connection before it looks whether any can be made.
+/// How long a call waits for a connection before it tries whether one can be made.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// The connections to one database.
@@ -31,8 +31,8 @@ pub(super) struct Link<DB: Database> {
     file: Option<Arc<OpenedFile>>,
 }
 
-/// The SQLite file that was opened. While its name means none or another one, what is written is lost, however well it
-/// goes: SQLite writes on to a file that has no name.
+/// The SQLite file that was opened. If its name is gone or names another file, all writes are lost without an error,
+/// because SQLite goes on writing to a file without a name.
 #[derive(Debug)]
 pub(super) struct OpenedFile {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub(super) struct OpenedFile {
     inode: u64,
 }
 
-/// The name of the catalog's file means none, or another one.
+/// The name of the catalog's file is gone, or names another file.
 #[derive(Debug, thiserror::Error)]
 #[error("the catalog's file was removed or replaced")]
 pub(super) struct Replaced;
@@ -52,7 +52,7 @@ impl OpenedFile {
         Ok(OpenedFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Whether it has its name still. One system call.
+    /// Whether the file still has its name. One system call.
     ///
     /// # Errors
     /// [`Replaced`], as an I/O error.
@@ -76,7 +76,7 @@ pub(super) struct Server {
     pub outage: Arc<Outage>,
 }
 
-/// A connection in use, perhaps with an open transaction, which ends without a trace unless it is committed.
+/// A connection in use, perhaps with an open transaction. The transaction leaves no trace unless it is committed.
 pub(super) struct Lent<DB: Database> {
     /// `None` once it is discarded.
     connection: Option<PoolConnection<DB>>,
@@ -135,8 +135,8 @@ impl<DB: Database> Link<DB> {
         })
     }
 
-    /// Completes when no connection can be made, with the reason: the pool itself would go on trying for as long as it
-    /// waits for one of its own. One call at a time looks, and only while nothing else shows that the server answers.
+    /// Completes with the reason when no connection can be made. The pool itself would try for as long as it waits for
+    /// one of its own connections. One call at a time tries, and only while nothing else shows that the server answers.
     async fn refused(&self, outage: &Outage, attempt: &Attempt<'_>) -> sqlx::Error {
         let mut pause = if attempt.probes() { Duration::ZERO } else { LOOK };
         loop {
@@ -151,7 +151,7 @@ impl<DB: Database> Link<DB> {
             match DB::Connection::connect_with(&self.pool.connect_options()).await {
                 Ok(_) => outage.succeeded(),
                 Err(error @ sqlx::Error::Io(_)) => return error,
-                // The pool tells those.
+                // The pool reports those.
                 Err(_) => {}
             }
             drop(look);
@@ -165,7 +165,7 @@ impl<DB: Database> Link<DB> {
         }
         let mut lent = self.lend().await?;
         match lent.begin(statement).await {
-            // Nothing is done yet, so a connection that broke while it was idle costs one more try.
+            // Nothing is done yet, so after a connection that broke while it was idle one more try is safe.
             Err(error) if lent.is_discarded() && self.server.is_some() && is_broken(&error) => {
                 lent = self.lend().await?;
                 lent.begin(statement).await?;
@@ -185,8 +185,7 @@ impl<DB: Database> Lent<DB> {
         Ok((&mut **connection, timeout))
     }
 
-    /// Discards the connection if the statement's failure may have left it in another state than the driver takes it to
-    /// be in.
+    /// Discards the connection if the statement's failure may have left it in a state that the driver does not know.
     pub(super) fn judge<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         self.running = false;
         match &outcome {
@@ -209,7 +208,7 @@ impl<DB: Database> Lent<DB> {
         self.judge_end(begun)
     }
 
-    /// Makes everything done in the transaction permanent and visible, all at once.
+    /// Makes all changes of the transaction permanent and visible at once.
     pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
         let (connection, timeout) = self.statement()?;
         let committed = within(timeout, DB::TransactionManager::commit(connection)).await;
@@ -244,7 +243,7 @@ impl<DB: Database> Lent<DB> {
             server.outage.connection_failed();
         }
         if let Some(connection) = self.connection.take() {
-            // Closing it says no goodbye, which a server that hangs would not hear.
+            // The connection is closed without a goodbye, because a server that hangs would not answer it.
             drop(connection.detach());
         }
     }
@@ -258,8 +257,8 @@ impl<DB: Database> Drop for Lent<DB> {
             && self.server.is_some()
             && DB::TransactionManager::get_transaction_depth(&connection) == 0
         {
-            // The driver counts a transaction from the server's answer on, and would end none that it has not counted:
-            // the next one to borrow the connection would read what this one would have seen.
+            // The driver counts a transaction only after the server's answer, and would not end one that it has not
+            // counted. The next borrower of the connection would then read in this transaction.
             drop(connection.detach());
             return;
         }
@@ -267,8 +266,8 @@ impl<DB: Database> Drop for Lent<DB> {
             DB::TransactionManager::start_rollback(&mut connection);
         }
         let Some(server) = self.server.as_ref().filter(|_| self.running) else { return };
-        // The caller left in the middle of a statement. Releasing the connection waits for the statement's end, for
-        // ever if the server hangs.
+        // The caller left in the middle of a statement. A release of the connection would wait for the statement's end,
+        // for ever if the server hangs.
         let limit = server.statement;
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {

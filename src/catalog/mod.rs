@@ -1,18 +1,16 @@
-//! The catalog: users, datasets, versions and all else that is recorded about entities, but no entity.
+//! The catalog: users, datasets, versions and all other records about entities, but no entity.
 //!
-//! It is the only place with SQL. One text serves both engines, SQLite (embedded, the default) and
-//! PostgreSQL; what differs is how a connection is made (`sqlite.rs`, `postgres.rs`) and the migrations in
-//! `sql/`. Every table group has a file with the methods on [`Catalog`] and the types of its rows, which
-//! convert to the types of `model`.
+//! This is the only place with SQL. One text serves both engines, SQLite (embedded, the default) and PostgreSQL. Only
+//! the connections (`sqlite.rs`, `postgres.rs`) and the migrations in `sql/` differ. Every table group has a file with
+//! the methods on [`Catalog`] and the types of its rows. These convert to the types of `model`.
 //!
-//! Nothing is cached here: every call asks the database, so that a change made by another process (a
-//! server, an import on the command line, another replica) is seen by the next call.
+//! Nothing is cached here: every call asks the database. So the next call sees a change of another process (a server,
+//! an import on the command line, another replica).
 //!
-//! Writes that belong together are one transaction. SQLite takes its write lock at the start
-//! (`BEGIN IMMEDIATE`), so no transaction fails half way because another one wrote; under PostgreSQL each
-//! transaction first updates the row that concurrent ones would compete for, which makes them wait for
-//! each other there. Such rows are always locked in one order, so that no two transactions wait for each
-//! other in a circle: a user, a dataset, a lease, then files.
+//! Writes that belong together are one transaction. SQLite takes its write lock at the start (`BEGIN IMMEDIATE`), so no
+//! transaction fails half way because another one wrote. Under PostgreSQL each transaction first updates the row for
+//! which concurrent ones compete, so they wait for each other there. Such rows are always locked in one order: a user,
+//! a dataset, a lease, then files. So no two transactions wait for each other in a circle.
 
 use std::time::Duration;
 
@@ -75,10 +73,10 @@ pub use webhooks::{Delivery, Webhook};
 use best_effort::BestEffort;
 use engine::Engine;
 
-/// How patient the catalog is.
+/// How long the catalog waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogOptions {
-    /// How long a call waits for a connection, or for what another process has locked.
+    /// How long a call waits for a connection, or for a lock of another process.
     pub wait: Duration,
     /// How long a statement may take under PostgreSQL. An SQLite file is read in this process, without a limit.
     pub statement: Duration,
@@ -124,7 +122,7 @@ impl Catalog {
         Catalog::open_with(url, &CatalogOptions::default()).await
     }
 
-    /// As [`Catalog::open`], with another patience.
+    /// As [`Catalog::open`], with other waiting times.
     ///
     /// # Errors
     ///
@@ -136,7 +134,7 @@ impl Catalog {
             postgres::open(url, options).await?
         } else {
             return Err(CatalogError::InvalidUrl {
-                // Whatever stands before the host may be a password, so only the scheme is repeated.
+                // Any text before the host may be a password, so the message repeats only the scheme.
                 url: url.split(':').next().unwrap_or_default().to_owned(),
                 reason: "it must begin with sqlite:// or postgres://".to_owned(),
             });
@@ -146,7 +144,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The same catalog by another clock: a test sets when leases, sessions and files expire.
+    /// The same catalog with another clock: a test sets when leases, sessions and files expire.
     pub fn with_clock(self, clock: Clock) -> Catalog {
         Catalog { clock, ..self }
     }

@@ -1,13 +1,13 @@
-//! Whether a database server answers, as its connections have learned.
+//! Tells whether a database server answers, as far as its connections know.
 //!
-//! While it does not, one call at a time waits for it and all others fail at once, so that nobody queues behind a
-//! server that is gone. The first call that gets through ends the outage. A connection that was made before the last
-//! failure is tested before it is used again: a restarted server has forgotten it.
+//! While the server does not answer, one call at a time waits for it. All others fail at once, so nobody queues for a
+//! missing server. The first call that succeeds ends the outage. A connection made before the last failure is tested
+//! before its next use, because a restarted server has forgotten it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long nobody tries a server again that was found to be down.
+/// Pause between two tries of a server that is down.
 const REST: Duration = Duration::from_millis(200);
 
 /// Failures and successes of the connections to one server.
@@ -46,8 +46,8 @@ impl Outage {
         }
     }
 
-    /// Lets a call wait for a connection; `None` while the server is down and another call waits already, or has just
-    /// waited in vain.
+    /// Permission for a call to wait for a connection. `None` while the server is down and another call already waits,
+    /// or has just waited in vain.
     pub(super) fn attempt(&self) -> Option<Attempt<'_>> {
         if !self.is_down() {
             return Some(Attempt { outage: self, probes: false });
@@ -78,8 +78,8 @@ impl Outage {
         self.down.store(true, Ordering::SeqCst);
     }
 
-    /// No connection came within `waited`. Whether the server is down, which it is if nothing else has succeeded
-    /// meanwhile: then it is not only that all connections are in use.
+    /// No connection came within `waited`. Returns whether the server is down. It is, if nothing else has succeeded
+    /// meanwhile. Otherwise all connections may only be in use.
     pub(super) fn waited_in_vain(&self, waited: Duration) -> bool {
         let down = !self.succeeded_within(waited);
         if down {
@@ -93,12 +93,12 @@ impl Outage {
         self.down.load(Ordering::SeqCst)
     }
 
-    /// Whether a connection was made, or a statement answered, so short a time ago.
+    /// Whether a connection was made, or a statement answered, within this time.
     pub(super) fn succeeded_within(&self, time: Duration) -> bool {
         self.last_success.load(Ordering::SeqCst) > self.now().saturating_sub(millis(time))
     }
 
-    /// Lets a call look whether connections can be made; `None` while another one looks.
+    /// Permission for a call to try whether connections can be made. `None` while another call tries.
     pub(super) fn look(&self) -> Option<Look<'_>> {
         let free = !self.looking.swap(true, Ordering::SeqCst);
         free.then_some(Look(self))

@@ -1,4 +1,4 @@
-//! How a PostgreSQL database is connected to.
+//! Connects to a PostgreSQL database.
 
 use std::io;
 use std::str::FromStr;
@@ -19,12 +19,11 @@ static MIGRATIONS: Migrator = sqlx::migrate!("sql/postgres");
 /// How many connections one process opens at most.
 const CONNECTIONS: u32 = 16;
 
-/// How long a connection may have been idle and still be used without asking whether it is alive. The
-/// question costs a round trip, which would double the cost of a read.
+/// How long a connection may be idle and still be used without a test. The test costs a round trip, which would double
+/// the cost of a read.
 const TRUSTED_IDLE: Duration = Duration::from_secs(10);
 
-/// How long the first connection is waited for at most: whoever starts the service should learn soon that there is no
-/// server.
+/// Longest wait for the first connection: an operator who starts the service should soon learn that there is no server.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Whether this is a PostgreSQL URL.
@@ -48,7 +47,7 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine, 
 
     let outage = Arc::new(Outage::none());
     let suspect = outage.clone();
-    // A row that another process has locked is waited for as long as a connection.
+    // The wait for a row that another process has locked is as long as that for a connection.
     let waits = format!("SET lock_timeout = {}", wait.as_millis());
     let pool = PgPoolOptions::new()
         .max_connections(CONNECTIONS)

@@ -1,4 +1,4 @@
-//! Whether the catalog can be written, as one small write tells.
+//! Tests with one small write whether the catalog can be written.
 
 use super::convert::from_time;
 use super::{Catalog, CatalogError};

@@ -1,4 +1,4 @@
-//! Which versions name a file: what is lost when the file is.
+//! The versions that name a file. They are lost when the file is lost.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
-//! When datasets are due by their schedules. Several processes may ask; each due time is given to one.
+//! The times at which datasets are due by their schedules. Several processes may ask. Each due time is given to one of
+//! them.
 //!
-//! What a cron expression means is the caller's business: here it is a text, and the next time a number
-//! that changes hands by compare-and-swap.
+//! The caller interprets cron expressions. Here an expression is a text, and the next time is a number that is set by
+//! compare-and-swap.
 
 use chrono::{DateTime, Utc};
 
@@ -9,17 +10,16 @@ use super::convert::{from_optional_time, from_time, to_time, to_unsigned};
 use super::engine::Value;
 use super::{Catalog, CatalogError, DatasetId, UserId};
 
-/// A dataset whose schedule wants something now.
+/// A dataset whose schedule is due now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueSchedule {
     /// The dataset.
     pub dataset: DatasetId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: UserId,
     /// Its schedule: a cron expression in UTC.
     pub schedule: String,
-    /// The time that has come. `None`: none was computed yet, so there is nothing to run, only the next time
-    /// to compute.
+    /// The due time. `None`: no time was computed yet. Then nothing is to be run, only the next time to be computed.
     pub due_at: Option<DateTime<Utc>>,
 }
 
@@ -49,11 +49,11 @@ impl Catalog {
         rows.into_iter().map(due).collect()
     }
 
-    /// Sets the next time of a schedule that is due; `None` is never, until the schedule changes. `true` for
-    /// exactly one caller, who then runs what was due; `false` if another was faster or the schedule has
-    /// changed, or been frozen, meanwhile.
+    /// Sets the next time of a schedule that is due. `None` is never, until the schedule changes. Returns `true` to
+    /// exactly one caller, who then runs the refresh. Returns `false` if another was faster, or if the schedule has
+    /// changed or the dataset was frozen meanwhile.
     ///
-    /// A process that dies between this and the refresh leaves out that one run.
+    /// If a process dies between this and the refresh, that one run is left out.
     pub async fn claim_schedule(&self, due: &DueSchedule, next: Option<DateTime<Utc>>) -> Result<bool, CatalogError> {
         let sql = "UPDATE datasets SET next_run_at = $4
                    WHERE dataset_id = $1 AND schedule = $2 AND next_run_at = $3 AND NOT frozen";

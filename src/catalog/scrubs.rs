@@ -1,4 +1,4 @@
-//! Table `scrub_progress`: how far the scrub of the files has come, whichever process does it.
+//! Table `scrub_progress`: how far the scrub of the files has come, in any process.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use super::convert::{from_time, to_unsigned};
 use super::{Catalog, CatalogError, FileId};
 
 impl Catalog {
-    /// Takes the scrub for as long as `lasts`, if it is due and no other process has it: one that was begun goes on,
-    /// and another begins when the last one ended longer than `interval` ago. Gives the last file that is done.
+    /// Takes the scrub for `lasts`, if it is due and no other process has it. A scrub that was begun goes on. A new one
+    /// begins when the last one ended longer than `interval` ago. Returns the last file that is done.
     pub async fn take_scrub(
         &self,
         interval: Duration,
@@ -27,7 +27,7 @@ impl Catalog {
         Ok(Some((file > 0).then(|| FileId::new(file))))
     }
 
-    /// Keeps the scrub for as long as `lasts` from now.
+    /// Keeps the scrub for `lasts` from now.
     pub async fn keep_scrub(&self, lasts: Duration) -> Result<(), CatalogError> {
         let sql = "UPDATE scrub_progress SET leased_until = $1 WHERE scrub_id = 0";
         self.engine.write(sql, &[from_time(after(self.now(), lasts))]).await?;

@@ -1,11 +1,11 @@
-//! Rows without a checksum get theirs when the catalog is opened.
+//! Gives rows without a checksum theirs when the catalog is opened.
 //!
-//! A row has none when it is from before there were checksums, or when somebody changed it by hand and set it to null,
-//! which is how that is done. Until the next opening such a row is taken as it is; then it is sealed as it is.
+//! A row has no checksum if it was written before checksums existed, or if an operator changed it by hand and set the
+//! checksum to null. Such a row is accepted as it is. The next opening of the catalog seals it as it is.
 //!
-//! Rows are sealed by batches, each a transaction that locks what it seals, so that several processes may open the
-//! catalog at once while others use it. One index for each table holds the rows without a checksum alone: where there
-//! is none, an opening costs a look into it, and writes nothing.
+//! Rows are sealed in batches. Each batch is a transaction that locks its rows, so several processes may open the
+//! catalog at once while others use it. Each table has an index of only the rows without a checksum. If there are none,
+//! an opening costs one look into it and writes nothing.
 
 use super::checksums::seal_dataset;
 use super::convert::to_unsigned;
@@ -22,8 +22,8 @@ use crate::model::dataset::Dataset;
 const BATCH: i64 = 200;
 
 impl Catalog {
-    /// Seals every row that has no checksum. What cannot be sealed, as in a catalog that takes no writes, stays as it
-    /// is.
+    /// Seals every row that has no checksum. A row that cannot be sealed, for example in a catalog that takes no
+    /// writes, stays as it is.
     pub(super) async fn seal_records(&self) {
         let sealed = async {
             self.seal_datasets().await?;

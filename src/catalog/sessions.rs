@@ -1,4 +1,4 @@
-//! Table `sessions`: who is logged in. What a session holds is the caller's; here it is a text.
+//! Table `sessions`: who is logged in. The caller knows the content of a session; here it is a text.
 
 use chrono::{DateTime, Utc};
 
@@ -12,9 +12,9 @@ use super::{Catalog, CatalogError, UserId};
 pub struct SessionRecord {
     /// SHA-256 of the session id, hexadecimal.
     pub id_hash: String,
-    /// Whose it is; `None` while nobody has logged in.
+    /// Its user; `None` while nobody has logged in.
     pub user: Option<UserId>,
-    /// What the session holds, without U+0000.
+    /// Its content, without U+0000.
     pub data: String,
     /// When it began.
     pub created_at: DateTime<Utc>,
@@ -38,13 +38,13 @@ pub(super) fn session_checksum(id_hash: &str, user: Option<i64>, data: &str, exp
     RecordChecksum::of("sessions").text(id_hash).optional_number(user).text(data).number(expires_at)
 }
 
-/// What a session's record is called when it does not verify: a hash is not for logs.
+/// The name of a session's record in errors. Its hash must not be in logs.
 fn record_name() -> String {
     "a session".to_owned()
 }
 
 impl Catalog {
-    /// Records a new session. `false`: there is one with that id already, and nothing was written.
+    /// Records a new session. Returns `false` if there is one with that id already; nothing is written then.
     ///
     /// # Errors
     ///
@@ -76,7 +76,8 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// [`CatalogError::Unverified`] if its record is not what was written: it may be another user's, or have ended.
+    /// [`CatalogError::Unverified`] if its record is not what was written. The session may then be another user's, or
+    /// have ended.
     pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>, CatalogError> {
         let sql = "SELECT user_id, data, created_at, expires_at, record_checksum FROM sessions
                    WHERE session_hash = $1 AND expires_at > $2";
@@ -127,7 +128,7 @@ impl Catalog {
         session_checksum(id_hash, user, &data, expires_at).check(stored.as_deref(), record_name)
     }
 
-    /// Moves the end of a session that is there, if the catalog can be written at the moment.
+    /// Moves the end of an existing session, if the catalog can be written at the moment.
     pub async fn try_extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) {
         let hash = id_hash.to_owned();
         self.try_write("that a session goes on", |catalog| async move {
@@ -140,7 +141,7 @@ impl Catalog {
         .await;
     }
 
-    /// Deletes a session; one that is not there is deleted already.
+    /// Deletes a session. It is no error if there is none.
     pub async fn delete_session(&self, id_hash: &str) -> Result<(), CatalogError> {
         self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(id_hash)]).await?;
         Ok(())

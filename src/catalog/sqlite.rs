@@ -1,4 +1,4 @@
-//! How an SQLite file is opened.
+//! Opens an SQLite file.
 //!
 //! 1. One connection, without foreign keys, switches the file to write-ahead logging and runs the
 //!    migrations, all in one `BEGIN IMMEDIATE` transaction: of several processes that open a new file at
@@ -28,15 +28,15 @@ static MIGRATIONS: Migrator = sqlx::migrate!("sql/sqlite");
 /// of microseconds, so a few serve any number of requests.
 const READERS: u32 = 4;
 
-/// The path of an SQLite URL, as it stands there; `None` if the URL is no SQLite URL.
+/// The path of an SQLite URL, not decoded; `None` if it is no SQLite URL.
 pub(super) fn path_of(url: &str) -> Option<&str> {
     url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:"))
 }
 
 /// Opens the file at `path`, making it and its directory if they are missing.
 ///
-/// `options.wait` bounds how long a call waits for this process's other calls, and how long for the transaction of
-/// another process. Transactions here take milliseconds.
+/// `options.wait` bounds the wait for other calls of this process, and the wait for a transaction of another process.
+/// Transactions here take milliseconds.
 pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine, CatalogError> {
     let wait = options.wait;
     if path.is_empty() || path == ":memory:" {
@@ -45,7 +45,7 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
             reason: "it must name a file".to_owned(),
         });
     }
-    // SQLite takes a name that begins with `file:` for a URL of its own; with `./` before it, it does not.
+    // SQLite takes a name that begins with `file:` for a URL of its own. `./` before the name prevents that.
     let file: PathBuf = match Path::new(path) {
         absolute if absolute.is_absolute() => absolute.to_owned(),
         relative => Path::new(".").join(relative),
@@ -58,9 +58,9 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
     let options = SqliteConnectOptions::new()
         .filename(&file)
         .busy_timeout(wait)
-        // A page whose cells overlap is noticed before it is used; costs little.
+        // SQLite then notices a page whose cells overlap before it uses the page. Costs little.
         .pragma("cell_size_check", "ON")
-        // A commit is on the disk before it is answered: what a webhook delivery claimed must stay so.
+        // A commit is on the disk before it is answered: the claim of a webhook delivery must last.
         .synchronous(SqliteSynchronous::Full);
     let named = |error: CatalogError| error.of_file(path);
     let mut migrating = connect_first(&options, wait).await.map_err(|error| named(error.into()))?;
@@ -74,9 +74,9 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Engine,
     Ok(Engine::Sqlite { readers: Link::new(readers, None), writer: Link::of_file(writer, opened) })
 }
 
-/// The connection that makes the file and switches it to write-ahead logging, which lasts.
+/// The connection that makes the file and switches it to write-ahead logging. The switch is permanent.
 ///
-/// The switch does not wait for a lock as everything else does, so it is tried until it succeeds.
+/// The switch does not wait for a lock, unlike all other statements. So it is tried until it succeeds.
 async fn connect_first(options: &SqliteConnectOptions, wait: Duration) -> Result<SqliteConnection, sqlx::Error> {
     let options = options
         .clone()
@@ -104,11 +104,12 @@ async fn migrate(connection: &mut SqliteConnection) -> Result<(), CatalogError> 
     Ok(())
 }
 
-/// Connections that stay open: to a file there is no reason to renew or test them. All are to the file that was opened
-/// first, not to one that has its name later.
+/// Connections that stay open: connections to a file need no renewal and no test. All are to the file that was opened
+/// first, not to a later file of the same name.
 ///
-/// One that comes back in a transaction is closed. The call that had it was dropped, the transaction's statement failed
-/// meanwhile, and SQLite ended it by itself; the driver takes it to be open, and would refuse to begin another.
+/// A connection that comes back in a transaction is closed. Its call was dropped, a statement failed meanwhile, and
+/// SQLite ended the transaction by itself. The driver takes the transaction to be open, and would refuse to begin
+/// another.
 async fn pool(
     options: SqliteConnectOptions,
     size: u32,
@@ -125,7 +126,7 @@ async fn pool(
         })
         .after_release(|connection, _| {
             Box::pin(async move {
-                // What was asked of its thread before, the rollback above all, is done first.
+                // Earlier work of its thread, above all the rollback, is done first.
                 connection.ping().await?;
                 Ok(!connection.is_in_transaction())
             })

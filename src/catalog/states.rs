@@ -8,9 +8,8 @@ use crate::crash;
 use crate::model::dataset::Dataset;
 
 impl Catalog {
-    /// Makes a version the active one for good, whatever is published afterwards; with `freeze` it also
-    /// freezes the dataset there. Of versions nothing changes. Works on a frozen dataset too, which stays
-    /// frozen.
+    /// Pins the dataset to a version, which stays active after later refreshes. `freeze` also freezes the dataset.
+    /// Versions do not change. This works on a frozen dataset too, which stays frozen.
     ///
     /// # Errors
     ///
@@ -51,8 +50,8 @@ impl Catalog {
         Ok(record)
     }
 
-    /// Makes the newest version the active one, and every version to come. A dataset without a pin stays as
-    /// it is; a frozen one stays frozen.
+    /// Makes the newest version the active one, and later each new version. A dataset without a pin stays as it is. A
+    /// frozen dataset stays frozen.
     ///
     /// # Errors
     ///
@@ -68,8 +67,8 @@ impl Catalog {
         Ok(record)
     }
 
-    /// Lets the dataset be refreshed and read again, unless its owner would then have more than
-    /// `active_limit` datasets that are not frozen. A pin stays.
+    /// Unfreezes the dataset, unless its owner would then have more than `active_limit` datasets that are not frozen. A
+    /// pin stays.
     ///
     /// # Errors
     ///

@@ -13,11 +13,10 @@ use super::users::{UserRow, user_columns};
 use super::{Catalog, CatalogError, UserId};
 use crate::model::user::User;
 
-/// How exactly the last use of a token is known. Every write costs a commit, which a request should not pay
-/// for each time.
+/// Precision of the last use of a token. Every write costs a commit, which not every request should pay.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// An API token without what opens anything.
+/// An API token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiToken {
     /// Its name, unique among the user's tokens.
@@ -36,12 +35,12 @@ struct TokenUserRow {
     record_checksum: Option<String>,
 }
 
-/// The checksum of whose a token is.
+/// The checksum of a token's user.
 pub(super) fn token_checksum(hash: &str, user: i64) -> RecordChecksum {
     RecordChecksum::of("api_tokens").text(hash).number(user)
 }
 
-/// What a token's record is called when it does not verify: a hash is not for logs.
+/// The name of a token's record in errors. Its hash must not be in logs.
 fn record_name() -> String {
     "an API token".to_owned()
 }
@@ -57,7 +56,7 @@ impl Catalog {
     pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<(), CatalogError> {
         let checksum = token_checksum(token_hash, i64::try_from(user.get()).unwrap_or(-1)).finish();
         let mut transaction = self.engine.begin().await?;
-        // Of several at the same time each counts those before it.
+        // If several run at the same time, each counts those before it.
         lock_owner(&mut transaction, user).await?;
         let sql = "SELECT COUNT(*) FROM api_tokens WHERE user_id = $1";
         let (count,): (i64,) = transaction.fetch_one(sql, &[user.into()]).await?;
@@ -86,8 +85,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// The user whose token has this hash. One indexed look-up; at most once a minute and token it also
-    /// records the use, which is a commit, if the catalog can be written at the moment.
+    /// The user whose token has this hash. One indexed look-up. At most once a minute per token it also records the
+    /// use, if the catalog can be written at the moment. That costs a commit.
     ///
     /// # Errors
     ///
@@ -107,7 +106,7 @@ impl Catalog {
         if row.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
             let hash = token_hash.to_owned();
             self.try_write("when a token was last used", |catalog| async move {
-                // Of several requests at the same time one finds it stale still.
+                // Of several requests at the same time, one still finds it stale.
                 let sql = "UPDATE api_tokens SET last_used_at = $2
                            WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
                 catalog.engine.write(sql, &[Value::Text(&hash), from_time(now), from_time(stale)]).await?;

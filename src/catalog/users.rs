@@ -28,7 +28,7 @@ impl UserRow {
         self.user_id
     }
 
-    /// The address in the form in which it is compared, as it was recorded.
+    /// The recorded address, in the form for comparisons.
     pub(super) fn email_key(&self) -> &str {
         &self.email_key
     }
@@ -53,7 +53,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// [`CatalogError::EmailTaken`] if there is one with the same address, whatever its case.
+    /// [`CatalogError::EmailTaken`] if there is a user with the same address, in any case.
     pub async fn add_user(&self, email: &str, password_hash: &str, plan: Plan) -> Result<UserId, CatalogError> {
         let mut transaction = self.engine.begin().await?;
         let row: Option<(i64,)> = transaction
@@ -76,7 +76,7 @@ impl Catalog {
         Ok(UserId::new(to_unsigned(user_id, "users.user_id")?))
     }
 
-    /// The user with this address, whatever its case. One indexed look-up.
+    /// The user with this address, in any case. One indexed look-up.
     pub async fn user_by_email(&self, email: &str) -> Result<Option<User>, CatalogError> {
         if email.contains('\0') {
             return Ok(None);
@@ -100,8 +100,8 @@ impl Catalog {
         row.map(User::try_from).transpose()
     }
 
-    /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of
-    /// the user: whoever knew the old one is out. API tokens stay.
+    /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of the user.
+    /// So nobody who knew the old password stays logged in. API tokens stay.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Changes the user's plan. What the user has beyond the new plan's limits stays.
+    /// Changes the user's plan. Datasets beyond the new plan's limit stay.
     ///
     /// # Errors
     ///

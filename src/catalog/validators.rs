@@ -1,7 +1,8 @@
-//! Columns of `datasets`: what a publisher said of the document that the newest version was made of.
+//! Columns of `datasets`: the publisher's validators (`ETag`, `Last-Modified`) of the document from which the newest
+//! version was made.
 //!
-//! They are written with that version, in its transaction, and belong to it: any other version clears them, and so does
-//! a change of what is fetched or how it is decoded.
+//! They are written with that version, in its transaction, and belong to it. Any other version clears them. So does a
+//! change of the source or of its decoding.
 
 use super::checksums::RecordChecksum;
 use super::convert::optional_text;
@@ -11,22 +12,22 @@ use super::{Catalog, CatalogError, DatasetId};
 use crate::model::dataset::Dataset;
 use crate::model::source::Validators;
 
-/// By what a version's source can be asked whether it has changed.
+/// The validators that ask a source whether it has changed since a version.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchedState<'a> {
     /// The dataset as it was when its source was fetched.
     pub dataset: &'a Dataset,
-    /// What the publisher said.
+    /// The validators.
     pub validators: &'a Validators,
 }
 
-/// A dataset, and what its source is asked by: URL, entity tag, time, and their checksum.
+/// A dataset and its validators: URL, entity tag, time, and their checksum.
 type ValidatorsRow = (i64, Option<String>, Option<String>, Option<String>, Option<String>);
 
 impl Catalog {
-    /// What to ask the dataset's source by; `None` when it must be fetched whole. What answers that it has not changed
-    /// since is the document of the dataset's newest version. One look-up by primary key. What is not what was written
-    /// asks for nothing.
+    /// The validators of the dataset's source; `None` when it must be fetched whole. If the source answers that it has
+    /// not changed, its document is that of the dataset's newest version. One look-up by primary key. Validators that
+    /// do not verify are not used.
     pub async fn source_validators(&self, dataset: DatasetId) -> Result<Option<Validators>, CatalogError> {
         let sql = "SELECT dataset_id, validated_url, source_etag, source_last_modified, validators_checksum
                    FROM datasets WHERE dataset_id = $1";
@@ -41,7 +42,7 @@ impl Catalog {
     }
 }
 
-/// The checksum of what a dataset's source is asked by.
+/// The checksum of a dataset's validators.
 pub(super) fn validators_checksum(
     dataset: i64,
     url: Option<&str>,
@@ -51,13 +52,13 @@ pub(super) fn validators_checksum(
     RecordChecksum::of("validators").number(dataset).optional_text(url).optional_text(etag).optional_text(last_modified)
 }
 
-/// What they are called when they do not verify.
+/// Their name in errors.
 pub(super) fn record_name(dataset: impl std::fmt::Display) -> String {
     format!("what the source of dataset {dataset} is asked by")
 }
 
-/// Records them for the version that `transaction` publishes, unless the dataset, whose row is locked, is fetched in
-/// another way by now.
+/// Records the validators for the version that `transaction` publishes. The dataset's row is locked. Nothing is
+/// recorded if the dataset's source or its decoding has changed since the fetch.
 pub(super) async fn record(
     transaction: &mut Transaction,
     locked: &Dataset,
@@ -84,7 +85,7 @@ pub(super) async fn record(
     Ok(())
 }
 
-/// Lets the dataset's source be fetched whole next time.
+/// Clears the validators, so that the source is fetched whole next time.
 pub(super) async fn forget(transaction: &mut Transaction, dataset: DatasetId) -> Result<(), CatalogError> {
     let sql = "UPDATE datasets SET validated_url = NULL, source_etag = NULL, source_last_modified = NULL,
                    validators_checksum = NULL

@@ -1,4 +1,4 @@
-//! Table `versions`: publishing a version, listing them, and finding the one a reader asks for.
+//! Table `versions`: publishes versions, lists them, and finds the one that a reader asks for.
 
 use chrono::{DateTime, Utc};
 
@@ -30,7 +30,7 @@ pub struct Resolved {
 pub struct VersionRecord {
     /// The version.
     pub version: Version,
-    /// Whether `active` means it, as of the moment in which it was read or written.
+    /// Whether it is the active version, as of the moment in which it was read or written.
     pub is_active: bool,
 }
 
@@ -229,13 +229,13 @@ pub(super) const VERSIONS: &str = versions_sql!("v.version_number < $2 ORDER BY 
 impl Catalog {
     /// The dataset with this id and the version of it that `selector` names, as of one moment.
     ///
-    /// Every read asks this once: one statement, four look-ups by primary key whatever the number of
-    /// datasets and versions. Under SQLite most of its cost is handing the statement to a connection's
-    /// thread and back; under PostgreSQL it is one round trip. What is not found costs another look-up.
+    /// Every read asks this once: one statement, four look-ups by primary key for any number of datasets and versions.
+    /// Under SQLite most of its cost is the way to a connection's thread and back. Under PostgreSQL it is one round
+    /// trip. If the version is not found, it costs another look-up.
     ///
     /// # Errors
     ///
-    /// [`CatalogError::Unverified`] if a record is not what was written, or is not there although others need it.
+    /// [`CatalogError::Unverified`] if a record is not what was written, or is missing although others need it.
     pub async fn resolve_read(
         &self,
         id: DatasetId,
@@ -289,16 +289,15 @@ impl Catalog {
 
     /// Records the dataset's next version, all at once:
     ///
-    /// 1. waits for whoever else changes the dataset, and checks that it is not frozen and that `attempt`
-    ///    still holds it;
+    /// 1. waits for other changes of the dataset, and checks that it is not frozen and that `attempt` still holds it;
     /// 2. takes the next number, so that numbers are consecutive;
-    /// 3. records the file, or that one is shared, and the version; it becomes the active one unless a
-    ///    rollback has pinned another;
+    /// 3. records the file, or that a file is shared, and the version; the version becomes active unless a rollback has
+    ///    pinned another;
     /// 4. records that the dataset's webhook is due, if one is registered;
     /// 5. records that the attempt has ended with this version, and gives the dataset back.
     ///
-    /// `fetched` is the state in which the source said to be: it is kept until the next version, unless the dataset has
-    /// another source, format or records path by now. A dozen statements by index and a commit.
+    /// `fetched` has the validators of the source. They are kept until the next version, unless the dataset's source,
+    /// format or records path has changed since. A dozen statements by index and a commit.
     ///
     /// # Errors
     ///

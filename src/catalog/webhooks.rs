@@ -1,12 +1,12 @@
-//! Tables `webhooks` and `webhook_deliveries`: who hears of a new version, and what is still to be told.
+//! Tables `webhooks` and `webhook_deliveries`: the webhook of each dataset, and the deliveries that are due.
 //!
-//! A delivery is due from the version's own transaction on. Claiming it is a commit, and comes before the
-//! request: after a crash what was not claimed is still due, and what was claimed is never sent again.
+//! A version's own transaction makes its delivery due. The claim is a commit before the request. After a crash an
+//! unclaimed delivery is still due, and a claimed one is never sent again.
 //!
-//! - Where it goes is what is registered when it is claimed. Registering anew redirects what is due;
-//!   deleting drops it.
-//! - A registration has a number that no other of the dataset has or had; what a delivery brought back is
-//!   recorded only with the registration that it was claimed under.
+//! - A delivery goes to the URL that is registered when it is claimed. A new registration redirects due deliveries. A
+//!   deletion drops them.
+//! - Each registration of a dataset has a new number. The outcome of a delivery is recorded only with the registration
+//!   under which it was claimed.
 
 use chrono::{DateTime, Utc};
 
@@ -19,7 +19,7 @@ use crate::model::secret::Secret;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
 
-/// How many deliveries of a dataset are kept, the newest. What is still due is kept besides.
+/// How many deliveries of a dataset are kept, the newest. All due deliveries are kept, too.
 const KEPT: i64 = 1_000;
 
 /// A registered webhook.
@@ -27,7 +27,7 @@ const KEPT: i64 = 1_000;
 pub struct Webhook {
     /// The receiver.
     pub url: String,
-    /// What signs the payload; `None` leaves it unsigned.
+    /// The secret that signs the payload; `None` leaves it unsigned.
     pub secret: Option<Secret>,
     /// Whether new versions fire it.
     pub is_active: bool,
@@ -39,7 +39,7 @@ pub struct Webhook {
     pub created_at: DateTime<Utc>,
 }
 
-/// A delivery that its claimer, and nobody else, is to send, once.
+/// A claimed delivery. Only its claimer sends it, once.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// The dataset that was refreshed.
@@ -54,9 +54,9 @@ pub struct Delivery {
     pub entity_count: u64,
     /// When the refresh completed.
     pub refreshed_at: DateTime<Utc>,
-    /// Where to send it: what was registered when it was claimed.
+    /// The URL that was registered when it was claimed.
     pub url: String,
-    /// What signs it.
+    /// The secret that signs it.
     pub secret: Option<Secret>,
     registration: i64,
     claimed_at: DateTime<Utc>,
@@ -111,8 +111,8 @@ macro_rules! webhook_columns {
 pub(super) use webhook_columns;
 
 impl Catalog {
-    /// Registers the dataset's webhook. One that is there is replaced as a whole, with what it recorded;
-    /// what is due goes to the new one.
+    /// Registers the dataset's webhook. An existing webhook is replaced as a whole, with its recorded outcome. Due
+    /// deliveries go to the new one.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl Catalog {
         row.map(Webhook::try_from).transpose()
     }
 
-    /// Removes the dataset's webhook and what is due to it. What was claimed before may still arrive.
+    /// Removes the dataset's webhook and its due deliveries. A claimed delivery may still arrive.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Catalog {
                 )
                 .await?;
             if claimed == 0 {
-                // Another was faster, and has one the less for the next round.
+                // Another was faster, so the next round has one fewer.
                 continue;
             }
             let row: Option<DeliveryRow> = transaction
@@ -216,7 +216,7 @@ impl Catalog {
                 )
                 .await?;
             transaction.commit().await?;
-            // Without a webhook there is nobody to tell; it is claimed all the same.
+            // Without a webhook there is no receiver. The delivery is still claimed.
             let Some(row) = row else { continue };
             return Ok(Some(Delivery {
                 dataset: DatasetId::new(to_unsigned(dataset, "webhook_deliveries.dataset_id")?),
@@ -233,9 +233,8 @@ impl Catalog {
         }
     }
 
-    /// Records what a delivery brought back: the receiver's HTTP status, or `None` if no answer came. The
-    /// webhook shows it, with the time of the claim, unless it was registered anew or a later delivery has
-    /// reported already.
+    /// Records the outcome of a delivery: the receiver's HTTP status, or `None` if no answer came. The webhook shows it
+    /// with the time of the claim, unless it was registered again or a later delivery has reported already.
     pub async fn record_delivery(&self, delivery: &Delivery, status: Option<u16>) -> Result<(), CatalogError> {
         let mut transaction = self.engine.begin().await?;
         transaction

@@ -1,4 +1,4 @@
-//! `strata backup`: a directory that a server can be pointed at.
+//! `strata backup`: writes a directory that a server can serve.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ struct Line {
     linked: u64,
 }
 
-/// Makes a backup. A signal ends it, and leaves a directory that is marked as incomplete.
+/// Makes a backup. A signal ends it, and leaves a directory marked as incomplete.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;

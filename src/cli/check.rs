@@ -1,4 +1,4 @@
-//! `strata check`: the catalog is whole, and every recorded file is there and holds what was written.
+//! `strata check`: verifies that the catalog is intact, and that every recorded file exists and is unchanged.
 
 use clap::Args;
 use serde::Serialize;
@@ -65,7 +65,7 @@ struct SumLine {
     unnamed: u64,
 }
 
-/// Checks once. Damage makes the command fail, after everything was looked at.
+/// Checks once. If there is damage, the command fails after it has checked everything.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;

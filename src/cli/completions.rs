@@ -1,4 +1,4 @@
-//! `strata completions`: what a shell needs to complete command lines.
+//! `strata completions`: prints the script with which a shell completes command lines.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -6,7 +6,7 @@ use super::error::CliError;
 use super::{fixtures, print};
 use crate::service::{App, DEMO_OWNER, DemoCredentials, DemoDataset};
 
-/// Queries that show something of each dataset, by its slug. Blanks are written `+`, so that each is one word.
+/// Example queries for each dataset, by its slug. Blanks are written `+`, so each query is one word.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "world-countries",
@@ -35,7 +35,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("palmer-penguins", &["?filter=Species:gentoo&filter=Sex:null", "?filter=Body+Mass+(g):3750&count=true"]),
 ];
 
-/// Loads the demo, unless the data directory holds it already, and prints what can be read and how to act as its owner.
+/// Loads the demo, unless the data directory holds it already. Prints URLs to read and the owner's credentials.
 pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
     let unpacking = |source| CliError::Io { what: "the demo's files cannot be unpacked", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;

@@ -1,4 +1,4 @@
-//! `strata diff`: what two versions of a dataset differ in.
+//! `strata diff`: compares two versions of a dataset.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -16,7 +16,7 @@ use crate::model::version::VersionSelector;
 use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{App, DiffError, DiffForm, VersionDiff};
 
-/// Records that are listed unless it is said how many.
+/// The default number of listed records.
 const LISTED: u64 = 20;
 
 /// Show what two versions of a dataset differ in
@@ -80,7 +80,7 @@ fn change_type(name: String) -> Result<ChangeType, &'static str> {
     found.ok_or("it is not a type of change")
 }
 
-/// Compares two versions. Whoever reads the output may stop whenever it likes.
+/// Compares two versions. The reader of the output may stop at any time.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
@@ -112,7 +112,7 @@ async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     output.flush()
 }
 
-/// Prints what `GET /dataset/diff` answers, and a line break.
+/// Prints the answer of `GET /dataset/diff`, and a line break.
 async fn print_json(
     diff: &VersionDiff,
     page: &DiffPage,

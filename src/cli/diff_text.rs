@@ -18,7 +18,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// As much as is read at a glance, in characters.
+    /// At most this many characters.
     pub(super) const CUT: Lengths = Lengths { value: 60, entity: 120 };
     /// All.
     pub(super) const WHOLE: Lengths = Lengths { value: usize::MAX, entity: usize::MAX };
@@ -60,7 +60,7 @@ impl Palette {
     }
 }
 
-/// What became of an entity, or of a field.
+/// The change of an entity, or of a field.
 #[derive(Clone, Copy)]
 enum Change {
     Added,
@@ -95,7 +95,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Both versions, and how much differs.
+    /// Both versions, and the numbers of changes.
     pub(super) fn heading(&self, diff: &VersionDiff) -> String {
         let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
         let [v1, v2] = diff.versions();
@@ -133,7 +133,7 @@ impl Report {
             Change::Added => self.entity(v2, Style::new(), &mut text),
             Change::Subtracted => self.entity(v1, Style::new(), &mut text),
             Change::Modified => {
-                // Something must tell which one it is.
+                // The line must identify the record.
                 if member("source") == b"\"\"" {
                     self.entity(v2, self.palette.faint, &mut text);
                 }
@@ -181,7 +181,7 @@ impl Report {
         }
     }
 
-    /// What the page leaves out.
+    /// The note about records that the page leaves out.
     pub(super) fn rest(&self, diff: &VersionDiff, page: &DiffPage) -> String {
         if page.limit == Some(0) {
             return String::new();
@@ -217,8 +217,8 @@ fn string(value: &[u8]) -> String {
     visible(&String::from_utf8_lossy(unquoted(value)))
 }
 
-/// The text with escapes for what a terminal would obey, or not show; but for what joins the parts of emoji and
-/// letters.
+/// The text with escapes for characters that a terminal would obey, or not show. Characters that join the parts of
+/// emoji and letters stay.
 fn visible(text: &str) -> String {
     let obeyed = |character| is_invisible(character) && !matches!(character, '\u{200c}' | '\u{200d}');
     let mut shown = String::with_capacity(text.len());
@@ -232,7 +232,7 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// The first characters of a text, the last of them `…` if there are more.
+/// The first characters of a text. If there are more, the last one is `…`.
 fn cut(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         None => text.to_owned(),
@@ -240,7 +240,7 @@ fn cut(text: &str, characters: usize) -> String {
     }
 }
 
-/// Two texts cut so that what they differ in is shown.
+/// Two texts, cut so that their difference is visible.
 fn cut_both(one: &str, other: &str, characters: usize) -> (String, String) {
     let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
     let is_long = |text: &str| text.char_indices().nth(characters).is_some();

@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.parse::<u64>().ok().filter(|_| is_number);
     let product = number.zip(seconds).and_then(|(number, seconds)| number.checked_mul(seconds));
-    // More than a hundred years is a slip, and no date reaches back as far.
+    // More than a hundred years is a slip, and too far back for dates.
     product
         .filter(|seconds| *seconds <= 100 * 366 * 86_400)
         .map(Duration::from_secs)

@@ -57,7 +57,7 @@ pub(super) enum CliError {
     /// The demo cannot be loaded.
     #[error("the demo cannot be loaded")]
     Demo(#[from] DemoError),
-    /// The address to listen on cannot be had.
+    /// The service cannot listen on the address.
     #[error("cannot listen on {address}")]
     Listen {
         /// The address as configured.
@@ -116,12 +116,12 @@ pub(super) enum CliError {
         /// Why.
         source: io::Error,
     },
-    /// What is to be imported is not there.
+    /// The file to import does not exist.
     #[error("importing {from}: {problem}")]
     ImportSource {
         /// The file as it was given.
         from: String,
-        /// What is wrong with it, and what would be right.
+        /// The error, and what would be right.
         problem: String,
     },
     /// A signal ended the command before it was done.
@@ -130,7 +130,7 @@ pub(super) enum CliError {
     /// The machine failed to do something.
     #[error("{what}")]
     Io {
-        /// What did not work.
+        /// The failed action.
         what: &'static str,
         /// Why.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! `strata explain`: what a read does.
+//! `strata explain`: explains a read.
 
 use clap::Args;
 
@@ -62,7 +62,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 fn parts(text: &str) -> (Option<&str>, Option<&str>) {
     let text = ["http://", "https://"].into_iter().find_map(|scheme| text.strip_prefix(scheme)).map_or(text, |rest| {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        // A URL without a path is one of the root.
+        // A URL without a path names the root.
         if rest[end..].starts_with('/') { &rest[end..] } else { "/" }
     });
     if !text.starts_with('/') {

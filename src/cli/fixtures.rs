@@ -1,4 +1,4 @@
-//! The demo's files, embedded, so that `strata serve --demo` works from a binary that was copied elsewhere.
+//! The demo's files, embedded in the binary. So `strata serve --demo` works from a copied binary.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `strata import`: a file or a URL becomes the next version of a dataset.
+//! `strata import`: makes the next version of a dataset from a file or a URL.
 
 use std::io::{self, IsTerminal};
 use std::pin::pin;
@@ -61,11 +61,11 @@ struct Line<'a> {
     private_key: Option<&'a str>,
 }
 
-/// Imports with a progress bar on a terminal. A signal ends the import, and nothing is changed.
+/// Imports with a progress bar on a terminal. A signal ends the import. Nothing is changed then.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     const REDRAW: Duration = Duration::from_millis(100);
 
-    // Before anything is opened: the owner must be there already, and so must the catalog.
+    // Before anything is opened: the owner and the catalog must already exist.
     check_file(&arguments.source)?;
     let app = App::open_to_import(&config).await?;
     let progress = Arc::new(ImportProgress::default());
@@ -101,7 +101,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     drop(display);
     let imported = outcome.map_err(|source| CliError::Import { from, source })?;
     print(&line(&imported)?)?;
-    // The version is there, whatever its receivers say.
+    // The version exists, for any answer of its receivers.
     if let Err(error) = app.deliver_due().await {
         tracing::warn!(error = %Causes(&error), "webhooks that are due are left to the next process");
     }

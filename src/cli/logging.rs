@@ -1,4 +1,4 @@
-//! Structured logs on standard error: lines for people by default, JSON objects for machines.
+//! Structured logs on standard error: text for people by default, JSON objects for machines.
 
 use std::io::{self, IsTerminal};
 
@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 use super::error::CliError;
 use crate::config::{Log, LogFormat};
 
-/// Starts logging for the rest of the process, at `default_level` where the configuration names none.
+/// Starts logging for the rest of the process. The level is `default_level` if the configuration names none.
 pub(super) fn start(log: &Log, default_level: &str) -> Result<(), CliError> {
     let level = log.level.as_ref().map_or(default_level, |level| level.as_str());
     let filter =
@@ -20,7 +20,7 @@ pub(super) fn start(log: &Log, default_level: &str) -> Result<(), CliError> {
     .map_err(|error| wrong(io::Error::other(error)))
 }
 
-/// At `info`, the implementation of MCP tells of every message, which the access log does already.
+/// At `info`, the MCP library logs every message. The access log does that already.
 fn without_every_message(level: &str) -> String {
     let is_info = level.split(',').any(|directive| directive.trim().eq_ignore_ascii_case("info"));
     if is_info && !level.contains("rmcp") { format!("{level},rmcp=warn") } else { level.to_owned() }

@@ -1,7 +1,7 @@
 //! The command line: one file per command, each a struct of its arguments and a function that runs it.
 //!
-//! A command fails with one line on standard error, `strata: …`, that ends in the cause, and with exit code 1;
-//! a command line that cannot be parsed ends in 2.
+//! A failed command prints one line on standard error, `strata: …`, which ends with the cause. Its exit code is 1. The
+//! exit code of a command line that cannot be parsed is 2.
 
 mod backup;
 mod check;
@@ -72,20 +72,20 @@ enum Command {
     Manual(manual::Arguments),
 }
 
-/// Parses a command line and runs it to its end, on a thread of its own: how much stack the first one has is for the
-/// system to say (`ulimit -s`).
+/// Parses a command line and runs it to its end. It runs on a thread of its own, because the system sets the stack of
+/// the first thread (`ulimit -s`).
 pub fn run(parse: fn() -> CommandLine) -> ExitCode {
     let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
     let outcome = match thread.spawn(move || execute(parse())).map(JoinHandle::join) {
         Ok(Ok(outcome)) => outcome,
-        // It has told why.
+        // It has printed the reason.
         Ok(Err(_panic)) => return ExitCode::from(101),
         Err(source) => Err(CliError::Io { what: "the threads cannot be started", source }),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell if standard error is closed.
+            // If standard error is closed, nobody can read the reason.
             let _ = writeln!(io::stderr(), "strata: {}", Causes(&error));
             ExitCode::FAILURE
         }
@@ -96,7 +96,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
     let listen = match &command {
         Command::Serve(arguments) => arguments.listen.clone(),
-        // Whatever is configured.
+        // These commands need no configuration.
         Command::Completions(arguments) => return completions::run(arguments),
         Command::Manual(arguments) => return manual::run(arguments),
         Command::User(_)
@@ -151,7 +151,7 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
     }
 }
 
-/// Where this process's configuration comes from.
+/// The places of this process's configuration.
 fn sources(shared: SharedArguments, listen: Option<String>) -> ConfigSources {
     let file = match shared.config {
         Some(path) => ConfigFile::Required(path),
@@ -165,8 +165,8 @@ fn sources(shared: SharedArguments, listen: Option<String>) -> ConfigSources {
 /// The stack of the thread that runs the command.
 const MAIN_STACK_BYTES: usize = 8 << 20;
 
-/// The stack of every other thread but those of queries. Given here, so that no limit of the system or its environment
-/// makes it smaller; address space for hundreds of threads is little beside it.
+/// The stack of all other threads except those of queries. It is set here, so that no limit of the system or its
+/// environment makes it smaller. Even for hundreds of threads it takes little address space.
 const STACK_BYTES: usize = 2 << 20;
 
 /// Runs a command on a runtime with a worker per core.
@@ -177,7 +177,7 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
         .build()
         .map_err(|source| CliError::Io { what: "the threads cannot be started", source })?;
     let outcome = runtime.block_on(command);
-    // What still runs was cut by a signal or an error; it gets a moment to remove its temporary files.
+    // Tasks that still run were cut by a signal or an error. They get a moment to remove their temporary files.
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome
 }

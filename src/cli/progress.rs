@@ -19,7 +19,7 @@ impl ProgressDisplay {
     /// An empty bar.
     pub(super) fn new() -> Self {
         let style = |template: &str| {
-            // The templates are constants; a wrong one would show the default bar, which does no harm.
+            // The templates are constants. A wrong one would show the default bar, which does no harm.
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
         };
         Self {

@@ -1,4 +1,4 @@
-//! `strata scrub`: every version file is read, and what is damaged is told.
+//! `strata scrub`: reads every version file and reports damage.
 
 use clap::Args;
 use serde::Serialize;
@@ -43,7 +43,7 @@ struct SumLine {
     damaged: u64,
 }
 
-/// Scrubs once. Damage makes the command fail, after everything was read.
+/// Scrubs once. If there is damage, the command fails after it has read everything.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;

@@ -1,4 +1,4 @@
-//! `strata serve`: the service, until a signal ends it.
+//! `strata serve`: runs the service until a signal ends it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     demo: bool,
 }
 
-/// Opens everything, listens, serves; the first signal ends it gracefully, a second one at once.
+/// Opens everything, listens, and serves. The first signal ends it gracefully, a second one at once.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let address = config.server.listen.clone();
     let app = App::open(&config).await?;
@@ -34,7 +34,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     if arguments.demo {
         app.check_demo().await?;
     }
-    // Listening comes before the demo, so that a port that is taken is known before work is done.
+    // Listens before it loads the demo, so that a port in use is known before any work.
     let cannot_listen = |source| CliError::Listen { address: address.as_str().to_owned(), source };
     let listener = TcpListener::bind(address.as_str()).await.map_err(cannot_listen)?;
     let base_url = format!("http://{}", reachable(listener.local_addr().map_err(cannot_listen)?));
@@ -52,7 +52,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         outcome = &mut serving => return Ok(outcome?),
         signal = signals.next() => tracing::info!(signal, drain_s = config.server.drain_s, "stopping"),
     }
-    // The receiver lives in `serving`, so this reaches it.
+    // `serving` holds the receiver, so this reaches it.
     let _ = begin_shutdown.send(());
     let limit = Duration::from_secs(config.server.drain_notice_s + config.server.drain_s);
     let ended = async { tokio::join!(&mut serving, background.finish(limit)).0 };
@@ -66,7 +66,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     Ok(())
 }
 
-/// An address that a client on this machine can connect to: that of the loopback where any is listened on.
+/// An address to which a client on this machine can connect: the loopback if the service listens on all addresses.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {

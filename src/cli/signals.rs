@@ -21,7 +21,7 @@ impl Signals {
         both().map_err(|source| CliError::Io { what: "signals cannot be received", source })
     }
 
-    /// Waits for the next of them and tells its name.
+    /// Waits for the next of them and returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

@@ -1,4 +1,4 @@
-//! `strata sweep`: files that nothing needs any more are removed.
+//! `strata sweep`: removes unused files.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ struct SumLine {
     held: bool,
 }
 
-/// Sweeps once. What cannot be removed is told on standard error, and makes the command fail.
+/// Sweeps once. Prints files that cannot be removed on standard error, and then fails.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let older_than = arguments.older_than.unwrap_or(Duration::from_secs(config.sweep.older_than_s));
     if !arguments.offline && older_than <= config.longest_read() {
@@ -61,7 +61,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
             }
             None => line(file, arguments.json).and_then(|line| print(&line)),
         };
-        // Removing goes on when nobody reads any more what was removed.
+        // The sweep goes on when nobody reads its output any more.
         if failed.is_ok() {
             failed = printed;
         }

@@ -1,4 +1,4 @@
-//! `strata user`: the people who own datasets.
+//! `strata user`: manages the users, who own datasets.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::model::user::Plan;
 use crate::service::App;
 
-/// Bytes of a password, so that a file given by mistake is not read to its end.
+/// Most bytes that are read of a password, so that a file given by mistake is not read to its end.
 const PASSWORD_BYTES: u64 = 4096;
 
 /// Manage users
@@ -73,7 +73,7 @@ pub(super) enum Prepared {
 }
 
 impl Arguments {
-    /// Asks what must be asked.
+    /// Asks for the missing values.
     pub(super) fn prepare(self) -> Result<Prepared, CliError> {
         let password = || if io::stdin().is_terminal() { ask_password() } else { read_password(io::stdin().lock()) };
         Ok(match self.command {
@@ -85,7 +85,7 @@ impl Arguments {
 }
 
 impl Prepared {
-    /// Does it.
+    /// Runs the command.
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
         let app = match self {
             Prepared::Add { .. } => App::open(&config).await?,

@@ -13,16 +13,16 @@ section! {
         /// `sqlite://path/to/file` or `postgres://user:password@host/database`; when not given, the SQLite
         /// database `catalog.sqlite` in the data directory.
         url: Option<CatalogUrl> = None;
-        /// Seconds that a call waits for a connection to the database, or for what another process has locked. Then it
-        /// is answered with 503.
+        /// Seconds that a call waits for a connection to the database, or for a lock of another process. Then it is
+        /// answered with 503.
         wait_s: u64 = 5, within 1..=60;
-        /// Changes that owners make in the catalog at the same time; more wait, for `wait_s`. Users share them by
-        /// `fair.share_percent`. Publishing versions, leases and probes are not among them.
+        /// Changes that owners make in the catalog at the same time. Further ones wait, for `wait_s`. Users share them
+        /// by `fair.share_percent`. Published versions, leases and probes do not count.
         writes: u64 = 4, within 1..=1_000;
-        /// Callers that are looked up by a token or a session at the same time; more wait, for `wait_s`. Networks of
+        /// Look-ups of callers by token or session at the same time. Further ones wait, for `wait_s`. Networks of
         /// clients share them by `fair.share_percent`.
         look_ups: u64 = 8, within 1..=1_000;
-        /// Changes that may wait, and likewise look-ups; more are answered with 503 at once.
+        /// Changes that may wait, and as many look-ups. Further ones are answered with 503 at once.
         queue: u64 = 1_000, within 1..=100_000;
         /// Seconds that a statement may take under PostgreSQL. Then its connection is closed and the call is answered
         /// with 503.

@@ -7,8 +7,9 @@ use super::option::section;
 section! {
     /// Where the service keeps what it needs on local disk.
     Data in "data" {
-        /// The data directory, created when missing; a relative path starts at the current directory. It holds
-        /// temporary files, and the catalog and the store unless `catalog.url` and `store.url` name others.
+        /// The data directory, created when missing. A relative path starts at the current directory. The directory
+        /// holds temporary files. It also holds the catalog and the store, unless `catalog.url` and `store.url` name
+        /// others.
         directory: PathBuf = PathBuf::from("./strata-data");
     }
 }

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-/// A configuration that cannot be used. Every text names where the value came from, the key, and what would
-/// be right; none shows a secret.
+/// Why a configuration cannot be used. Every text names the place of the value, the key, and what would be right. None
+/// shows a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is there, or was asked for, and cannot be read.
+    /// The file exists, or was asked for, and cannot be read.
     #[error("the configuration file {} cannot be read", path.display())]
     Read {
         /// The file.

@@ -1,6 +1,6 @@
-//! The places a value may come from, each read into the same form: file, environment, flags.
+//! The places from which values come: file, environment, flags. Each is read into the same form.
 //!
-//! Unknown keys are found here, place by place, because here it is still known where each one stands.
+//! Unknown keys are found here, because only here the place of each key is known.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,12 +13,12 @@ use figment::{Metadata, Profile, Provider};
 use super::ConfigError;
 use super::option::{ConfigOption, OptionKind};
 
-/// Where the values come from, the weakest first; defaults stand below all of them.
+/// The places of the values, the weakest first. Defaults are weaker than all of them.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSources {
     /// The configuration file.
     pub file: ConfigFile,
-    /// The process's environment; variables that do not start with `STRATA_` are passed over.
+    /// The process's environment. Variables that do not start with `STRATA_` are ignored.
     pub environment: Vec<(OsString, OsString)>,
     /// Flags of the command line: the key, the flag's name for messages, and its value.
     pub flags: Vec<(&'static str, &'static str, String)>,
@@ -36,7 +36,7 @@ pub enum ConfigFile {
     Required(PathBuf),
 }
 
-/// Values from one place, and how a message names that place.
+/// Values from one place, and the name of that place in messages.
 pub(super) struct Layer {
     origin: String,
     values: Dict,
@@ -78,7 +78,7 @@ fn file(path: &Path, required: bool, options: &[ConfigOption]) -> Result<Option<
         Err(source) => return Err(ConfigError::Read { path: path.to_owned(), source }),
     };
     let values = Toml::string(&text).data().map_err(|error| {
-        // The parser's message is several lines, which quote the file; the first tells where, the last what.
+        // The parser's message has several lines, which quote the file. The first gives the place, the last the error.
         let message = error.to_string();
         let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
         let place = lines.next().unwrap_or_default();
@@ -120,9 +120,9 @@ fn variable(name: &OsString, value: &OsString, options: &[ConfigOption]) -> Resu
     layer(origin, option, text).map(Some)
 }
 
-/// Whether an orchestrator set the variable for a neighbour whose name starts with `strata`: container links
-/// and Kubernetes services put `STRATA_PORT`, `STRATA_SERVICE_HOST`, `STRATA_PORT_8080_TCP_ADDR` and the like
-/// into every environment near them, unasked.
+/// Whether an orchestrator set the variable for a neighbour whose name starts with `strata`. Container links and
+/// Kubernetes services put `STRATA_PORT`, `STRATA_SERVICE_HOST`, `STRATA_PORT_8080_TCP_ADDR` and the like into every
+/// environment near them.
 fn is_service_link(name: &str) -> bool {
     let words: Vec<&str> = name.split('_').collect();
     !words.contains(&"")
@@ -132,7 +132,7 @@ fn is_service_link(name: &str) -> bool {
             || words.windows(2).any(|pair| pair[0] == "PORT" && pair[1].parse::<u16>().is_ok()))
 }
 
-/// One value given as text, in the type that its option has.
+/// One value given as text, in the type of its option.
 fn layer(origin: String, option: &ConfigOption, text: &str) -> Result<Layer, ConfigError> {
     let unexpected = || format!("found {text:?}, expected {}", option.expectation());
     let value = match option.kind {

@@ -7,38 +7,38 @@ section! {
     Limits in "limits" {
         /// Bytes of one entity, as JSON.
         entity_bytes: u64 = 16 << 20, within 1_024..=1 << 30;
-        /// Bytes of one entity as it is written in an answer, or four times its JSON if that is more. Indented,
-        /// flattened or as XML, an entity may be many times as large as its JSON.
+        /// Bytes of one entity as it is written in an answer, or four times its JSON if that is more. An entity that is
+        /// indented, flattened or written as XML may be many times as large as its JSON.
         encoded_entity_bytes: u64 = 64 << 20, within 1_024..=4 << 30;
-        /// Bytes of the body of a management request. Entities that are pushed or saved have bounds of their own.
+        /// Bytes of the body of a management request. Pushed and saved entities have bounds of their own.
         body_bytes: u64 = 2 << 20, within 1_024..=1 << 30;
-        /// Seconds in which such a body must have come; that of a log-in, which is small, in `server.header_timeout_s`
-        /// at most.
+        /// Seconds in which the body of a management request must come. The small body of a log-in has at most
+        /// `server.header_timeout_s`.
         body_timeout_s: u64 = 60, within 1..=3_600;
         /// Bytes per second that a body of entities must bring, measured over `limits.body_rate_window_s` of waiting
-        /// for it; 0 for any number.
+        /// for it. 0 is any number.
         body_min_bytes_per_s: u64 = 1_024, within 0..=1 << 30;
-        /// Seconds over which that is measured.
+        /// Seconds over which `limits.body_min_bytes_per_s` is measured.
         body_rate_window_s: u64 = 30, within 1..=3_600;
-        /// Bytes of a refused request's body that are read, and dropped, so that a client that sends all of it first
-        /// gets to see the refusal; 0 reads none.
+        /// Bytes of a refused request's body that are read and dropped. So a client that sends its whole body first
+        /// sees the refusal. 0 reads none.
         refused_body_bytes: u64 = 256 << 20, within 0..=1 << 40;
-        /// Seconds for that.
+        /// Seconds in which the body of a refused request is read.
         refused_body_s: u64 = 30, within 1..=3_600;
         /// Columns that a table (`format=csv`, `tsv`, `parquet`) may have.
         columns: u64 = 10_000, within 1..=100_000;
-        /// Requests that one client may make in 60 seconds, those to private datasets with an `Authorization` not
-        /// counted; 0 for any number.
+        /// Requests that one client may make in 60 seconds. Requests to private datasets with an `Authorization` do not
+        /// count. 0 is any number.
         public_per_minute: u64 = 100, within 0..=1_000_000_000;
-        /// Requests with an `Authorization` that one client may make to private datasets in 60 seconds; 0 for any
+        /// Requests with an `Authorization` that one client may make to private datasets in 60 seconds. 0 is any
         /// number.
         private_per_minute: u64 = 300, within 0..=1_000_000_000;
-        /// Wrong passwords in a row that one client may try for one e-mail address at once; after each further one it
-        /// waits twice as long as before, from 1 s to 15 min. Three times as many log-ins may one client try in 60
-        /// seconds in all. 0 for any number.
+        /// Wrong passwords in a row that one client may try for one e-mail address without waiting. After each further
+        /// one it waits twice as long as before, from 1 s to 15 min. In 60 seconds one client may try three times as
+        /// many log-ins in total. 0 is any number.
         logins_per_minute: u64 = 10, within 0..=1_000_000_000;
-        /// Wrong passwords that may be tried for one e-mail address in an hour, by all clients together from which
-        /// nobody has logged in to it; 0 for any number.
+        /// Wrong passwords for one e-mail address in an hour. All clients from which nobody has logged in to it share
+        /// them. 0 is any number.
         account_logins_per_hour: u64 = 100, within 0..=1_000_000_000;
     }
 }

@@ -9,12 +9,12 @@ section! {
     Log in "log" {
         /// `text` for people, `json` for machines: one object per line.
         format: LogFormat = LogFormat::Text;
-        /// The least severe level that is logged: `error`, `warn`, `info`, `debug`, `trace` or `off`; for single
-        /// modules add them as `info,strata::query=debug`. When not given, `info` for `serve` and `warn` for the
-        /// other commands.
+        /// The least severe level that is logged: `error`, `warn`, `info`, `debug`, `trace` or `off`. Add levels of
+        /// single modules as `info,strata::query=debug`. When not given, `info` for `serve` and `warn` for the other
+        /// commands.
         level: Option<LogFilter> = None;
-        /// Milliseconds after which a request is logged once more, with its query string and the plan of its query; 0
-        /// is never. Query strings are the callers' data: no other line holds them.
+        /// Milliseconds after which a request is logged once more, with its query string and the plan of its query. 0
+        /// is never. Query strings are the callers' data, so no other line holds them.
         slow_request_ms: u64 = 0;
     }
 }
@@ -54,8 +54,8 @@ impl OptionValue for LogFormat {
 
 /// Which events are logged: a level, and levels for single modules.
 ///
-/// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level
-///   for the name of a module and then logs nothing else, so it is not left to judge.
+/// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level for the
+///   name of a module, and then logs nothing else. So the check is here.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LogFilter(String);

@@ -1,10 +1,10 @@
 //! The configuration: one file per section, parsed once at start.
 //!
-//! 1. Each place is read: `strata.toml`, the environment, flags; an unknown key is refused there.
-//! 2. They are laid over each other and over the defaults, a later place over an earlier one.
+//! 1. Each place is read: `strata.toml`, the environment, flags. An unknown key is refused.
+//! 2. The places are merged with the defaults. A later place overrides an earlier one.
 //! 3. Types parse, and numbers are checked against their ranges.
 //!
-//! To add an option, write one documented field in its section; the table of docs/configuration.md follows from it.
+//! To add an option, write one documented field in its section. The table of docs/configuration.md is made from it.
 
 mod cache;
 mod catalog;
@@ -69,21 +69,21 @@ pub struct Config {
     pub catalog: Catalog,
     /// Where the version files lie.
     pub store: Store,
-    /// When files that nothing needs any more are removed.
+    /// When unused files are removed.
     pub sweep: Sweep,
-    /// How a running server looks for damaged files.
+    /// How often a running server checks files for damage.
     pub scrub: Scrub,
     /// What the service accepts.
     pub limits: Limits,
     /// How long a log-in lasts.
     pub sessions: Sessions,
-    /// What is kept between requests, in memory and on disk.
+    /// The caches, in memory and on disk.
     pub cache: Cache,
-    /// What one process, and one request, may take.
+    /// The resources of one process and of one request.
     pub query: Query,
-    /// How those who ask at the same time share what there is.
+    /// How users and networks share permits and space.
     pub fair: Fair,
-    /// What is fetched, and how patiently.
+    /// The bounds of sources and of fetching them.
     pub sources: Sources,
     /// The POST after each refresh.
     pub webhook: Webhook,
@@ -119,7 +119,7 @@ impl Config {
         .concat()
     }
 
-    /// Reads and checks the configuration. Nothing but the file is touched.
+    /// Reads and checks the configuration. Touches only the file.
     ///
     /// # Errors
     /// [`ConfigError`], for the first thing that is wrong.
@@ -169,11 +169,11 @@ impl Config {
         }
     }
 
-    /// How long a read, or a diff, may use a file after it was told which, by the limits of this configuration.
+    /// How long a read, or a diff, may use a file after its look-up, by the limits of this configuration.
     pub fn longest_read(&self) -> Duration {
-        // Two seconds for what was looked up before. Then the selection is settled and the columns are found, each in
-        // its time, or two versions are compared; between them lie the waits for a turn, a stream and the memory of
-        // a Parquet file; before them perhaps one for what another client asked for and was refused.
+        // Two seconds for earlier look-ups. Then the selection is settled and the columns are found, each within its
+        // time, or two versions are compared. Between them are the waits for a permit, a stream and the memory of a
+        // Parquet file. Before them there may be a wait for another client's equal request that was refused.
         const LOOKED_UP_S: u64 = 2;
         let work = (2 * self.query.timeout_s).max(self.query.diff_timeout_s);
         let waits = work + 4 * self.query.heavy_wait_s;
@@ -216,7 +216,7 @@ impl Config {
     }
 }
 
-/// What the deserializer says, in the words of the configuration, and without the value of a secret.
+/// The deserializer's message, in the words of the configuration, and without the value of a secret.
 fn wrong_value(error: &figment::Error, options: &[ConfigOption]) -> ConfigError {
     let key = error.path.join(".");
     let option = options.iter().find(|option| key == option.key());

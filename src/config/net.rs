@@ -10,18 +10,18 @@ use super::option::{OptionKind, OptionValue, section};
 section! {
     /// Where outgoing requests may go.
     Net in "net" {
-        /// Networks that sources and webhooks may be in besides public ones, as `10.0.0.0/8`, `fd00::/8` or a single
-        /// address; none when not given.
+        /// Networks that sources and webhooks may reach besides public ones, as `10.0.0.0/8`, `fd00::/8` or a single
+        /// address. None when not given.
         allow: Networks = Networks::default();
-        /// Name servers that are asked for the hosts of sources and webhooks, as `192.0.2.53`, `[2001:db8::53]:5353`;
-        /// those of `/etc/resolv.conf` when none are given. The hosts file goes first. Catalog and store resolve as the
-        /// system does.
+        /// Name servers that are asked for the hosts of sources and webhooks, as `192.0.2.53`, `[2001:db8::53]:5353`.
+        /// Those of `/etc/resolv.conf` when none are given. The hosts file is read first. The names of catalog and
+        /// store resolve as the system does.
         name_servers: NameServers = NameServers::default();
         /// Names of hosts that are looked up at the same time.
         look_ups: u64 = 256, within 1..=100_000;
-        /// Of these, those of one user's sources and webhooks.
+        /// Names that are looked up at the same time for the sources and webhooks of one user.
         user_look_ups: u64 = 16, within 1..=100_000;
-        /// Seconds that one look-up may take, the wait for its turn included.
+        /// Seconds that one look-up may take, with the wait before it starts.
         look_up_timeout_s: u64 = 5, within 1..=60;
     }
 }

@@ -1,5 +1,5 @@
-//! An option is data: its key, documentation, default and range stand in one place, and the parser, the
-//! refusal of unknown keys and the table of docs/configuration.md all read them from there.
+//! An option is data: its key, documentation, default and range stand in one place. The parser, the refusal of unknown
+//! keys and the table of docs/configuration.md read them from there.
 //!
 //! [`section!`] makes a section of the configuration from a list of documented fields:
 //!
@@ -23,9 +23,9 @@ use super::unit::Unit;
 pub enum OptionKind {
     /// The text as it is.
     Text,
-    /// Text that is never shown, in no message either.
+    /// Text that is never shown, also not in a message.
     Secret,
-    /// Decimal digits; bytes and times may have a unit.
+    /// Decimal digits. Bytes and times may have a unit.
     WholeNumber,
     /// `true` or `false`.
     Boolean,
@@ -44,7 +44,7 @@ pub struct ConfigOption {
     pub about: String,
     /// How its value is written.
     pub kind: OptionKind,
-    /// Its default as text; `None` when the option is simply not given.
+    /// Its default as text; `None` when there is no default.
     pub default: Option<String>,
     /// The numbers it may have; `None` for any, or for no number.
     pub range: Option<RangeInclusive<u64>>,
@@ -66,7 +66,7 @@ impl ConfigOption {
         if self.kind == OptionKind::WholeNumber { Unit::of(self.name) } else { None }
     }
 
-    /// What a message says was expected.
+    /// The expected form, for messages.
     pub(super) fn expectation(&self) -> &'static str {
         match self.kind {
             OptionKind::Text | OptionKind::Secret => "a text",
@@ -77,7 +77,7 @@ impl ConfigOption {
     }
 }
 
-/// A value that breaks a rule: the key and what would be right.
+/// A value that breaks a rule: the key and the right form.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Violation {
     pub(super) key: String,
@@ -97,7 +97,7 @@ pub(super) trait Section: Default {
 pub(super) trait OptionValue {
     const KIND: OptionKind;
 
-    /// The value as documentation shows it; `None` when nothing is given.
+    /// The value as documentation shows it; `None` when there is none.
     fn shown(&self) -> Option<String>;
 
     /// The value as a number, for the check of its range.

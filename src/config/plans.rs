@@ -5,11 +5,11 @@ use super::option::section;
 section! {
     /// What each plan includes.
     Plans in "plans" {
-        /// Datasets that a user on the plan free may have, frozen ones not counted.
+        /// Datasets that a user on the plan free may have. Frozen ones do not count.
         free_active_datasets: u64 = 3;
-        /// Datasets that a user on the plan pro may have, frozen ones not counted.
+        /// Datasets that a user on the plan pro may have. Frozen ones do not count.
         pro_active_datasets: u64 = 50;
-        /// Datasets that a user on the plan scale may have, frozen ones not counted.
+        /// Datasets that a user on the plan scale may have. Frozen ones do not count.
         scale_active_datasets: u64 = 1_000;
     }
 }

@@ -1,11 +1,11 @@
-//! `[query]`: what one process, and one request, may take.
+//! `[query]`: the resources of one process and of one request.
 
 use super::option::section;
 
 section! {
-    /// What one process, and one request, may take.
+    /// The resources of one process and of one request.
     Query in "query" {
-        /// Threads that work on queries of each weight (light, medium, heavy) and on long answers; 0 is one per core.
+        /// Threads that work on queries of each weight (light, medium, heavy) and on long answers. 0 is one per core.
         threads: u64 = 0, within 0..=1_024;
         /// Bytes of memory that all running queries may hold together, besides the cache.
         memory_bytes: u64 = 1 << 30, within 128 << 20..=1 << 50;
@@ -15,30 +15,30 @@ section! {
         timeout_s: u64 = 30, within 1..=86_400;
         /// Seconds that comparing two versions may take, until the answer begins.
         diff_timeout_s: u64 = 300, within 1..=86_400;
-        /// Work above which a query is heavy, in bytes: those of documents that it has to read, a quarter of them where
-        /// the search text is enough, and 16 for each entity and each filter, sort or dedup that a stored column
-        /// answers.
+        /// Work above which a query is heavy, in bytes: the documents that it has to read, a quarter of them where the
+        /// search text is enough, and 16 for each entity and each filter, sort or dedup that a stored column answers.
         heavy_bytes: u64 = 16 << 20, within 1..=1 << 50;
-        /// Heavy queries that run at the same time; 0 is one per thread, and at least 4.
+        /// Heavy queries that run at the same time. 0 is one per thread, and at least 4.
         heavy_queries: u64 = 0, within 0..=10_000;
         /// Work above which a query that is not heavy is medium, in bytes: a few milliseconds of a thread.
         medium_bytes: u64 = 1 << 20, within 1..=1 << 50;
-        /// Medium queries that run at the same time; 0 is three for each thread, and at least 6.
+        /// Medium queries that run at the same time. 0 is three for each thread, and at least 6.
         medium_queries: u64 = 0, within 0..=10_000;
-        /// Heavy queries that may wait for their turn, and likewise comparisons, requests for streamed answers and for
-        /// Parquet; more are refused.
+        /// Heavy queries that may wait for a permit. The same number of diffs, of streamed answers and of Parquet
+        /// exports may wait. Further ones are refused.
         heavy_queue: u64 = 64, within 0..=100_000;
-        /// Seconds that one of them, or another query, may wait.
+        /// Seconds that a query, diff, streamed answer or Parquet export may wait for a permit.
         heavy_wait_s: u64 = 10, within 1..=3_600;
-        /// Comparisons of two versions that run at the same time; 0 is half as many as heavy queries.
+        /// Diffs of two versions that run at the same time. 0 is half as many as heavy queries.
         diffs: u64 = 0, within 0..=10_000;
-        /// Light queries, which are all others, that run at the same time; 0 is 32 for each thread.
+        /// Light queries that run at the same time. All queries that are neither heavy nor medium are light. 0 is 32
+        /// for each thread.
         light_queries: u64 = 0, within 0..=100_000;
-        /// Light queries that may wait for their turn, and as many medium ones; more are refused.
+        /// Light queries that may wait for a permit, and as many medium ones. Further ones are refused.
         light_queue: u64 = 4_096, within 0..=1_000_000;
         /// Streamed answers, of more than about 1 MiB, that are sent at the same time.
         streams: u64 = 1_024, within 1..=100_000;
-        /// Bytes of answers that may be encoded ahead of their readers, all answers together. Beyond, each streamed
+        /// Bytes of answers that may be encoded ahead of their readers, all answers together. Above it, each streamed
         /// answer is encoded about 64 KiB at a time.
         stream_bytes: u64 = 64 << 20, within 1 << 20..=1 << 40;
     }

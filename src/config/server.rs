@@ -22,37 +22,37 @@ section! {
         /// Addresses and networks (`10.0.0.0/8`, `2001:db8::/32`) of the proxies whose `X-Forwarded-For` or `Forwarded`
         /// is believed.
         trusted_proxies: TrustedProxies = TrustedProxies::default();
-        /// Where clients reach the service, as `https://data.example.org`: the ping URLs that owners are shown begin with
-        /// it, session cookies are `Secure` when it is https, and it is no foreign origin. When not given, it is told
-        /// from each request: its `Host`, and what a trusted proxy says of the scheme.
+        /// Where clients reach the service, as `https://data.example.org`. The ping URLs that owners see begin with it.
+        /// Session cookies are `Secure` when it is https. It is not a foreign origin. When not given, each request
+        /// gives it: its `Host`, and the scheme that a trusted proxy names.
         public_url: Option<PublicUrl> = None;
-        /// Connections served at the same time, fewer where the process may not open as many files. For another one,
-        /// one is closed that waits for its client: of the client that has most, the one that has waited longest. Where
-        /// none does, the other one waits.
+        /// Connections served at the same time, fewer if the process may not open as many files. Each further
+        /// connection closes one that waits for its client: of the client that has most, the one that has waited
+        /// longest. If none waits for its client, the new connection waits.
         connections: u64 = 4_096, within 1..=1_000_000;
-        /// Connections of one client (an IPv4 address, or an IPv6 network of 64 bits) served at the same time. Past it,
-        /// the one that has been idle longest is closed, or the new one is answered 503. 0 is no limit, and there is
-        /// none for `server.trusted_proxies`.
+        /// Connections of one client (an IPv4 address, or an IPv6 network of 64 bits) served at the same time. For a
+        /// further one, the one that has been idle longest is closed, or the new one is answered 503. 0 is no limit.
+        /// `server.trusted_proxies` have no limit.
         connections_per_client: u64 = 512, within 0..=1_000_000;
         /// Bytes of the head of a request.
         header_bytes: u64 = 128 << 10, within 8_192..=16 << 20;
         /// Requests at the same time on one HTTP/2 connection.
         concurrent_streams: u64 = 128, within 1..=10_000;
-        /// Seconds between questions to an HTTP/2 client whether it is still there. It may take as long to answer, or
-        /// `server.write_stall_s` if that is longer.
+        /// Seconds between two pings that ask an HTTP/2 client whether it is still there. The client may take as long
+        /// to answer, or `server.write_stall_s` if that is longer.
         keep_alive_s: u64 = 30, within 1..=3_600;
-        /// Seconds in which a client must take all bytes that are ready for it, or 16 KiB of them; then it is cut.
+        /// Seconds in which a client must take all bytes that are ready for it, or 16 KiB of them. Otherwise it is cut.
         write_stall_s: u64 = 60, within 1..=3_600;
-        /// Seconds that a client may take to receive an answer, from its head to its last byte; then it is cut.
+        /// Seconds that a client may take to receive an answer, from its head to its last byte. Then it is cut.
         answer_timeout_s: u64 = 3_600, within 1..=604_800;
         /// Seconds after SIGTERM or SIGINT in which requests are still accepted while `/readyz` answers 503, so that a
-        /// load balancer can take notice.
+        /// load balancer can react.
         drain_notice_s: u64 = 0, within 0..=3_600;
-        /// Seconds after that in which an idle connection may make one more request, so that one that is on its way
-        /// gets its answer.
+        /// Seconds after `server.drain_notice_s` in which an idle connection may make one more request. So a request
+        /// that is on its way gets its answer.
         drain_idle_s: u64 = 2, within 0..=3_600;
-        /// Seconds for which an answer of `/readyz` holds. It is found by a small write to the catalog and to the
-        /// store, so that probes, however many, cost no more than that.
+        /// Seconds for which an answer of `/readyz` holds. One small write to the catalog and one to the store find the
+        /// answer. Further probes in that time cost nothing more.
         ready_probe_s: u64 = 2, within 1..=60;
     }
 }
@@ -80,7 +80,7 @@ impl TryFrom<Vec<String>> for TrustedProxies {
     }
 }
 
-/// A network, or an address, which is the network of it alone.
+/// A network, or an address, which becomes a network of one address.
 fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| {

@@ -1,35 +1,36 @@
-//! `[sources]`: what is fetched, and how patiently.
+//! `[sources]`: the bounds of sources and of fetching them.
 
 use serde::Deserialize;
 
 use super::option::{OptionKind, OptionValue, section};
 
 section! {
-    /// What is fetched, and how patiently.
+    /// The bounds of sources and of fetching them.
     Sources in "sources" {
         /// Bytes of one source, as it comes and after decompression.
         max_bytes: u64 = 16 << 30, within 1..=1 << 50;
-        /// Times the bytes that come of a source that may become of it: behind a compression, by the account of a
-        /// Parquet file, as the text of its entities.
+        /// How many times the bytes received from a source its decoded size may be. This bounds decompressed bytes, the
+        /// sizes that a Parquet file announces, and the text of its entities.
         max_expansion: u64 = 500, within 1..=1 << 50;
-        /// Bytes that any source may become, however few come of it.
+        /// Decoded bytes that any source may have, even if few bytes were received.
         free_expansion_bytes: u64 = 64 << 20, within 0..=1 << 50;
-        /// Bytes of history that a Zstandard frame may want, rounded down to a power of two; `zstd --long` wants 128
+        /// Bytes of history that a Zstandard frame may need, rounded down to a power of two. `zstd --long` needs 128
         /// MiB.
         zstd_window_bytes: u64 = 128 << 20, within 1_024..=1 << 31;
         /// Columns that a table (csv, tsv, parquet) may have.
         max_columns: u64 = 100_000, within 1..=10_000_000;
-        /// Bytes of memory that decoding one Parquet source may take, by its own account: its metadata, a page and a
+        /// Bytes of memory that decoding one Parquet source may take, as the file announces: its metadata, a page and a
         /// dictionary of each column, and a batch of rows.
         parquet_memory_bytes: u64 = 512 << 20, within 1 << 20..=1 << 40;
         /// Bytes of disk in the data directory that sources and pushed bodies may take while they are received, decoded
         /// and written, all users together.
         spool_bytes: u64 = 128 << 30, within 1..=1 << 50;
-        /// Of these, those of one user; at most `fair.space_percent` of what the others leave, too.
+        /// Bytes of `sources.spool_bytes` that one user may take. A user also has at most `fair.space_percent` of what
+        /// the others leave.
         user_spool_bytes: u64 = 32 << 30, within 1..=1 << 50;
-        /// Bytes of that disk that they leave free.
+        /// Bytes of the data directory's disk that sources and pushed bodies leave free.
         disk_reserve_bytes: u64 = 256 << 20, within 0..=1 << 50;
-        /// Seconds that fetching one source may take in all, its decoding meanwhile included.
+        /// Seconds that fetching one source may take in total, with its decoding.
         timeout_s: u64 = 3_600, within 1..=86_400;
         /// Seconds for a connection to a source's server, TLS included.
         connect_timeout_s: u64 = 10, within 1..=3_600;
@@ -39,19 +40,19 @@ section! {
         idle_timeout_s: u64 = 60, within 1..=86_400;
         /// Redirects that are followed for one source.
         redirects: u64 = 5, within 0..=20;
-        /// The folder of the store (below `store.url`) whose objects datasets may have as sources, such as
-        /// `incoming`; none when not given.
+        /// The folder of the store (below `store.url`) whose objects datasets may have as sources, such as `incoming`.
+        /// None when not given.
         prefix: Option<SourcePrefix> = None;
-        /// Sources and pushed bodies that one process receives at the same time; more wait for their turn. Users share
-        /// the places by `fair.share_percent`.
+        /// Sources and pushed bodies that one process receives at the same time. Further ones wait for a permit. Users
+        /// share the permits by `fair.share_percent`.
         receiving: u64 = 256, within 4..=100_000;
-        /// Refreshes that one process decodes and writes at the same time, each once its source or body is there; more
-        /// wait for their turn, which users share by `fair.share_percent`.
+        /// Refreshes that one process decodes and writes at the same time. A refresh needs a permit once its source or
+        /// body is received. Further ones wait. Users share the permits by `fair.share_percent`.
         concurrent: u64 = 4, within 1..=256;
-        /// Refreshes that may wait for such a turn; more are refused.
+        /// Refreshes that may wait for a permit of `sources.concurrent`. Further ones are refused.
         queue: u64 = 1_000, within 1..=100_000;
-        /// Seconds by which scheduled refreshes are spread, so that those of one minute do not all start at once; at
-        /// most a tenth of the schedule's interval. A dataset's share of it never changes.
+        /// Seconds over which scheduled refreshes are spread, so that those of one minute do not all start at once. The
+        /// spread is at most a tenth of the schedule's interval. A dataset's share of it never changes.
         schedule_spread_s: u64 = 900, within 0..=3_600;
     }
 }
@@ -59,7 +60,7 @@ section! {
 /// A folder of the store that is open to sources.
 ///
 /// - Its names are separated by `/`; there is at least one, and none is empty, `.` or `..`.
-/// - The folder of the version files is not in it, nor it in that.
+/// - It does not contain the folder of the version files, and is not inside that folder.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SourcePrefix(String);

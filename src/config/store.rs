@@ -22,8 +22,8 @@ section! {
         secret_access_key: Option<Secret> = None;
         /// Whether `store.endpoint` may be plain `http`.
         allow_http: bool = false;
-        /// Seconds for which a call that an S3 store does not answer, or fails, is tried again before it counts as
-        /// failed. Requests that need the store are 503 then.
+        /// Seconds for which a call is tried again if an S3 store fails it or does not answer. Then it counts as
+        /// failed, and requests that need the store are 503.
         retry_s: u64 = 20, within 0..=600;
     }
 }

@@ -1,11 +1,11 @@
-//! Numbers with units: what an option's number counts is told by the end of its name, and as text it may have a unit.
+//! Numbers with units. The end of an option's name tells its unit. A number given as text may have another unit.
 //!
-//! Durations are read by `humantime` (`1h 30min`, `500ms`), sizes by `parse-size` (`64MiB`, `1.5 GB`; `kB` is 1000
-//! bytes, `KiB` 1024).
+//! `humantime` reads durations (`1h 30min`, `500ms`), `parse-size` reads sizes (`64MiB`, `1.5 GB`; `kB` is 1000 bytes,
+//! `KiB` 1024).
 
 use std::time::Duration;
 
-/// What the number of an option counts.
+/// The unit of an option's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Bytes, or bytes a second.
@@ -31,7 +31,7 @@ impl Unit {
         }
     }
 
-    /// What a message says was expected.
+    /// The expected form, for messages.
     pub(super) fn expectation(self) -> &'static str {
         match self {
             Unit::Bytes => r#"a whole number of bytes, or a size such as "64MiB" or "1.5GB""#,
@@ -43,7 +43,7 @@ impl Unit {
     /// Reads a number, with a unit or without.
     ///
     /// # Errors
-    /// What is wrong with the text, and what would be right.
+    /// The error in the text, and the right form.
     pub(super) fn parse(self, text: &str) -> Result<u64, String> {
         let number = text.trim();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -57,7 +57,7 @@ impl Unit {
     }
 
     fn size(self, text: &str, number: &str) -> Result<u64, String> {
-        // Fractions are rounded to bytes; one of a byte is a slip.
+        // Fractions are rounded to bytes. A fraction of one byte is a slip.
         if !number.contains(|character: char| character.is_ascii_alphabetic()) {
             return Err(self.not_understood(text));
         }

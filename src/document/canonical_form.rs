@@ -2,8 +2,8 @@
 //! their keys, numbers by numeric value, strings exactly.
 //!
 //! The form is the canonical text with the members of every object in the order of their keys' bytes, and with each
-//! number in the one form of its value ([`NumericValue`]). It is made in one pass: an object's members are written as
-//! they come, and put into order when it closes, if they are not.
+//! number in the one form of its value ([`NumericValue`]). It is made in one pass. An object's members are written as
+//! they come. If they are out of order, they are sorted when the object closes.
 
 use std::cmp::Ordering;
 
@@ -61,8 +61,8 @@ impl CanonicalForm {
         self.value(&mut Cursor::new(value), 1, None, out);
     }
 
-    /// The SHA-256 of an entity's canonical form without its top-level `_source`: the key of `dedup`, and what a diff
-    /// compares first.
+    /// The SHA-256 of an entity's canonical form without its top-level `_source`. It is the key of `dedup`, and a diff
+    /// compares it first.
     pub fn hash(&mut self, document: &[u8]) -> [u8; 32] {
         let mut form = std::mem::take(&mut self.form);
         form.clear();
@@ -146,7 +146,7 @@ impl CanonicalForm {
 
 /// Appends a number in the one form of its value.
 fn write_number(text: &[u8], out: &mut Vec<u8>) {
-    // Up to 18 digits are an integer of 64 bits, and its form is its digits; only zero has two spellings.
+    // Up to 18 digits are an integer of 64 bits. Its form is its digits. Only zero has two spellings.
     if text.len() <= 18 && text != b"-0" && text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
         out.extend_from_slice(text);
         return;

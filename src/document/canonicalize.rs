@@ -1,11 +1,11 @@
-//! Untrusted JSON text to canonical text: the only door into this module tree.
+//! Turns untrusted JSON text into canonical text: the only entry into this module tree.
 //!
 //! Canonical text is one JSON object, valid UTF-8, without white space outside strings, every string in its canonical
 //! escapes ([`super::Text`]), no key twice in an object, every number as it came, at most [`MAX_DEPTH`] levels.
 //!
-//! One pass validates and rewrites. What is canonical already is not touched but copied in long runs: `copied` is the
-//! input up to which everything has been written, and is only brought up to date where input and output differ (white
-//! space, an escape, a repeated key). Text that is canonical from end to end is one copy.
+//! One pass validates and rewrites. Canonical parts are copied in long runs. `copied` is the input up to which
+//! everything has been written. It moves only where input and output differ (white space, an escape, a repeated key).
+//! Text that is canonical from end to end is one copy.
 
 use super::MAX_DEPTH;
 use super::error::DocumentError;
@@ -16,7 +16,7 @@ use super::text::escape_one;
 /// Appends `input`, which must be one JSON object, to `out` as canonical compact text. A duplicate key keeps its first
 /// position and its last value (docs/semantics.md, Entities and values).
 ///
-/// On an error `out` is as before. For many documents, a [`Canonicalizer`] spares allocations.
+/// On an error `out` is as before. For many documents, a [`Canonicalizer`] saves allocations.
 pub fn canonicalize(input: &[u8], out: &mut Vec<u8>) -> Result<(), DocumentError> {
     Canonicalizer::default().canonicalize(input, out)
 }
@@ -71,7 +71,7 @@ struct Parser<'p> {
     input: &'p [u8],
     /// The next byte to look at.
     at: usize,
-    /// Input before this is in `out`, as far as it belongs there.
+    /// All needed input before this is in `out`.
     copied: usize,
     out: &'p mut Vec<u8>,
     memory: &'p mut Canonicalizer,
@@ -92,7 +92,7 @@ impl Parser<'_> {
         Err(DocumentError::NotAnObject { found })
     }
 
-    /// Whether the rest is this word and what follows it, or its beginning: of what is no object, that may be all.
+    /// Whether the rest begins with this word, or is the beginning of it. Text that is no object may end there.
     fn may_be(&self, word: &str) -> bool {
         let rest = &self.input[self.at..];
         match rest.strip_prefix(word.as_bytes()) {
@@ -176,14 +176,14 @@ impl Parser<'_> {
         }
     }
 
-    /// The key whose quote is next, of an object whose first member is number `first`. True when it may repeat an
+    /// Reads the key whose quote is next, of an object whose first member is number `first`. True when it may repeat an
     /// earlier one.
     fn key(&mut self, first: usize) -> Result<bool, DocumentError> {
         let (input_start, start) = (self.at, self.written());
         self.string()?;
         let member = Member { start, end: self.written() };
         self.memory.members.push(member);
-        // A rewritten string is in the output as a whole, one that was not is in the input as it will be written.
+        // A rewritten string is in the output as a whole. Any other is in the input as it will be written.
         let inside = if self.copied > input_start {
             &self.out[member.start + 1..member.end - 1]
         } else {
@@ -244,7 +244,7 @@ impl Parser<'_> {
             }
             _ => (character, 6),
         };
-        // What is left after pairing are the low halves without a high one.
+        // After pairing, only low halves without a high one are left.
         let character = char::from_u32(character).ok_or(DocumentError::LoneSurrogate { offset: self.at })?;
         self.copy();
         match u8::try_from(character) {
@@ -337,7 +337,7 @@ impl Parser<'_> {
         found
     }
 
-    /// Leaves out the white space that is next, if any.
+    /// Skips white space, if any is next.
     #[inline]
     fn skip_blanks(&mut self) {
         if self.input.get(self.at).is_some_and(|&byte| byte <= b' ') {
@@ -356,7 +356,7 @@ impl Parser<'_> {
     #[cold]
     fn unexpected(&self, expected: &'static str) -> DocumentError {
         let offset = self.at.min(self.input.len());
-        // The input is UTF-8, and all steps over it are whole characters.
+        // The input is UTF-8, and every step is a whole character.
         match String::from_utf8_lossy(&self.input[offset..self.input.len().min(offset + 4)]).chars().next() {
             Some(found) => DocumentError::Unexpected { offset, found, expected },
             None => DocumentError::Ends { offset, expected },
@@ -364,8 +364,8 @@ impl Parser<'_> {
     }
 }
 
-/// The end of the JSON number that starts at `at`, or where the text stops being one. What follows a number is not
-/// looked at: `01` ends after the zero.
+/// The end of the JSON number that starts at `at`, or the place where the text stops being a number. The text after the
+/// number is not checked: `01` ends after the zero.
 #[inline]
 pub(super) fn number_end(text: &[u8], mut at: usize) -> Result<usize, usize> {
     if text.get(at) == Some(&b'-') {

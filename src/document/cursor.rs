@@ -1,7 +1,7 @@
-//! Reading canonical text from front to back, without copies and without allocations.
+//! Reads canonical text from front to back, without copies and allocations.
 //!
-//! Everything here trusts its input to be canonical. Over other bytes the answers mean nothing, but nothing panics,
-//! reads out of bounds or fails to end.
+//! Everything here trusts its input to be canonical. Over other bytes the results mean nothing. But nothing panics,
+//! reads out of bounds or runs for ever.
 
 use super::scan;
 use super::text::Text;
@@ -62,7 +62,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// What kind of value comes next.
+/// The kind of the next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `null`
@@ -95,7 +95,7 @@ impl Kind {
     }
 }
 
-/// A pull reader over canonical text. Read either token by token (it is an iterator), or by structure with
+/// A pull reader over canonical text. Read it token by token (it is an iterator), or by structure with
 /// [`enter`](Cursor::enter), [`next_key`](Cursor::next_key), [`next_element`](Cursor::next_element) and
 /// [`skip_value`](Cursor::skip_value); both may be mixed.
 #[derive(Clone, Debug)]
@@ -122,8 +122,8 @@ impl<'a> Cursor<'a> {
         Kind::of(self.peek_byte()?)
     }
 
-    /// Skips the value that follows (after a key, or in an array) and returns its text. Does not look inside but for
-    /// quotes and brackets. Returns nothing, and stays, at the end of a container or of the text.
+    /// Skips the next value (after a key, or in an array) and returns its text. Looks only at its quotes and brackets.
+    /// At the end of a container or of the text it returns nothing, and stays.
     #[inline]
     pub fn skip_value(&mut self) -> &'a [u8] {
         let Some(first) = self.peek_byte() else { return &[] };
@@ -145,7 +145,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Inside an object: the next key, its value being what comes next; or `None`, having stepped out of the object.
+    /// Inside an object: returns the next key; its value comes next. At the end of the object, steps out and returns
+    /// `None`.
     #[inline]
     pub fn next_key(&mut self) -> Option<Text<'a>> {
         match self.peek_byte()? {
@@ -168,14 +169,14 @@ impl<'a> Cursor<'a> {
         self.at.saturating_sub(key.raw().len() + 3)
     }
 
-    /// The text from `start`, which has been passed, to here.
+    /// The text from `start`, which lies behind, to here.
     #[inline]
     pub(super) fn text_since(&self, start: usize) -> &'a [u8] {
         &self.text[start..self.at]
     }
 
-    /// Inside an array: whether there is another element, being what comes next; or not, having stepped out of the
-    /// array.
+    /// Inside an array: returns whether there is another element; it comes next. At the end of the array, steps out and
+    /// returns false.
     #[inline]
     pub fn next_element(&mut self) -> bool {
         match self.peek_byte() {
@@ -184,7 +185,7 @@ impl<'a> Cursor<'a> {
                 self.at += 1;
                 false
             }
-            // Text that is not canonical must not hold up a loop over elements.
+            // Text that is not canonical must not stop a loop over elements from ending.
             Some(byte) if Kind::of(byte).is_none() => {
                 self.at = self.text.len();
                 false
@@ -198,7 +199,7 @@ impl<'a> Cursor<'a> {
         self.at = scan::container_end(self.text, self.at, 1);
     }
 
-    /// The scalar that comes next; `None`, staying, if an object, array or end does.
+    /// The scalar that comes next. If an object, array or end comes next, stays and returns `None`.
     #[inline]
     pub fn next_scalar(&mut self) -> Option<Scalar<'a>> {
         match self.peek_byte()? {

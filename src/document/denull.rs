@@ -1,16 +1,16 @@
-//! Removing nulls and empty strings (docs/semantics.md, denull).
+//! Removes nulls and empty strings (docs/semantics.md, denull).
 
 use super::MAX_DEPTH;
 use super::cursor::{Cursor, Kind};
 
-/// Appends the entity without the nulls and empty strings in its objects and arrays, at every depth. An array that is
-/// emptied by this is removed too, from the inside out; one that came empty stays, and so does every object, the entity
-/// itself included.
+/// Appends the entity without the nulls and empty strings in its objects and arrays, at every depth. An array that
+/// becomes empty is removed too, from the inside out. An array that came empty stays. So does every object, also the
+/// entity itself.
 ///
 /// An entity without any is copied at once.
 pub fn denull(document: &[u8], out: &mut Vec<u8>) {
     out.reserve(document.len());
-    // Either may stand inside a string; then the slow way finds nothing to remove.
+    // Either may stand inside a string. The slow way then finds nothing to remove.
     let may_change =
         memchr::memmem::find(document, b"null").is_some() || memchr::memmem::find(document, b"\"\"").is_some();
     if !may_change || !write_value(&mut Cursor::new(document), 1, out) {

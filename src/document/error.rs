@@ -1,6 +1,6 @@
 //! Why a text is not an entity.
 
-/// What is wrong with a JSON text, and at which byte of it, from 0.
+/// The error in a JSON text, with the byte at which it is, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// It is JSON, or begins like it, but not an object.
@@ -36,10 +36,10 @@ pub enum DocumentError {
     /// A number is not written as JSON writes numbers (`01`, `+1`, `.5`, `1.`).
     #[error("byte {offset}: not a JSON number")]
     Number {
-        /// Where it stops being one.
+        /// The byte at which it stops being a number.
         offset: usize,
     },
-    /// A backslash is followed by what makes no escape.
+    /// A backslash does not begin an escape.
     #[error("byte {offset}: not a JSON escape")]
     Escape {
         /// The backslash.

@@ -1,7 +1,7 @@
 //! Folding: what "case-insensitive" compares (docs/semantics.md, Case).
 //!
-//! Each character becomes its own Unicode lowercase mapping, without context, and final sigma becomes sigma. So folding
-//! is the same for a text as for its parts put together, and folding twice is folding once.
+//! Each character becomes its own Unicode lowercase mapping, without context, and final sigma becomes sigma. So a text
+//! can be folded in parts. Folding twice is the same as folding once.
 
 use std::sync::LazyLock;
 
@@ -20,14 +20,14 @@ pub fn fold_into(text: &str, out: &mut Vec<u8>) {
 
 /// Appends the string that `text` stands for, folded.
 pub fn fold_text_into(text: Text<'_>, out: &mut Vec<u8>) {
-    // What an escape stands for has no case.
+    // Escaped characters have no case.
     text.for_each_part(|part| match part {
         Part::Plain(bytes) => fold_bytes(bytes, out),
         Part::Escaped(byte) => out.push(byte),
     });
 }
 
-/// Appends UTF-8, folded. Bytes that are none are copied.
+/// Appends UTF-8, folded. Bytes that are not UTF-8 are copied.
 fn fold_bytes(mut rest: &[u8], out: &mut Vec<u8>) {
     out.reserve(rest.len());
     let two_bytes: &[[u8; 2]] = &TWO_BYTES;
@@ -89,7 +89,7 @@ static TWO_BYTES: LazyLock<Vec<[u8; 2]>> = LazyLock::new(|| {
     ('\u{80}'..='\u{7ff}').map(folded).collect()
 });
 
-/// Large blocks of characters without case, which need no look-up: Samaritan to Burmese, punctuation and signs, the CJK
+/// Large blocks of characters without case. They need no look-up: Samaritan to Burmese, punctuation and signs, the CJK
 /// scripts, Hangul, pictographs.
 fn has_no_case(character: char) -> bool {
     matches!(

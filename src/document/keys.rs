@@ -1,9 +1,9 @@
-//! Finding equal keys among the members of one object, without a hash table for ordinary objects and without a
-//! quadratic worst case for hostile ones.
+//! Finds equal keys among the members of one object. Ordinary objects need no hash table, and hostile ones cause no
+//! quadratic cost.
 //!
-//! While members arrive, each key's cheap 32-bit hash is compared with those of at most [`FEW`] members before it. Only
-//! when two agree, or there are more members than that, the keys are sorted once at the end ([`Winners::find`]), which
-//! decides by their bytes. So the hash need not be strong: collisions cost time, n log n at worst, never correctness.
+//! While members arrive, each key's cheap 32-bit hash is compared with those of at most [`FEW`] earlier members. If two
+//! agree, or there are more members, the keys are sorted once at the end ([`Winners::find`]), which decides by their
+//! bytes. So the hash need not be strong: collisions cost only time, n log n at worst.
 
 /// Members up to which hashes are compared one with all.
 const FEW: usize = 64;
@@ -18,8 +18,8 @@ impl KeyHashes {
         self.0.truncate(first);
     }
 
-    /// Takes note of a key of the innermost object, whose first key is number `first`. False when it is certainly
-    /// unlike the keys before it; true when [`Winners::find`] has to decide.
+    /// Adds a key of the innermost object, whose first key is number `first`. False when it certainly differs from the
+    /// keys before it. True when [`Winners::find`] has to decide.
     #[inline]
     pub(super) fn may_repeat(&mut self, first: usize, key: &[u8]) -> bool {
         let hash = hash(key);
@@ -30,7 +30,7 @@ impl KeyHashes {
     }
 }
 
-/// Length and outer bytes of the key, mixed: keys that differ in the middle only collide, which is rare in real
+/// Length and outer bytes of the key, mixed. Keys that differ only in the middle collide, which is rare in real
 /// objects.
 #[inline]
 fn hash(key: &[u8]) -> u32 {
@@ -54,8 +54,8 @@ pub(super) struct Winners {
 }
 
 impl Winners {
-    /// Settles equal keys among `count` members: the first of equals keeps its place and takes the value of the last,
-    /// the others go (`None`). Returns nothing when all keys differ.
+    /// Resolves equal keys among `count` members. The first of equal keys keeps its place and takes the value of the
+    /// last. The others are removed (`None`). Returns nothing when all keys differ.
     pub(super) fn find<'k>(&mut self, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Option<&[Option<usize>]> {
         self.order.clear();
         self.order.extend(0..count);

@@ -1,7 +1,7 @@
-//! One entity as JSON text: pure functions over bytes, never through a tree of values.
+//! One entity as JSON text: pure functions over bytes, without a tree of values.
 //!
-//! Text comes in through one door, [`canonicalize`], which validates it and writes the canonical form that storage
-//! keeps. Everything else trusts canonical text, and is fast because of it:
+//! Text has one entry, [`canonicalize`]. It validates the text and writes the canonical form that storage keeps.
+//! Everything else trusts canonical text, and is fast because of that:
 //!
 //! | to | use |
 //! |---|---|

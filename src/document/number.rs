@@ -1,5 +1,5 @@
 //! The numeric value of a JSON number (docs/semantics.md, Numeric value): an integer (no `.`, `e`, `E`) of any length
-//! is exact, every other number is its nearest double, and the two compare mathematically.
+//! is exact. Every other number is its nearest double. The two compare mathematically.
 
 use std::cmp::Ordering;
 use std::hash::Hash;
@@ -14,7 +14,7 @@ use super::order::WITHIN;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NumericValue(Form);
 
-/// Each value has one form only, so that equality and hash are those of the form.
+/// Each value has only one form, so equality and hash are those of the form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Form {
     /// Every integer that fits.
@@ -86,10 +86,10 @@ impl NumericValue {
         }
     }
 
-    /// The value less [`double`](NumericValue::double), exactly: with it, the value again. 0 for all but integers that
-    /// no double equals. `None` when it does not fit 64 bits, or the double of an integer is infinite.
+    /// The value minus [`double`](NumericValue::double), exactly. Both together give the value again. 0 except for
+    /// integers that no double equals. `None` when it does not fit 64 bits, or the double of an integer is infinite.
     ///
-    /// Where both have one, `(double, remainder)` orders as the values do.
+    /// If two values have remainders, `(double, remainder)` orders as the values do.
     pub fn remainder(&self) -> Option<i64> {
         match &self.0 {
             Form::Integer(integer) => i64::try_from(i128::from(*integer) - *integer as f64 as i128).ok(),
@@ -113,8 +113,8 @@ impl NumericValue {
         }
     }
 
-    /// Appends bytes that order integers too far from their double for a remainder: among themselves by value, and
-    /// around [`WITHIN`], which stands for all that have one.
+    /// Appends bytes that order integers too far from their double for a remainder: among each other by value, and
+    /// around [`WITHIN`], which stands for all integers with a remainder.
     pub(super) fn write_long_order(&self, out: &mut Vec<u8>) {
         let Form::Long { negative, digits } = &self.0 else { return };
         let double = self.double();
@@ -186,12 +186,12 @@ impl NumericValue {
                 if magnitude.is_infinite() {
                     Ordering::Less
                 } else {
-                    // A fraction, which only doubles of fewer digits have, decides nothing.
+                    // Only doubles of fewer digits have a fraction, so it decides nothing.
                     compare_digits(digits, &integer_digits(magnitude))
                 }
             }
             (Form::Double(_), Form::Long { .. }) => other.compare_magnitudes(self).reverse(),
-            // What is long does not fit 64 bits.
+            // A long number does not fit 64 bits.
             (Form::Long { .. }, Form::Integer(_)) => Ordering::Greater,
             (Form::Integer(_), Form::Long { .. }) => Ordering::Less,
             (Form::Integer(_) | Form::Double(_), Form::Integer(_) | Form::Double(_)) => {

@@ -1,8 +1,8 @@
 //! The order of `sort`, as bytes (docs/semantics.md, sort).
 //!
-//! Keys compare as bytes in the order of the values: numbers by value, strings by code point, false, true, and last
-//! what cannot be sorted. A descending key is the same with every byte inverted, but for what comes last in both
-//! directions. No key is the beginning of another, so that more bytes (a position) may follow.
+//! Keys compare as bytes in the order of the values: numbers by value, strings by code point, false, true, and last the
+//! values that cannot be sorted. In a descending key every byte is inverted, except for the values that come last in
+//! both directions. No key is the beginning of another, so more bytes (a position) may follow.
 
 use super::cursor::Scalar;
 use super::number::NumericValue;
@@ -14,7 +14,7 @@ const FALSE: u8 = 3;
 const TRUE: u8 = 4;
 const LAST: u8 = 0xFF;
 
-/// Appends the key of a value, `None` standing for what cannot be sorted: null, missing, objects and arrays.
+/// Appends the key of a value. `None` stands for values that cannot be sorted: null, missing, objects and arrays.
 pub fn write_order(value: Option<Scalar<'_>>, descending: bool, out: &mut Vec<u8>) {
     match value {
         None | Some(Scalar::Null) => out.push(LAST),
@@ -44,7 +44,7 @@ pub fn write_order_boolean(value: bool, descending: bool, out: &mut Vec<u8>) {
 pub fn write_order_string(text: &[u8], descending: bool, out: &mut Vec<u8>) {
     let start = out.len();
     out.push(STRING);
-    // A NUL is followed by 0xFF, the end by 1: so the end sorts before any further character.
+    // 0xFF follows a NUL, and 1 follows the end. So the end sorts before any further character.
     let mut rest = text;
     while let Some(nul) = memchr::memchr(0, rest) {
         out.extend_from_slice(&rest[..=nul]);

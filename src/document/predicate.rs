@@ -1,5 +1,5 @@
-//! What `filter` and `filter_contains` ask of one scalar (docs/semantics.md, filter; docs/semantics.md,
-//! filter_contains). A needle is prepared once per request.
+//! Tests one scalar for `filter` and `filter_contains` (docs/semantics.md, filter; docs/semantics.md, filter_contains).
+//! A needle is prepared once per request.
 
 use memchr::memmem;
 
@@ -103,7 +103,7 @@ fn boolean_text(value: bool) -> &'static str {
 /// Whether `text` folds to exactly `folded`.
 fn folds_to(text: Text<'_>, folded: &[u8]) -> bool {
     let raw = text.raw();
-    // Up to the first character that is not plain ASCII, bytes decide alone.
+    // Up to the first character that is not plain ASCII, bytes alone decide.
     let mut at = 0;
     while let Some(&byte) = raw.get(at) {
         if byte == b'\\' || !byte.is_ascii() {

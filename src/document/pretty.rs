@@ -1,4 +1,4 @@
-//! Indenting canonical text: two spaces a level, `"key": value`, `[]` and `{}` when empty (docs/semantics.md, json and
+//! Indents canonical text: two spaces per level, `"key": value`, `[]` and `{}` when empty (docs/semantics.md, json and
 //! jsonl).
 //!
 //! The structural characters of 64 bytes at a time are found by [`scan`](super::scan); the text between two of them is
@@ -6,17 +6,17 @@
 
 use super::scan::{Block, StringState, block_at};
 
-/// Bytes that a short copy moves at once, whatever its length: what it moves too much is overwritten by the next one.
+/// Bytes that a short copy of any length moves at once. The next copy overwrites the surplus.
 const STRIDE_BYTES: usize = 32;
 
 /// Appends the value indented, as it looks when nested in `indent_levels` levels: its first line follows what the
 /// caller has written, further lines are indented by as many levels more (1 for the entities of an array). No line
 /// break at the end.
 ///
-/// Unless that takes more than about `most_bytes`: 128 levels deep, a byte can take 257. Whether it was all written; if
-/// not, what is there is of no use.
+/// Stops above about `most_bytes`: 128 levels deep, a byte can take 257. Returns whether all of it was written. If not,
+/// the output is unusable.
 pub fn pretty_within(document: &[u8], indent_levels: usize, most_bytes: usize, out: &mut Vec<u8>) -> bool {
-    // Enough for usual documents; grown where it is not.
+    // Enough for usual documents. It grows for others.
     let guess_bytes = document.len() + document.len() / 2 + 8 * STRIDE_BYTES;
     let mut writer = Writer { start: out.len(), at: out.len(), out };
     writer.make_room(guess_bytes);
@@ -54,7 +54,7 @@ pub fn pretty_within(document: &[u8], indent_levels: usize, most_bytes: usize, o
                     copied = next;
                 }
             } else if !matches!(document[..position].last(), Some(b'{' | b'[')) {
-                // A closing one; that of an empty container is copied with its opening one.
+                // A closing bracket. That of an empty container is copied with its opening one.
                 writer.copy(document, copied, position);
                 level = level.saturating_sub(1);
                 writer.indent(Indent::of(level));
@@ -90,11 +90,11 @@ impl Indent {
     }
 }
 
-/// Writes over memory that is there already, so that each small step is a move and not a call.
+/// Writes over existing memory, so each small step is a move and not a call.
 struct Writer<'o> {
     /// Where this document begins in `out`.
     start: usize,
-    /// Longer than what is written by at least a stride.
+    /// Longer than the written part by at least a stride.
     out: &'o mut Vec<u8>,
     at: usize,
 }
@@ -105,7 +105,7 @@ impl Writer<'_> {
     fn make_room(&mut self, length: usize) {
         let needed = self.at + length + 2 * STRIDE_BYTES;
         if self.out.len() < needed {
-            // Growth follows this document alone: what stands before it in `out` may be a hundred times as long.
+            // Growth depends only on this document. The text before it in `out` may be a hundred times as long.
             self.out.resize(needed + (self.at - self.start) / 2, 0);
         }
     }

@@ -1,9 +1,9 @@
-//! Choosing fields: `include_source`, `keep_field` and `drop_field` (docs/semantics.md, include_source;
+//! Chooses fields: `include_source`, `keep_field` and `drop_field` (docs/semantics.md, include_source;
 //! docs/semantics.md, keep_field; docs/semantics.md, drop_field).
 //!
-//! The paths become two trees of keys, which are walked together with the entity in one pass. That is the same as
-//! keeping first and dropping afterwards: what is kept of a value depends on the kind of value alone, never on what was
-//! dropped inside it. A value that neither tree reaches into is copied as it stands.
+//! The paths become two trees of keys, which are walked together with the entity in one pass. The result is the same as
+//! keeping first and dropping afterwards: whether a value is kept depends only on its kind, never on fields dropped
+//! inside it. A value that neither tree reaches into is copied unchanged.
 
 use super::MAX_DEPTH;
 use super::cursor::{Cursor, Kind};
@@ -13,17 +13,17 @@ use crate::model::path::Path;
 /// The fields that a request leaves of every entity, prepared once.
 ///
 /// In the pipeline `denull` stands between `include_source` and `keep_field`. Removing the top-level `_source` earlier
-/// or later changes nothing about the other members, so the whole is [`denull`](super::denull()) first, then
-/// [`apply`](Projection::apply); the other way round is not the same, as keeping may empty an array.
+/// or later does not change the other members. So the order is [`denull`](super::denull()), then
+/// [`apply`](Projection::apply). The reverse order differs, because keeping may empty an array.
 #[derive(Clone, Debug)]
 pub struct Projection {
-    /// What to keep; `None` is everything.
+    /// The fields to keep; `None` is everything.
     keep: Option<Node>,
-    /// What to remove.
+    /// The fields to remove.
     drop: Node,
 }
 
-/// The keys that the paths name inside one value, with what they name inside theirs.
+/// The keys that the paths name inside one value, each with the keys inside its value.
 #[derive(Clone, Debug, Default)]
 struct Node {
     /// A path ends here.
@@ -48,7 +48,7 @@ impl Projection {
         self.keep.is_none() && self.drop.children.is_empty()
     }
 
-    /// Appends what is left of the entity. Key order stays; parents that are emptied stay.
+    /// Appends the rest of the entity. Key order stays. Parents that become empty stay.
     pub fn apply(&self, document: &[u8], out: &mut Vec<u8>) {
         if self.is_identity() {
             out.extend_from_slice(document);
@@ -93,8 +93,8 @@ impl Node {
     }
 }
 
-/// Appends what is left of the value that comes next, at level `depth`, and says whether anything is. `keep` is what to
-/// keep inside it, `None` for all; `drop` what to remove inside it, `None` for nothing.
+/// Appends the rest of the next value, at level `depth`, and returns whether there is any. `keep` are the fields to
+/// keep inside it, `None` for all. `drop` are those to remove, `None` for none.
 fn write_value(
     cursor: &mut Cursor<'_>,
     keep: Option<&Node>,
@@ -137,8 +137,8 @@ fn write_value(
     true
 }
 
-/// Appends what is left of the member whose key has been read, of an object at level `depth` whose members begin at
-/// `first` in the output.
+/// Appends the rest of the member whose key has been read, of an object at level `depth` whose members begin at `first`
+/// in the output.
 #[inline]
 fn write_member(
     cursor: &mut Cursor<'_>,

@@ -1,8 +1,8 @@
-//! What a path reaches in an entity (docs/semantics.md, Paths), by skipping everything else.
+//! Finds the values that a path reaches in an entity (docs/semantics.md, Paths), and skips everything else.
 //!
-//! A key applied to an object takes that member; applied to an array it is applied to every element, nested arrays too;
-//! applied to a scalar it finds nothing. Keys do not repeat in an object, so that the rest of an object is skipped at
-//! once when its member has been found, and at the top is not looked at.
+//! A key applied to an object takes that member. Applied to an array, it is applied to every element, also of nested
+//! arrays. Applied to a scalar, it finds nothing. Keys do not repeat in an object. So after a found member, the rest of
+//! an object is skipped at once, and at the top it is not read.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use super::text::Text;
 use crate::model::path::Path;
 
 /// Calls `visit` with every scalar that `path` reaches, in document order, until it breaks. A path that ends in an
-/// array fans out over its elements, nested arrays too; one that ends in an object reaches no scalar.
+/// array fans out over its elements, also of nested arrays. A path that ends in an object reaches no scalar.
 pub fn reach<'a>(document: &'a [u8], path: &Path, mut visit: impl FnMut(Scalar<'a>) -> ControlFlow<()>) {
     let _ = search(document, path, &mut |cursor| fan_out(cursor, &mut visit));
 }
@@ -48,7 +48,7 @@ pub fn members(document: &[u8]) -> Members<'_> {
     Members { cursor }
 }
 
-/// What [`members`] gives.
+/// The iterator of [`members`].
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     cursor: Cursor<'a>,
@@ -76,7 +76,7 @@ fn search<'a>(
     if find_key(&mut cursor, first) { descend(&mut cursor, rest, 2, found) } else { ControlFlow::Continue(()) }
 }
 
-/// The same for the value that comes next, which it steps over, and which is at level `depth` if it has one.
+/// The same for the value that comes next, at level `depth` if it has one. Steps over that value.
 fn descend<'a>(
     cursor: &mut Cursor<'a>,
     keys: &[String],
@@ -105,7 +105,7 @@ fn descend<'a>(
     ControlFlow::Continue(())
 }
 
-/// Visits the scalars of the value that comes next: itself, or those of an array, however nested.
+/// Visits the scalars of the value that comes next: itself, or those of an array at any nesting.
 fn fan_out<'a>(cursor: &mut Cursor<'a>, visit: &mut impl FnMut(Scalar<'a>) -> ControlFlow<()>) -> ControlFlow<()> {
     match cursor.peek() {
         Some(Kind::Array) => {
@@ -135,7 +135,7 @@ fn fan_out<'a>(cursor: &mut Cursor<'a>, visit: &mut impl FnMut(Scalar<'a>) -> Co
     ControlFlow::Continue(())
 }
 
-/// Inside an object: whether there is a member of that name, its value being what comes next; if not, steps out.
+/// Inside an object: returns whether there is a member of that name; its value then comes next. If not, steps out.
 #[inline]
 fn find_key(cursor: &mut Cursor<'_>, key: &str) -> bool {
     while let Some(found) = cursor.next_key() {

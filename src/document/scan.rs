@@ -1,4 +1,4 @@
-//! Finding the bytes that matter in JSON text, many at a time.
+//! Finds the bytes that matter in JSON text, many at a time.
 //!
 //! Everything fast in this module tree rests on three searches:
 //!
@@ -39,8 +39,8 @@ pub(super) fn string_stop(text: &[u8], mut at: usize) -> usize {
     text.len()
 }
 
-/// The position of the quote that closes the string whose inside starts at `at`, or the length if it is not closed;
-/// and whether the inside is free of backslashes.
+/// The position of the quote that closes the string whose inside starts at `at`, or the length if it is not closed.
+/// Also whether the inside has no backslash.
 #[inline]
 pub(super) fn string_end(text: &[u8], mut at: usize) -> (usize, bool) {
     let mut plain = true;
@@ -147,7 +147,7 @@ fn lane_at(text: &[u8], at: usize) -> Option<&[u8; LANE_BYTES]> {
     text.get(at..)?.first_chunk()
 }
 
-/// Where the characters that structure JSON stand in 64 bytes: one bit a byte, the lowest for the first.
+/// The places of JSON's structural characters in 64 bytes: one bit per byte, the lowest for the first.
 pub(super) struct Block {
     /// `"`, escaped or not.
     pub quote: u64,
@@ -183,8 +183,8 @@ impl Block {
     }
 }
 
-/// What the blocks so far mean for the next one: whether it starts inside a string, and whether after a backslash that
-/// escapes its first byte.
+/// The state after the blocks so far: whether the next one starts inside a string, and whether a backslash escapes its
+/// first byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StringState {
     /// All ones inside a string, else 0.
@@ -194,8 +194,8 @@ pub(super) struct StringState {
 }
 
 impl StringState {
-    /// The bytes of the next block, of which `length` count, that are inside a string: its opening quote is, its
-    /// closing one is not.
+    /// The bytes of the next block, of which `length` count, that are inside a string. The opening quote counts as
+    /// inside, the closing one does not.
     #[inline]
     pub(super) fn advance(&mut self, block: &Block, length: usize) -> u64 {
         let escaped = self.escaped(block.backslash, length);

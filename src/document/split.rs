@@ -1,13 +1,13 @@
-//! Finding the end of a JSON value in a stream of untrusted bytes, chunk by chunk.
+//! Finds the end of a JSON value in a stream of untrusted bytes, chunk by chunk.
 //!
-//! Only strings and the depth of brackets are followed, 64 bytes at a time; whether what lies between is JSON is for
-//! [`canonicalize`](super::canonicalize) to say. Each byte is looked at once, however the stream is cut.
+//! It follows only strings and the depth of brackets, 64 bytes at a time. [`canonicalize`](super::canonicalize) checks
+//! later that the text between is JSON. Each byte is read once, for any cut of the stream.
 
 use super::MAX_DEPTH;
 use super::error::DocumentError;
 use super::scan::{Block, StringState, block_at};
 
-/// Where in a value the bytes so far have led. One scanner finds the end of one value.
+/// The position in a value after the bytes so far. One scanner finds the end of one value.
 #[derive(Clone, Debug, Default)]
 pub struct ValueScanner {
     state: State,
@@ -19,7 +19,7 @@ pub struct ValueScanner {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// Nothing but white space has come.
+    /// Only white space has come.
     #[default]
     Before,
     /// Inside an object or array.
@@ -81,7 +81,7 @@ impl ValueScanner {
         matches!(self.state, State::Bare | State::After)
     }
 
-    /// Whether nothing of the value has come, but white space.
+    /// Whether only white space has come so far.
     pub fn is_empty(&self) -> bool {
         matches!(self.state, State::Before)
     }
@@ -151,7 +151,7 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-/// Whether a number or literal cannot go on with this byte.
+/// Whether this byte ends a number or literal.
 fn ends_bare(byte: u8) -> bool {
     is_blank(byte) || matches!(byte, b',' | b':' | b'[' | b']' | b'{' | b'}' | b'"')
 }

@@ -1,4 +1,4 @@
-//! Strings inside canonical text: reading them, and writing them with canonical escapes.
+//! Strings inside canonical text: reads them, and writes them with canonical escapes.
 //!
 //! Canonical escapes are `\"`, `\\`, `\b`, `\f`, `\n`, `\r`, `\t` and `\u00xx` in lower case for the other control
 //! characters; everything else stands as itself (docs/semantics.md, json and jsonl). So a string has exactly one
@@ -19,12 +19,12 @@ pub struct Text<'a> {
 pub(super) enum Part<'a> {
     /// Bytes that stand as themselves.
     Plain(&'a [u8]),
-    /// What an escape stands for: a quote, a backslash or a control character.
+    /// The character of an escape: a quote, a backslash or a control character.
     Escaped(u8),
 }
 
 impl<'a> Text<'a> {
-    /// The text with these bytes, canonical escapes and all. One pass over them.
+    /// The text with these bytes, which have canonical escapes. One pass over them.
     pub fn new(raw: &'a [u8]) -> Text<'a> {
         Text { raw, plain: memchr::memchr(b'\\', raw).is_none() }
     }

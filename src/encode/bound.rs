@@ -1,8 +1,8 @@
-//! How large an entity may become when it is written.
+//! Bounds the size of an entity as it is written.
 //!
-//! Some forms of an answer repeat what an entity has once: indentation, for every value in it; flattened names, the
-//! keys above them; XML, the tag of an array for each of its elements. So a small entity can have a form that fits into
-//! no memory, and an entity is written as a whole.
+//! Some forms of an answer repeat parts of an entity. Indentation repeats blanks for every value, flattened names
+//! repeat the keys above them, and XML repeats the tag of an array for each of its elements. So a small entity can have
+//! a form that fits into no memory. An entity is written as a whole.
 
 /// How many times its JSON an entity may always take.
 const ALWAYS: usize = 4;
@@ -17,22 +17,22 @@ pub struct EntityBound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an entity would take more than {limit_bytes} bytes")]
 pub struct EntityTooLarge {
-    /// Bytes that it may take.
+    /// The bytes that it may take.
     pub limit_bytes: usize,
 }
 
 impl EntityBound {
-    /// So many bytes, or four times the entity's JSON if that is more.
+    /// A bound of this many bytes, or four times the entity's JSON if that is more.
     pub fn new(most_bytes: u64) -> EntityBound {
         EntityBound { most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX) }
     }
 
-    /// Most bytes of an entity that has so many as JSON.
+    /// Most bytes of an entity that has this many as JSON.
     pub(super) fn bytes(self, document_bytes: usize) -> usize {
         self.most_bytes.max(document_bytes.saturating_mul(ALWAYS))
     }
 
-    /// Fails for an entity that has so many bytes as JSON when it takes so many.
+    /// Fails if an entity of this size as JSON takes too many bytes.
     pub(super) fn check(self, document_bytes: usize, bytes: usize) -> Result<(), EntityTooLarge> {
         let limit_bytes = self.bytes(document_bytes);
         if bytes <= limit_bytes { Ok(()) } else { Err(EntityTooLarge { limit_bytes }) }

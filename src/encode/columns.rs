@@ -1,9 +1,9 @@
 //! The columns of a table: the union of the flattened keys of its entities, in order of first appearance
 //! (docs/semantics.md, csv and tsv).
 //!
-//! They are found in a pass of their own, before the first row is written, and without keeping entities: parts of the
-//! answer in parallel, each with a [`ColumnsBuilder`], which are then merged in the order of the parts. Whose columns
-//! an answer without entities has is for the caller to say.
+//! A separate pass finds them before the first row is written. It keeps no entities. Parts of the answer run in
+//! parallel, each with a [`ColumnsBuilder`]. The builders are then merged in the order of the parts. The caller decides
+//! the columns of an answer without entities.
 
 use std::hash::BuildHasher;
 
@@ -17,11 +17,11 @@ use crate::model::limits;
 /// The one column of a table whose entities have no key.
 const FALLBACK: &str = "_source";
 
-/// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so that a small
-/// entity can have names that would not fit into memory.
+/// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so the names of a
+/// small entity may not fit into memory.
 const MOST_NAME_BYTES: usize = limits::COLUMN_NAME_BYTES;
 
-/// A table would have more columns than it may (`limits.columns`), or names longer than anything sensible.
+/// A table would have too many columns (`limits.columns`), or far too long names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the table would have more than {limit} columns, or more than {} MiB of column names; \
@@ -36,7 +36,7 @@ pub struct TooManyColumns {
 /// The names of a table's columns, in order.
 ///
 /// - There is at least one.
-/// - No name is there twice.
+/// - No name occurs twice.
 ///
 /// As data it is the list of the names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl ColumnsBuilder {
         ColumnsBuilder { found: Found { names: Names::default(), limit }, shape: Shape::default() }
     }
 
-    /// Adds the columns of one entity, a canonical document. Entities that repeat the keys of those before cost one
+    /// Adds the columns of one entity, a canonical document. An entity that repeats the keys of earlier ones costs one
     /// scan.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Place for Found {
     type Error = TooManyColumns;
 
     fn column(&mut self, name: Name<'_>) -> Result<u32, TooManyColumns> {
-        // Before it is spelled out.
+        // Checked before it is spelled out.
         if name.escaped_bytes() > MOST_NAME_BYTES {
             return Err(TooManyColumns { limit: self.limit });
         }
@@ -181,7 +181,7 @@ pub(super) struct Names {
     names: Vec<String>,
     bytes: usize,
     index: HashTable<u32>,
-    /// Seeded anew each time: names are anybody's.
+    /// A new seed each time, because anybody can choose the names.
     hasher: RandomState,
 }
 

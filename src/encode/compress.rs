@@ -1,11 +1,11 @@
 //! The bytes of an answer, compressed as a client asked (`Content-Encoding`).
 //!
-//! A [`Compressor`] makes one continuous stream of all the parts of an answer: browsers do not read members or frames
-//! that were made apart and joined. Now and then it flushes, so that a client sees what has been made: early at first,
-//! then seldom enough that it costs next to nothing.
+//! A [`Compressor`] makes one continuous stream of all parts of an answer, because browsers do not read joined members
+//! or frames. It flushes now and then, so that a client sees data: early at first, then seldom enough to cost next to
+//! nothing.
 //!
-//! Equal bodies give equal bytes, however they come in parts, which depends on who reads them and how busy the service
-//! is: the encoder gets them cut at places of their own, and no time, no name, no state but the stream's.
+//! Equal bodies give equal bytes. The parts of a body depend on its reader and on the load of the service. So the
+//! encoder gets the body cut at fixed places. It gets no time, no name, and no state other than the stream's.
 
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ impl ContentCoding {
         }
     }
 
-    /// What tells the `ETag` of a coded answer from that of the plain one: they are other bytes.
+    /// The part of an `ETag` that tells a coded answer from the plain one, because their bytes differ.
     pub fn etag_suffix(self) -> &'static str {
         match self {
             ContentCoding::Identity => "",
@@ -55,7 +55,7 @@ impl ContentCoding {
 }
 
 impl ContentCoding {
-    /// Bytes that a [`Compressor`] holds, at most: what the encoder needs, a piece of the body, and what becomes of it.
+    /// Most bytes that a [`Compressor`] holds: the encoder's memory, a piece of the body, and its coded form.
     pub fn memory_bytes(self) -> usize {
         let encoder_bytes = match self {
             ContentCoding::Identity => return 0,
@@ -74,26 +74,26 @@ const GZIP_LEVEL: u32 = 5;
 
 const BROTLI_LEVEL: u32 = 4;
 
-/// 1 MiB of history, as much as the parts hold; more is more memory for each answer under way.
+/// 1 MiB of history, as much as the parts hold. More would cost more memory for each running answer.
 const BROTLI_WINDOW_BITS: u32 = 20;
 
 /// Bytes that the brotli encoder hands on at once.
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 
-/// Bodies smaller than this are sent as they are: what is saved does not fill a packet.
+/// Bodies smaller than this are sent as they are: compression would save less than a packet.
 pub const LEAST_COMPRESSED_BYTES: usize = 1 << 10;
 
-/// Bytes of a body up to the first flush, and most bytes from one to the next; in between they double.
+/// Bytes of a body up to the first flush, and most bytes between two flushes. The distance doubles each time.
 const FIRST_FLUSH_BYTES: usize = 64 << 10;
 const MOST_UNFLUSHED_BYTES: usize = 1 << 20;
 
-/// Compresses one body, part by part. Dropped before its end, what it made is incomplete and no reader takes it for
-/// whole.
+/// Compresses one body, part by part. If it is dropped before the end, its output is incomplete, and readers notice
+/// that.
 ///
 /// Holds up to `MOST_UNFLUSHED_BYTES` of the body besides what the encoder needs.
 pub struct Compressor {
     encoder: Encoder,
-    /// What the encoder gets next, in one piece.
+    /// The next input of the encoder, in one piece.
     piece: Vec<u8>,
     piece_bytes: usize,
 }
@@ -109,7 +109,7 @@ impl Compressor {
     /// A body without bytes.
     ///
     /// # Errors
-    /// When the library cannot have its memory.
+    /// When the library gets no memory.
     pub fn try_new(coding: ContentCoding) -> io::Result<Compressor> {
         let encoder = match coding {
             ContentCoding::Identity => Encoder::Identity(Vec::new()),
@@ -123,7 +123,7 @@ impl Compressor {
     /// Adds a part. Returns the coded bytes that have become ready, mostly of earlier parts.
     ///
     /// # Errors
-    /// When the library fails; the body cannot go on then.
+    /// When the library fails. The body cannot continue then.
     pub fn write(&mut self, mut part: &[u8]) -> io::Result<Bytes> {
         let mut ready = Vec::new();
         while !part.is_empty() {
@@ -149,7 +149,7 @@ impl Compressor {
 }
 
 impl Encoder {
-    /// Codes a piece, and all of it: what is made is taken out of the vector.
+    /// Codes the whole piece. The output is taken out of the vector.
     fn write(&mut self, piece: &[u8]) -> io::Result<&mut Vec<u8>> {
         Ok(match self {
             Encoder::Identity(made) => {
@@ -240,7 +240,7 @@ mod tests {
         assert!((1 << 20..=most).contains(&encoder.sizeof()), "{}", encoder.sizeof());
     }
 
-    /// All that a reader gets out of coded bytes, which may be the beginning of a body.
+    /// All bytes that a reader can decode from coded bytes, which may be only the beginning of a body.
     fn readable(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
         let mut reader: Box<dyn Read> = match coding {
             ContentCoding::Identity => Box::new(coded),

@@ -1,7 +1,7 @@
 //! `format=csv` and `format=tsv`: a header and a row per flattened entity (docs/semantics.md, csv and tsv).
 //!
-//! Quoted as RFC 4180 says, and only where a cell holds the delimiter, a quote, CR or LF; where that can be is known
-//! from canonical text, so that most cells are one search and one copy. A record that would be an empty line is `""`.
+//! Quoting follows RFC 4180. A cell is quoted only if it holds the delimiter, a quote, CR or LF. Canonical text tells
+//! where these can occur, so most cells cost one search and one copy. A record that would be an empty line is `""`.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Delimited {
     fn cell(&self, value: &[u8], out: &mut Vec<u8>) {
         match value {
             [b'"', text @ .., b'"'] => {
-                // What else would need quotes is escaped in canonical text.
+                // Other characters that need quotes are escaped in canonical text.
                 let Some(stop) = memchr::memchr2(b'\\', self.delimiter, text) else {
                     return out.extend_from_slice(text);
                 };
@@ -78,7 +78,7 @@ impl Delimited {
         let quotes = memchr::memchr_iter(b'"', cell).count();
         let mut from = out.len();
         out.resize(from + quotes + 2, b'"');
-        // From the back, so that nothing is overwritten before it has moved. The closing quote is there.
+        // From the back, so that no byte is overwritten before it has moved. The closing quote is already written.
         let mut to = out.len() - 1;
         while from > start {
             from -= 1;

@@ -1,4 +1,4 @@
-//! What can go wrong between entities and the bytes of an answer.
+//! The errors between entities and the bytes of an answer.
 
 /// An answer could not be encoded. The text formats cannot fail.
 #[derive(Debug, thiserror::Error)]

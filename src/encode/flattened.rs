@@ -9,8 +9,8 @@ use super::pool::Pool;
 use super::shape::{Name, Place, Shape};
 use super::{Encode, EntityBound, EntityTooLarge};
 
-/// Bytes of learned names, and names, above which they are dropped. One entity may exceed them, up to its bound, until
-/// it is written. A body keeps its names while its reader dawdles, once for each thread.
+/// Most bytes of learned names, and most names. Above these they are dropped. One entity may exceed them, up to its
+/// bound, until it is written. A body with a slow reader keeps its names, once for each thread.
 const MOST_NAME_BYTES: usize = 2 << 20;
 const MOST_NAMES: usize = 1 << 15;
 
@@ -53,7 +53,7 @@ struct Memory {
     flat: Vec<u8>,
 }
 
-/// The members of the entity in hand, each with a number that its name keeps.
+/// The members of the current entity, each with a number that its name keeps.
 #[derive(Debug, Default)]
 struct Members {
     /// The names with what surrounds them in JSON: `"name":`.
@@ -65,7 +65,7 @@ struct Members {
 }
 
 impl Memory {
-    /// Lets go of what one large entity, or many small ones, have left.
+    /// Frees the memory that one large entity, or many small ones, have left.
     fn forget_much(&mut self) {
         let names = &self.members.keys;
         if names.bytes() > MOST_NAME_BYTES || names.list().len() > MOST_NAMES || self.flat.capacity() > MOST_NAME_BYTES
@@ -78,7 +78,7 @@ impl Memory {
         let Memory { shape, members, flat } = self;
         let mut placing = Placing { members, name_bytes: 0, document_bytes: document.len(), bound };
         if let Err(error) = shape.walk(document, &mut placing) {
-            // Places that were left without a name would be taken for those of the next entity.
+            // Otherwise places without a name would be taken for those of the next entity.
             *self = Memory::default();
             return Err(error);
         }
@@ -109,7 +109,7 @@ impl Place for Placing<'_> {
     type Error = EntityTooLarge;
 
     fn column(&mut self, name: Name<'_>) -> Result<u32, EntityTooLarge> {
-        // Before it is spelled out.
+        // Checked before it is spelled out.
         self.name_bytes += name.escaped_bytes();
         self.bound.check(self.document_bytes, self.name_bytes)?;
         let key = format!("\"{}\":", String::from_utf8_lossy(&name.spell_escaped()));

@@ -3,7 +3,7 @@
 use super::{Encode, EntityBound, EntityTooLarge};
 use crate::document;
 
-/// `pretty=true`: two spaces a level, no final line feed.
+/// `pretty=true`: two spaces per level, no final line feed.
 pub(super) struct Pretty(pub EntityBound);
 
 impl Encode for Pretty {

@@ -1,4 +1,4 @@
-//! Documents to the bytes of an answer, one file per format.
+//! Encodes documents as the bytes of an answer, with one file per format.
 //!
 //! | format | written by | needs the columns first |
 //! |---|---|---|
@@ -6,9 +6,9 @@
 //! | csv, tsv | [`text_encoder`] | yes |
 //! | parquet | [`BatchBuilder`], then [`ParquetStream`] | yes |
 //!
-//! An encoder writes entity by entity, so that a body can be streamed and its parts encoded apart: it keeps no
-//! state between entities that changes what it writes, and is told whether an entity is the first.
-//! Entities are canonical documents, not flattened; the columns of a table come from a [`ColumnsBuilder`].
+//! An encoder writes entity by entity, so a body can be streamed and its parts can be encoded separately. It keeps no
+//! state between entities that changes its output. The caller tells it whether an entity is the first. Entities are
+//! canonical documents, not flattened. The columns of a table come from a [`ColumnsBuilder`].
 
 mod bound;
 mod columns;
@@ -46,7 +46,7 @@ pub trait Encode: Send + Sync {
     /// Writes one entity, a canonical document, with what separates it from the one before.
     ///
     /// # Errors
-    /// [`EntityTooLarge`]; what was written is of no use then.
+    /// [`EntityTooLarge`]. The output is then unusable.
     fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge>;
 
     /// Writes what comes after the last entity; `empty` when there is none.
@@ -55,8 +55,8 @@ pub trait Encode: Send + Sync {
 
 /// The encoder of a request's format; `None` for Parquet, which is not text.
 ///
-/// `columns` are those of the answer, for a table ([`Format::is_table`]); without them it has the column `_source`. No
-/// entity is written in more bytes than `bound` says.
+/// `columns` are those of the answer, for a table ([`Format::is_table`]). Without them a table has the column
+/// `_source`. No entity takes more bytes than `bound` allows.
 pub fn text_encoder(
     request: &ReadRequest,
     columns: Option<Arc<Columns>>,

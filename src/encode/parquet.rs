@@ -1,15 +1,15 @@
 //! `format=parquet`: flattened entities as nullable text columns (docs/semantics.md, parquet).
 //!
-//! Two halves, so that parts of an answer are made in parallel and written in order:
+//! It has two halves, so that parts of an answer are made in parallel and written in order:
 //!
-//! 1. [`BatchBuilder`], one per part, finds the cells of entities; what is not there takes no room.
+//! 1. [`BatchBuilder`], one per part, finds the cells of entities. Missing cells take no memory.
 //! 2. [`ParquetStream`], one per answer, collects the cells of a row group column by column, and encodes one column
-//!    after the other: so a table of thousands of columns needs the writer, the dictionary and the compressor of one.
+//!    after the other. So a table of thousands of columns needs only one writer, dictionary and compressor.
 //!
-//! What is held is known, and bounded: see [`ParquetStream::held_bytes`].
+//! The memory held is known and bounded: see [`ParquetStream::held_bytes`].
 //!
-//! Null and a missing key are null, an empty string stays one. Compression is Zstandard; dictionaries where the writer
-//! finds that they pay. Readers see plain optional UTF-8 columns; no Arrow schema is stored, so that every reader takes
+//! Null and a missing key are null. An empty string stays one. Compression is Zstandard. The writer uses dictionaries
+//! where they save bytes. Readers see plain optional UTF-8 columns. No Arrow schema is stored, so every reader takes
 //! its own type for text.
 
 use std::io::{self, Write};
@@ -39,17 +39,17 @@ use crate::document::Text;
 const ROW_GROUP_BYTES: usize = 18 << 20;
 const COLUMN_BYTES: usize = 8 << 10;
 
-/// How often the bytes of a row group may be there at once: as cells and encoded, then encoded and as bytes of the
+/// How many copies of a row group's bytes may exist at once: as cells and encoded, then encoded and as bytes of the
 /// file.
 const COPIES: usize = 2;
 
-/// What the footer holds of a column of a row group, besides its name: its metadata, in memory and as written.
+/// Bytes of the footer for a column of a row group, without its name: its metadata, in memory and as written.
 const CHUNK_METADATA_BYTES: usize = 768;
 
-/// How often the names of the columns are there: in the schemas, and in the paths of columns.
+/// How many copies of the columns' names exist: in the schemas, and in the paths of columns.
 const NAME_COPIES: usize = 6;
 
-/// Rows, and bytes of text, that go to the writer of a column at once.
+/// Rows, and bytes of text, that a column's writer gets at once.
 const WRITE_ROWS: usize = 8_192;
 const WRITE_BYTES: u32 = 4 << 20;
 
@@ -69,7 +69,7 @@ pub struct Batch {
     text: Vec<u8>,
 }
 
-/// A cell that is not null. Its text begins where that of the cell before ends.
+/// A cell that is not null. Its text begins where that of the previous cell ends.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     column: u32,
@@ -121,7 +121,7 @@ impl BatchBuilder {
     }
 }
 
-/// The cells of one column of a row group, those that are null left out.
+/// The cells of one column of a row group, without nulls.
 #[derive(Debug, Default)]
 struct ColumnCells {
     rows: Vec<u32>,
@@ -131,7 +131,7 @@ struct ColumnCells {
 }
 
 impl ColumnCells {
-    /// Adds a cell in a row after those before. Returns the bytes by which that grows what is held.
+    /// Adds a cell in a later row than all before. Returns the bytes that this adds to the memory held.
     fn push(&mut self, row: u32, text: &[u8]) -> usize {
         let before = self.held_bytes();
         make_room(&mut self.text, text.len());
@@ -147,7 +147,7 @@ impl ColumnCells {
         (self.rows.capacity() + self.ends.capacity()) * size_of::<u32>() + self.text.capacity()
     }
 
-    /// The cells in pieces of rows and texts that are not too many at once.
+    /// The cells in pieces of a bounded number of rows and bytes of text.
     fn pieces(&self, rows: usize) -> impl Iterator<Item = Result<ArrayRef, EncodeError>> {
         let (mut row, mut cell) = (0, 0);
         std::iter::from_fn(move || {
@@ -200,14 +200,14 @@ impl ColumnCells {
     }
 }
 
-/// Makes room for more, by a quarter: what is not used counts, too.
+/// Makes room for more, by a quarter: unused room counts, too.
 fn make_room<T>(items: &mut Vec<T>, more: usize) {
     if items.capacity() - items.len() < more {
         items.reserve_exact(more.max(items.capacity() / 4).max(4));
     }
 }
 
-/// Where the file's bytes go.
+/// The output of the file's bytes.
 #[derive(Clone, Debug, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -243,7 +243,7 @@ pub struct ParquetStream {
     sink: Sink,
     schema: SchemaDescPtr,
     properties: WriterPropertiesPtr,
-    /// The row group in the making.
+    /// The current row group.
     cells: Vec<ColumnCells>,
     rows: usize,
     cell_bytes: usize,
@@ -253,13 +253,13 @@ pub struct ParquetStream {
 }
 
 impl ParquetStream {
-    /// Bytes of the cells of a row group of so many columns, with which a file reads well.
+    /// A good size of a row group's cells for readers, in bytes, for this many columns.
     pub fn row_group_bytes(columns: usize) -> usize {
         ROW_GROUP_BYTES + columns * COLUMN_BYTES
     }
 
-    /// A file without rows, whose row groups hold about so many bytes of cells. Without any batch it is still a valid
-    /// file with the columns.
+    /// A file without rows, whose row groups will hold about this many bytes of cells. Without any batch it is still a
+    /// valid file with the columns.
     ///
     /// # Errors
     /// [`EncodeError::Parquet`].
@@ -278,13 +278,13 @@ impl ParquetStream {
         Ok(ParquetStream { writer, sink, schema, properties, cells, rows: 0, cell_bytes: 0, row_group_bytes, encoded })
     }
 
-    /// Bytes that a file of these columns takes while a row group of so many bytes is made: twice those, and its names.
-    /// What the footer will hold comes on top ([`footer_bytes`](ParquetStream::footer_bytes)).
+    /// Bytes that a file of these columns takes while a row group of this size is made: twice the size, and its names.
+    /// The footer comes on top ([`footer_bytes`](ParquetStream::footer_bytes)).
     pub fn held_bytes(columns: &Columns, row_group_bytes: usize) -> usize {
         COPIES * row_group_bytes + NAME_COPIES * columns.name_bytes()
     }
 
-    /// Bytes that each row group adds to what is held until the end, for the footer.
+    /// Bytes that each row group holds until the end, for the footer.
     pub fn footer_bytes(columns: &Columns) -> usize {
         columns.len() * CHUNK_METADATA_BYTES + columns.name_bytes()
     }
@@ -307,11 +307,11 @@ impl ParquetStream {
         self.cell_bytes >= self.row_group_bytes || self.rows >= MOST_ROWS
     }
 
-    /// Encodes the next column of the row group and lets go of its cells. Whether that was the last one: the row group
-    /// is written then, and another may begin. Nothing is written where there are no rows.
+    /// Encodes the next column of the row group and frees its cells. Returns whether it was the last one. The row group
+    /// is then written, and another may begin. Without rows nothing is written.
     ///
     /// # Errors
-    /// [`EncodeError`]; the file is of no use then.
+    /// [`EncodeError`]. The file is then unusable.
     pub fn encode_column(&mut self) -> Result<bool, EncodeError> {
         if self.rows == 0 {
             return Ok(true);
@@ -333,7 +333,7 @@ impl ParquetStream {
         Ok(true)
     }
 
-    /// Encodes a column with a writer of its own, which is gone afterwards.
+    /// Encodes a column with a writer of its own, which is dropped afterwards.
     fn encode(&self, cells: &ColumnCells) -> Result<ArrowColumnChunk, EncodeError> {
         let column = self.schema.column(self.encoded.len());
         let schema = arrow_schema(&[column.name().to_owned()]);
@@ -359,7 +359,7 @@ impl ParquetStream {
         Ok(self.sink.take())
     }
 
-    /// The rest of the file. What was pushed must have been encoded.
+    /// The rest of the file. All pushed rows must be encoded before.
     ///
     /// # Errors
     /// [`EncodeError::Parquet`].

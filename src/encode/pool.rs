@@ -1,4 +1,4 @@
-//! Working memory that an encoder keeps from one entity to the next although it is shared between threads.
+//! Working memory that an encoder keeps from one entity to the next, although threads share the encoder.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 /// More than the threads that encode one answer, so that each has a slot of its own.
 const SLOTS: usize = 64;
 
-/// One `T` per thread, as long as there are no more than [`SLOTS`] threads; beyond, they share.
+/// One `T` per thread for up to [`SLOTS`] threads. More threads share.
 ///
-/// What is kept must not change any result: it is buffers, and what was learned about the entities so far. A lock that
-/// no one else wants costs some nanoseconds, and unlike thread-local memory it all goes when the answer is complete.
+/// The kept data must not change any result. It is buffers, and facts learned about earlier entities. A lock without
+/// contention costs some nanoseconds. Unlike thread-local memory, all of it is freed when the answer is complete.
 #[derive(Debug)]
 pub(super) struct Pool<T>(Box<[Mutex<T>]>);
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::columns::Columns;
 use super::shape::{Name, Place, Shape};
 
-/// Working memory for rows, kept from one entity to the next. It serves for one set of columns only.
+/// Working memory for rows, kept from one entity to the next. It serves only one set of columns.
 #[derive(Debug, Default)]
 pub(super) struct Row {
     shape: Shape,
@@ -24,8 +24,8 @@ pub(super) struct Cells<'r> {
 }
 
 impl Row {
-    /// Places the cells of a canonical document. Of two values of one name the last counts; names that are not among
-    /// the columns are left out.
+    /// Places the cells of a canonical document. Of two values of one name the last counts. Names outside of the
+    /// columns are left out.
     pub(super) fn place(&mut self, document: &[u8], columns: &Columns) -> Cells<'_> {
         self.cells.resize(columns.len(), 0..0);
         for column in self.filled.drain(..) {
@@ -47,7 +47,7 @@ impl Place for Placing<'_> {
     type Error = Infallible;
 
     fn column(&mut self, name: Name<'_>) -> Result<u32, Infallible> {
-        // Past the last column for a name without one.
+        // A name without a column has a number past the last column.
         Ok(self.columns.position(&name.spell()).unwrap_or(self.columns.len()) as u32)
     }
 

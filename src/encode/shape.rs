@@ -1,13 +1,13 @@
-//! From the values of an entity to their columns, without spelling out names.
+//! Finds the columns of an entity's values, without spelling out names.
 //!
-//! Entities of one dataset repeat their keys, mostly in one order. So the places where values stand are kept as a tree:
-//! a member of an object, an element of an array of objects. A place remembers its column and the place that followed
-//! it last time. Walking an entity (docs/semantics.md, flatten) is then, for each member:
+//! Entities of one dataset repeat their keys, mostly in one order. So the places of values are kept as a tree. A place
+//! is a member of an object, or an element of an array of objects. A place remembers its column and the place that
+//! followed it last time. To walk an entity (docs/semantics.md, flatten) is then, for each member, to:
 //!
-//! 1. compare its key with that of the place that should come next, or of the few after it, where fields are left out;
-//! 2. failing that, look it up by hash, or add it, and expect it next time;
-//! 3. at a value that is a cell, take the place's column. The first time, the place's name is spelled out and the
-//!    column of that name asked for; two places may have one name (`{"a.b":1,"a":{"b":2}}`).
+//! 1. compare its key with that of the expected next place, or of the few after it, in case fields are left out;
+//! 2. otherwise look it up by hash, or add it, and expect it next time;
+//! 3. at a value that is a cell, take the place's column. The first time, spell out the place's name and ask for the
+//!    column of that name. Two places may have one name (`{"a.b":1,"a":{"b":2}}`).
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -16,9 +16,9 @@ use hashbrown::HashTable;
 
 use crate::document::{Cursor, Kind, MAX_DEPTH, Text};
 
-/// Places and key bytes above which the tree is dropped and learned anew, so that entities that never repeat a key do
-/// not fill the memory. One entity may exceed them, for as long as it is walked. A body keeps its trees while its
-/// reader dawdles, one for each thread.
+/// Most places and key bytes. Above these the tree is dropped and learned again, so entities that never repeat a key do
+/// not fill the memory. One entity may exceed them while it is walked. A body with a slow reader keeps its trees, one
+/// for each thread.
 const MOST_PLACES: usize = 1 << 15;
 const MOST_KEY_BYTES: usize = 1 << 20;
 
@@ -29,7 +29,7 @@ const ROOT: u32 = 0;
 /// No place, or no column yet.
 const NONE: u32 = u32::MAX;
 
-/// What becomes of the cells that a walk finds.
+/// Receives the cells that a walk finds.
 pub(super) trait Place {
     /// Why a walk ends early.
     type Error;
@@ -42,7 +42,7 @@ pub(super) trait Place {
     fn cell(&mut self, column: u32, start: usize, value: &[u8]);
 }
 
-/// The places seen so far. What it has learned serves for one set of columns only.
+/// The places seen so far. They serve only one set of columns.
 #[derive(Debug)]
 pub(super) struct Shape {
     nodes: Vec<Node>,
@@ -50,7 +50,7 @@ pub(super) struct Shape {
     keys: Vec<u8>,
     /// The members, by parent and key.
     members: HashTable<u32>,
-    /// Seeded anew each time: keys are anybody's.
+    /// A new seed each time, because anybody can choose the keys.
     hasher: RandomState,
 }
 
@@ -90,7 +90,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Calls `place` with every cell of the flattened entity, in order. A name that two sources give comes twice.
+    /// Calls `place` with every cell of the flattened entity, in order. A name that two fields give comes twice.
     pub(super) fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
         let mut cursor = Cursor::new(document);
         let walked = match cursor.peek() {

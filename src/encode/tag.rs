@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use super::xml_names;
 use crate::document::Text;
 
-/// Field names whose [`ArrayTags`] are remembered; when they are more, all are forgotten.
+/// Most field names whose [`ArrayTags`] are remembered. Above this, all are forgotten.
 const MOST_REMEMBERED: usize = 4096;
 
 /// Longest field name, in bytes, whose tags are remembered.
@@ -69,7 +69,7 @@ impl ArrayTags {
     }
 }
 
-/// The tags of arrays, remembered: English takes a few dozen regular expressions.
+/// The tags of arrays, remembered, because English needs a few dozen regular expressions.
 #[derive(Debug, Default)]
 pub(super) struct ArrayTagsMemory(HashMap<Box<[u8]>, Arc<ArrayTags>, foldhash::fast::RandomState>);
 

@@ -1,7 +1,7 @@
-//! Which characters XML names may hold, as far as they are alphanumeric and in the BMP.
+//! The characters that XML names may hold, among those that are alphanumeric and in the BMP.
 //!
-//! The tables are those of XML 1.0, fourth edition, appendix B. The fifth edition allows more, and everything in them;
-//! but parsers in wide use still refuse what is new, and a document must parse everywhere.
+//! The tables are those of XML 1.0, fourth edition, appendix B. The fifth edition allows all of them and more. But
+//! parsers in wide use still refuse the new characters, and a document must parse everywhere.
 
 /// Whether a name may begin with `character`, a letter.
 pub(super) fn is_letter(character: char) -> bool {

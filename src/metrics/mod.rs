@@ -1,13 +1,13 @@
 //! What the service measures about itself, for Prometheus.
 //!
-//! Every metric is a documented field of [`Metrics`]: its name, its labels and what it says stand there alone, and the
-//! table of docs/metrics.md and the `# HELP` lines follow from it ([`all`]). There is one recorder per
-//! process, shared by all services in it; nothing listens, `http` serves what [`render`] gives.
+//! Every metric is a documented field of [`Metrics`]. Only this field holds its name, its labels and its meaning. The
+//! table of docs/metrics.md and the `# HELP` lines are made from it ([`all`]). Each process has one recorder, shared by
+//! all services in it. Nothing listens here: `http` serves the text of [`render`].
 //!
-//! Label values come from fixed sets (routes, statuses, formats, …), never from a request: no caller can make new
-//! series, and none names a dataset.
+//! Label values come from fixed sets (routes, statuses, formats, …), never from a request. So no caller can make new
+//! series, and no series names a dataset.
 //!
-//! [`request_log`] carries what is found out about one request to its log line.
+//! [`request_log`] carries facts about one request to its log line.
 
 pub mod request_log;
 
@@ -21,18 +21,18 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// What Prometheus takes it for.
+    /// Its type in Prometheus.
     pub kind: MetricKind,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// The values of each label, where they are few: all of its series are there from the start.
+    /// The values of each label, if they are few: all of its series then exist from the start.
     pub values: &'static [&'static [&'static str]],
-    /// What it says, and its unit.
+    /// Its meaning and its unit.
     pub about: &'static str,
 }
 
 impl Metric {
-    /// The label values of each series that is there from the start.
+    /// The label values of each series that exists from the start.
     fn series(&self) -> Vec<Vec<SharedString>> {
         let mut series = if self.values.is_empty() { Vec::new() } else { vec![Vec::new()] };
         for values in self.values {
@@ -45,14 +45,14 @@ impl Metric {
     }
 }
 
-/// What Prometheus takes a metric for.
+/// The type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Counts durations by how long they were.
+    /// Counts durations by their length.
     Histogram,
 }
 
@@ -207,8 +207,8 @@ fn registered<T: Registered>(metric: Option<&'static Metric>) -> T {
 registry! {
     /// 1, for the build that runs.
     build_info: Gauges = "strata_build_info" ["version": &[env!("CARGO_PKG_VERSION")]];
-    /// Requests whose answer has ended, whole or cut. `route` is the pattern of the path, `none` for paths without one;
-    /// `status` is `none` where the client left before the answer began; `format` is that of the body.
+    /// Requests whose answer has ended, complete or cut. `route` is the pattern of the path, `none` for paths without
+    /// one. `status` is `none` if the client left before the answer began. `format` is that of the body.
     requests: Counters = "strata_http_requests_total" ["route", "status", "format"];
     /// Seconds from the end of a request's head to the head of its answer.
     answer_start_seconds: Histograms = "strata_http_answer_start_seconds" ["route"];
@@ -216,60 +216,62 @@ registry! {
     answer_seconds: Histograms = "strata_http_answer_seconds" ["route"];
     /// Bytes of bodies given to connections.
     sent_bytes: Counters = "strata_http_sent_bytes_total" ["route"];
-    /// Bodies that ended before they were whole: the client left or was too slow, or the rest could not be had.
+    /// Bodies that ended before they were complete: the client left or was too slow, or the rest could not be read.
     cut_bodies: Counter = "strata_http_cut_bodies_total";
     /// Connections that are open.
     connections: Gauge = "strata_connections";
     /// Connections accepted.
     accepted_connections: Counter = "strata_connections_accepted_total";
-    /// Connections that waited for their clients and were closed because another one needed the place: there were
+    /// Connections that waited for their clients and were closed to make room for another one. There were
     /// `server.connections`, or `server.connections_per_client` of one client, or no descriptors.
     released_connections: Counter = "strata_connections_released_total";
-    /// Connections that were refused; `reason` is `client` (it has `server.connections_per_client`), `full` (there are
-    /// `server.connections`, of which it has many) or `descriptors` (the process has none left).
+    /// Connections that were refused. `reason` is `client` (the client has `server.connections_per_client`), `full`
+    /// (there are `server.connections`, and the client has many of them) or `descriptors` (the process has none left).
     refused_connections: Counters = "strata_connections_refused_total" ["reason": &["client", "descriptors", "full"]];
-    /// Connections that were cut because an answer on them took longer than `server.answer_timeout_s`, or because their
-    /// client took nothing of it for `server.write_stall_s`.
+    /// Connections that were cut because an answer took longer than `server.answer_timeout_s`, or because the client
+    /// took nothing of it for `server.write_stall_s`.
     overdue_connections: Counter = "strata_connections_overdue_total";
-    /// Connections that were cut because their clients sent more HTTP/2 frames beside requests (PING, SETTINGS,
-    /// WINDOW_UPDATE, empty DATA) than are taken.
+    /// Connections that were cut because their clients sent too many HTTP/2 frames beside requests (PING, SETTINGS,
+    /// WINDOW_UPDATE, empty DATA).
     flooding_connections: Counter = "strata_connections_flooding_total";
-    /// Decisions of the rate limits; `bucket` is `public` or `private`, `decision` is `allowed` or `refused`.
+    /// Decisions of the rate limits. `bucket` is `public` or `private`. `decision` is `allowed` or `refused`.
     limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket": &["public", "private"], "decision": &["allowed", "refused"]];
-    /// Calls of tools over MCP that ended; `tool` is `none` where there is no such tool; `outcome` is `done`, `refused`
-    /// (the caller's doing), `failed` (the service's) or `left` (the client did).
+    /// Calls of tools over MCP that ended. `tool` is `none` if there is no such tool. `outcome` is `done`, `refused`
+    /// (because of the caller), `failed` (because of the service) or `left` (the client left).
     tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
-    /// Refreshes that ended, however begun; not the import that creates a dataset. `outcome` is `published` or
-    /// `failed`.
+    /// Refreshes that ended, with any trigger. The import that creates a dataset does not count. `outcome` is
+    /// `published` or `failed`.
     refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];
     /// Seconds of these refreshes, from holding the dataset to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
-    /// Webhooks that were sent; `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
+    /// Webhooks that were sent. `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
     webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
-    /// Files of the store that a sweep was to remove; `outcome` is `removed` or `failed`.
+    /// Files of the store that a sweep tried to remove. `outcome` is `removed` or `failed`.
     swept_files: Counters = "strata_swept_files_total" ["outcome": &["removed", "failed"]];
     /// Bytes of version files that scrubs have read.
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
-    /// Damaged version files that scrubs have found, each time that they did.
+    /// Damaged version files that scrubs have found. Each scrub counts a file again.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
     /// Heavy queries that settle their selection or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
-    /// Heavy queries that wait for their turn.
+    /// Heavy queries that wait for a permit.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
-    /// Panics of the loops of the service, by their name (`loop`): `scheduler`, `deliveries`, `sweep`, `scrub`,
-    /// `damage`. Each is begun again after a pause.
+    /// Panics of the loops of the service. `loop` is the name: `scheduler`, `deliveries`, `sweep`, `scrub` or `damage`.
+    /// Each loop starts again after a pause.
     loop_panics: Counters = "strata_loop_panics_total"
         ["loop": &["damage", "deliveries", "scheduler", "scrub", "sweep"]];
     /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`),
     /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
     /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`
     /// (`refresh`), log-ins (`login`), bytes of large bodies of management calls (`body`), the memory of Parquet
-    /// exports (`parquet`), and parts of streamed answers (`unit`, `long_unit` past their first 4 MiB); `outcome` is
-    /// `entered`, `full` (the queue was), `late` (it waited too long) or `left` (the client did).
+    /// exports (`parquet`), and parts of streamed answers (`unit`, `long_unit` after the first 4 MiB of an answer).
+    /// `outcome` is `entered`, `full` (the queue was full), `late` (the request waited too long) or `left` (the client
+    /// left).
     gates: Counters = "strata_gate_total" ["gate", "outcome"];
-    /// Seconds for which requests waited at a gate, those that did not wait and those that were refused included.
+    /// Seconds for which requests waited at a gate. Requests that did not wait or were refused count, too.
     gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];
-    /// Units that a gate has: requests at the same time, or bytes; `gate` is `ahead`, too, for `query.stream_bytes`.
+    /// Units that a gate has: requests at the same time, or bytes. `gate` may also be `ahead`, for
+    /// `query.stream_bytes`.
     gate_units: Gauges = "strata_gate_units" ["gate"];
     /// Units of a gate that are held.
     gate_held: Gauges = "strata_gate_held_units" ["gate"];
@@ -279,17 +281,17 @@ registry! {
     streams: Gauge = "strata_streams";
     /// Bytes of bodies that are encoded and not yet taken by their clients' connections.
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
-    /// Queries that ended; `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
+    /// Queries that ended. `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
     queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "failed", "cancelled"]];
-    /// Seconds that settling a selection, or comparing two versions, took, its wait for a turn not counted.
+    /// Seconds to settle a selection, or to compare two versions, without the wait for a permit.
     query_seconds: Histogram = "strata_query_seconds";
-    /// Bytes that running queries hold, as accounted to the memory pool.
+    /// Bytes that running queries hold, as the memory pool counts them.
     query_memory_bytes: Gauge = "strata_query_memory_bytes";
     /// Bytes that queries may hold: `query.memory_bytes`.
     query_memory_limit_bytes: Gauge = "strata_query_memory_limit_bytes";
     /// Bytes that sorts, dedups and diffs have written to disk.
     spilled_bytes: Counter = "strata_query_spilled_bytes_total";
-    /// Entities in row groups whose predicates were evaluated, or that were given without any.
+    /// Entities in row groups that were scanned, with predicates or without any.
     scanned_rows: Counter = "strata_scanned_rows_total";
     /// Entities in row groups that statistics and bloom filters left out.
     pruned_rows: Counter = "strata_pruned_rows_total";
@@ -297,14 +299,12 @@ registry! {
     sent_rows: Counter = "strata_sent_rows_total";
     /// Bytes of decoded columns and pages that queries and answers used, from the cache or not.
     scanned_bytes: Counter = "strata_scanned_bytes_total";
-    /// Parts of version files that did not verify, or that the store did not give. Any is a reason to look into the
-    /// log.
+    /// Parts of version files that did not verify, or that the store did not give. If there is one, look into the log.
     damaged_parts: Counter = "strata_damaged_parts_total";
     /// Bytes, as stored, of the row groups that were left out.
     pruned_bytes: Counter = "strata_pruned_bytes_total";
-    /// Look-ups in the cache; `cache` is `footers`, `documents`, `columns`, `blooms` or `paths`, or `diffs` for that
-    /// of diffs;
-    /// `outcome` is `hit` or `miss`.
+    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms` or `paths`, or `diffs` for the
+    /// cache of diffs. `outcome` is `hit` or `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" [
         "cache": &["footers", "documents", "columns", "blooms", "paths", "diffs"],
         "outcome": &["hit", "miss"]
@@ -315,7 +315,7 @@ registry! {
     spooled_bytes: Gauge = "strata_spooled_bytes";
     /// Ranges of version files that were fetched from the store.
     store_requests: Counter = "strata_store_requests_total";
-    /// Bytes that they had.
+    /// Bytes of these ranges.
     store_bytes: Counter = "strata_store_bytes_total";
 }
 
@@ -326,7 +326,7 @@ const BUCKETS: [f64; 16] =
 static METADATA: Metadata<'static> = Metadata::new("strata", Level::INFO, None);
 
 static RECORDER: LazyLock<PrometheusRecorder> = LazyLock::new(|| {
-    // Refused only without any bucket.
+    // Only an empty list of buckets is refused.
     let builder = PrometheusBuilder::new().set_buckets(&BUCKETS);
     builder.unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder()
 });

@@ -1,10 +1,10 @@
-//! An error and its causes: one after the other, and on one line for logs and messages.
+//! An error and its causes: as a list, and on one line for logs and messages.
 
 use std::error::Error;
 use std::fmt;
 use std::iter::successors;
 
-/// The error, then what caused it, then what caused that.
+/// The error, then its cause, then the cause of that, and so on.
 pub fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     successors(Some(error), |&error| error.source())
 }
@@ -19,8 +19,8 @@ impl fmt::Display for Causes<'_> {
     }
 }
 
-/// The texts of an error and its causes on one line, the outermost first. A text that those before it already hold, as
-/// many errors repeat that of their cause, is left out.
+/// The texts of an error and its causes on one line, the outermost first. Many errors repeat the text of their cause. A
+/// text that an earlier one already contains is left out.
 pub fn joined(texts: impl IntoIterator<Item = String>) -> String {
     let mut joined = String::new();
     for text in texts {

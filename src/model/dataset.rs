@@ -1,4 +1,4 @@
-//! Datasets: what the catalog records of one, and what is needed to create one.
+//! Datasets: the catalog's record of one, and the values that create, change or clone one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use super::slug::name_slug;
 use super::source::SourceFormat;
 use super::version::VersionNumber;
 
-/// When a dataset is refreshed unless its owner says otherwise: nightly, as a cron expression in UTC.
+/// The default schedule of a dataset: nightly, as a cron expression in UTC.
 pub const DEFAULT_SCHEDULE: &str = "0 2 * * *";
 
 /// A named collection of entities, without its versions.
@@ -21,7 +21,7 @@ pub const DEFAULT_SCHEDULE: &str = "0 2 * * *";
 pub struct Dataset {
     /// Its id, in URLs too.
     pub id: DatasetId,
-    /// Who owns it.
+    /// Its owner.
     pub owner: UserId,
     /// Its name, unique among the owner's datasets.
     pub name: DatasetName,
@@ -57,16 +57,16 @@ impl Dataset {
         self.pinned_version.or(self.latest_version)
     }
 
-    /// Whether reading it needs its private key.
+    /// Whether a read needs its private key.
     pub fn is_private(&self) -> bool {
         self.private_key.is_some()
     }
 }
 
-/// What creates a dataset. The secrets come from the caller, who draws the random bytes.
+/// The values of a new dataset. The secrets come from the caller, who draws the random bytes.
 #[derive(Clone, Debug)]
 pub struct NewDataset {
-    /// Who will own it.
+    /// Its owner.
     pub owner: UserId,
     /// Its name.
     pub name: DatasetName,
@@ -88,7 +88,7 @@ pub struct NewDataset {
     pub ping_token: Secret,
 }
 
-/// What changes in a dataset; `None` leaves a field as it is, `Some(None)` clears one that may be absent.
+/// The changes of a dataset. `None` leaves a field as it is, `Some(None)` clears a field that may be absent.
 #[derive(Clone, Debug, Default)]
 pub struct DatasetChange {
     /// The name, and with it the slug.
@@ -114,23 +114,23 @@ pub struct DatasetChange {
 pub enum Visibility {
     /// Everybody.
     Public,
-    /// Whoever has its key.
+    /// Everybody who has its key.
     Private {
-        /// The key of a dataset that was public; one that is private already keeps its own.
+        /// The key of a dataset that was public. A dataset that is already private keeps its own.
         new_key: Secret,
     },
 }
 
-/// What clones a dataset. The secrets come from the caller, who draws the random bytes.
+/// The values of a clone. The secrets come from the caller, who draws the random bytes.
 #[derive(Clone, Debug)]
 pub struct NewClone {
-    /// What is cloned.
+    /// The original.
     pub source: DatasetId,
-    /// Who will own the clone.
+    /// The owner of the clone.
     pub owner: UserId,
     /// The clone's name.
     pub name: DatasetName,
-    /// The key for reading the clone, if what is cloned is private.
+    /// The key for reading the clone, if the original is private.
     pub private_key: Secret,
     /// A cron expression in UTC, which matters once the clone has a source to fetch.
     pub schedule: Option<String>,
@@ -140,7 +140,7 @@ pub struct NewClone {
 
 /// A dataset's name together with its URL form.
 ///
-/// - The slug is `name_slug(name)` as of the time it was given, and never empty.
+/// - The slug is `name_slug(name)` as of the time when the name was given. It is never empty.
 /// - The name has at most [`DatasetName::MAX_CHARACTERS`] characters and no NUL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetName {
@@ -151,7 +151,7 @@ pub struct DatasetName {
 /// Why a text cannot be a dataset's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDatasetName {
-    /// Nothing of it would be left in a URL.
+    /// Its slug would be empty.
     #[error("name must hold at least one letter or digit")]
     Empty,
     /// It has too many characters.
@@ -163,7 +163,7 @@ pub enum InvalidDatasetName {
 }
 
 impl DatasetName {
-    /// The longest name there can be; what PostgreSQL can index is the reason for a limit.
+    /// The longest possible name. The limit comes from PostgreSQL's indexes.
     pub const MAX_CHARACTERS: usize = limits::DATASET_NAME_CHARACTERS;
 
     /// A name that was recorded before, with the slug it was given then.
@@ -185,7 +185,7 @@ impl DatasetName {
 impl FromStr for DatasetName {
     type Err = InvalidDatasetName;
 
-    /// Takes the name as it is; blanks around it stay a part of it.
+    /// Takes the name as it is. Blanks around it stay a part of it.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         if name.contains('\0') {
             return Err(InvalidDatasetName::Nul);
@@ -233,7 +233,7 @@ impl fmt::Display for DatasetSource {
     }
 }
 
-/// What asked for a refresh.
+/// The trigger of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefreshTrigger {
     /// The dataset's schedule.

@@ -1,7 +1,7 @@
 //! The numbers that identify users, datasets, version files, refresh attempts and holds.
 //!
-//! The catalog assigns them: positive, never reused, at most `i64::MAX`. A request may name any number;
-//! one that was never assigned is simply not found.
+//! The catalog assigns them: positive, never reused, at most `i64::MAX`. A request may name any number. A number that
+//! was never assigned is not found.
 
 use std::fmt;
 use std::str::FromStr;
@@ -66,8 +66,8 @@ pub struct InvalidDatasetId(pub String);
 impl FromStr for DatasetId {
     type Err = InvalidDatasetId;
 
-    /// Parses `[1-9][0-9]*` (docs/semantics.md, Path of a read). A number past `u64` is well formed and therefore no
-    /// error; it becomes `u64::MAX`, which is never assigned.
+    /// Parses `[1-9][0-9]*` (docs/semantics.md, Path of a read). A number past `u64` is well formed, so it is no error.
+    /// It becomes `u64::MAX`, which is never assigned.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match parse_decimal(text) {
             Some(number) if number > 0 => Ok(DatasetId(number)),
@@ -76,7 +76,7 @@ impl FromStr for DatasetId {
     }
 }
 
-/// Reads `0` or `[1-9][0-9]*`, ASCII digits only; what exceeds `u64` becomes `u64::MAX`.
+/// Reads `0` or `[1-9][0-9]*`, ASCII digits only. A number past `u64` becomes `u64::MAX`.
 pub(super) fn parse_decimal(text: &str) -> Option<u64> {
     let digits = text.as_bytes();
     let well_formed = match digits {
@@ -84,7 +84,7 @@ pub(super) fn parse_decimal(text: &str) -> Option<u64> {
         [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
         _ => false,
     };
-    // Well-formed digits can fail to parse in one way only: by being too many.
+    // Well-formed digits fail to parse only if there are too many.
     well_formed.then(|| text.parse().unwrap_or(u64::MAX))
 }
 

@@ -1,6 +1,6 @@
-//! What the owner of a dataset says of the shredded columns of its versions: the member `index` of a dataset's record.
-//! It concerns versions and alternates that are written from then on; files that are there stay as they are. Where a
-//! version could not do what `always` asks for, its profile says why.
+//! The owner's choice of shredded columns: the member `index` of a dataset's record. It applies to versions and
+//! alternates that are written later. Existing files stay as they are. If a version cannot shred a path of `always`,
+//! its profile gives the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +13,12 @@ pub const INDEX_PATHS: usize = limits::INDEX_PATHS;
 /// The longest path in an index, in its escaped form, in bytes.
 pub const INDEX_PATH_BYTES: usize = limits::INDEX_PATH_BYTES;
 
-/// Paths that get a shredded column whatever a version contains, and paths that get none. All others are decided by the
-/// profile of each version.
+/// Paths that get a shredded column in every version, and paths that get none. The profile of each version decides
+/// about all others.
 ///
 /// - No path is in both lists, or twice in one; each list is in the order of the keys.
 /// - There are at most [`INDEX_PATHS`] in each, of at most [`INDEX_PATH_BYTES`] each.
-/// - A path stands for itself alone: not for those below it.
+/// - A path stands only for itself, not for paths below it.
 ///
 /// As JSON, `{"always":["a.b"],"never":["c"]}`, paths in their escaped form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct IndexSettings {
     never: Vec<Path>,
 }
 
-/// Why lists of paths are no index.
+/// Why lists of paths are not a valid index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidIndex {
     /// A text is no path.
@@ -78,7 +78,7 @@ impl IndexSettings {
         &self.never
     }
 
-    /// Whether nothing is said.
+    /// Whether both lists are empty.
     pub fn is_empty(&self) -> bool {
         self.always.is_empty() && self.never.is_empty()
     }
@@ -86,7 +86,7 @@ impl IndexSettings {
 
 fn parse(text: &str) -> Result<Path, InvalidIndex> {
     let path = Path::parse(text).map_err(|_| InvalidIndex::NoPath(text.to_owned()))?;
-    // In the form in which it is kept, so that what is kept can be read again.
+    // In the stored form, so that the stored text can be parsed again.
     match path.to_string().len() {
         0..=INDEX_PATH_BYTES => Ok(path),
         longer => Err(InvalidIndex::LongPath(longer)),
@@ -147,7 +147,7 @@ mod tests {
             ("", "a", InvalidIndex::NoPath(String::new())),
             ("a", "", InvalidIndex::NoPath(String::new())),
             (&longer, "a", InvalidIndex::LongPath(INDEX_PATH_BYTES + 1)),
-            // Too long with the escapes that it is kept with.
+            // Too long in the stored form, with escapes.
             (&colons, "a", InvalidIndex::LongPath(INDEX_PATH_BYTES + 2)),
             ("a.b", "a.b", InvalidIndex::Both(both)),
         ] {

@@ -1,6 +1,6 @@
-//! The fixed limits: bounds of requests that no option changes, each in one place, for the code that keeps it, the
-//! table of docs/configuration.md, Fixed limits, and the tests, which try every one at its maximum and past it. Limits
-//! that an operator may choose are options ([`crate::config`]).
+//! The fixed limits: bounds of requests that no option changes. Each has one entry. The code, the table of
+//! docs/configuration.md, Fixed limits, and the tests use it. The tests try every limit at its maximum and past it.
+//! Limits that an operator may choose are options ([`crate::config`]).
 //!
 //! To add a limit, add its entry here and its case in `tests/it/limits/fixed.rs`.
 
@@ -11,13 +11,13 @@ pub struct Limit {
     pub name: &'static str,
     /// What is limited.
     pub about: &'static str,
-    /// The most that is taken.
+    /// The maximum.
     pub most: usize,
-    /// What comes of more.
+    /// The effect of more.
     pub beyond: Beyond,
 }
 
-/// What comes of a request that goes beyond a limit.
+/// The effect of a request that goes beyond a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
     /// It is refused with this status.
@@ -26,7 +26,7 @@ pub enum Beyond {
     ToolError,
     /// A command refuses it.
     Command,
-    /// What is too much is left out.
+    /// The surplus is left out.
     LeftOut,
 }
 

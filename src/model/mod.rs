@@ -1,4 +1,4 @@
-//! Plain types that every layer shares: no I/O, nothing of ours above it.
+//! Plain types that every layer shares: no I/O, and no use of other modules of the crate.
 
 pub mod causes;
 pub mod dataset;

@@ -1,6 +1,6 @@
 //! Paths into an entity: `stock.berlin`, `a\.b`, and lists of them.
 //!
-//! A path is text split at `.`; a backslash before `.` `,` `:` `\` or a blank makes that character part of a key, any
+//! A path is text split at `.`. A backslash before `.` `,` `:` `\` or a blank makes that character part of a key. Any
 //! other backslash stands for itself (docs/semantics.md, Paths). A blank is a space or a tab.
 
 use std::fmt;
@@ -8,13 +8,13 @@ use std::fmt;
 /// A path: the keys from the top of an entity inwards.
 ///
 /// - There is at least one key.
-/// - It can be written: the lone empty key has no spelling, so it is no path. An empty key among others (`a..b`) is
-///   one.
+/// - It can be written. A single empty key has no spelling, so it is no path. An empty key among others (`a..b`) is
+///   valid.
 /// - [`Display`](fmt::Display) writes the escaped form, which parses to an equal path, alone and in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(Vec<String>);
 
-/// Why a text is not a path.
+/// Why a text is not a valid path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// There is no key in it.
@@ -26,13 +26,13 @@ pub enum PathError {
 }
 
 impl Path {
-    /// Parses one path. Commas, colons and blanks need no escape here; they may have one.
+    /// Parses one path. Commas, colons and blanks need no escape here, but may have one.
     pub fn parse(text: &str) -> Result<Path, PathError> {
         Path::from_characters(characters(text))
     }
 
-    /// Parses a comma-separated list. Unescaped blanks around an item do not count, and empty items are dropped; none
-    /// left is an empty list.
+    /// Parses a comma-separated list. Unescaped blanks around an item do not count. Empty items are dropped. Without
+    /// items the list is empty.
     pub fn parse_list(text: &str) -> Vec<Path> {
         let characters: Vec<Character> = characters(text).collect();
         characters
@@ -88,7 +88,7 @@ impl fmt::Display for Path {
             for (offset, character) in key.char_indices() {
                 let first = number == 0 && offset == 0;
                 let last = number == last_key && offset + character.len_utf8() == key.len();
-                // A list trims blanks at the ends only, so those within stay readable.
+                // A list trims only blanks at the ends, so inner blanks need no escape.
                 let escape = match character {
                     '.' | ',' | ':' | '\\' => true,
                     ' ' | '\t' => first || last,

@@ -1,4 +1,4 @@
-//! What one read asks for, after parsing and before anything is resolved: plain data, no I/O.
+//! The request of one read, after parsing and before anything is resolved: plain data, no I/O.
 
 use super::path::Path;
 
@@ -58,16 +58,16 @@ impl Format {
         }
     }
 
-    /// Whether a body is a table: entities are flattened, and it is offered as a file.
+    /// Whether a body is a table: its entities are flattened, and it has a file name.
     pub fn is_table(self) -> bool {
         matches!(self, Format::Csv | Format::Tsv | Format::Parquet)
     }
 }
 
-/// A path and the text it is compared with (`filter`, `filter_contains`).
+/// A path and the text with which its values are compared (`filter`, `filter_contains`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathValue {
-    /// Where to look.
+    /// The path.
     pub path: Path,
     /// The value as it came, not folded.
     pub value: String,
@@ -79,16 +79,16 @@ pub enum KeywordsMode {
     /// Any keyword is enough.
     #[default]
     Or,
-    /// All keywords are needed, in whatever fields.
+    /// All keywords are needed, in any fields.
     And,
 }
 
 /// `sort`: one top-level field and a direction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sort {
-    /// The field's name, dots and all.
+    /// The field's name, with its dots.
     pub field: String,
-    /// Whether the order is reversed. What cannot be sorted comes last all the same.
+    /// Whether the order is reversed. Values that cannot be sorted still come last.
     pub descending: bool,
 }
 
@@ -138,8 +138,8 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// The same for all requests that ask for the same in other words: what has no effect is reset, and what is ANDed
-    /// is sorted.
+    /// One form for all requests that ask for the same: parameters without an effect are reset, and lists of which all
+    /// must match are sorted.
     pub fn canonical(&self) -> ReadRequest {
         let mut canonical = ReadRequest { strict: false, ..self.clone() };
         let in_order = |conditions: &mut Vec<PathValue>| {

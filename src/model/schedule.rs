@@ -1,9 +1,9 @@
-//! When a dataset is refreshed by itself: a cron expression in UTC, and a share of the spread.
+//! The times of a dataset's scheduled refreshes: a cron expression in UTC, and a share of the spread.
 //!
-//! An expression has five fields: minute, hour, day of month, month, day of week; each `*`, a number, a list `1,15`, a
-//! range `1-5`, steps `*/10`, and for months and days of the week names (`JAN`, `MON`). As in cron, a day counts when
-//! either the day of the month or that of the week fits, if both are given. `L` is the last day of a month, `MON#2` its
-//! second Monday, `15W` the weekday nearest to the 15th.
+//! An expression has five fields: minute, hour, day of month, month, day of week. Each is `*`, a number, a list `1,15`,
+//! a range `1-5` or steps `*/10`. Months and days of the week may be names (`JAN`, `MON`). As in cron, if both days are
+//! given, a day counts when either the day of the month or that of the week fits. `L` is the last day of a month,
+//! `MON#2` its second Monday, `15W` the weekday nearest to the 15th.
 //!
 //! Everything here is pure: the moment is an argument.
 
@@ -19,10 +19,10 @@ use sha2::{Digest, Sha256};
 use super::ids::DatasetId;
 use super::limits;
 
-/// The longest expression that is taken.
+/// The longest valid expression.
 const EXPRESSION_BYTES_MAX: usize = limits::SCHEDULE_BYTES;
 
-/// What a schedule may be, for errors.
+/// The valid forms, for errors.
 pub const SCHEDULE_FORM: &str = "five fields, in UTC: minute, hour, day of month, month, day of week, each *, a number, a list 1,15, \
                                  a range 1-5 or steps */10, such as \"0 2 * * *\" (each night at 2:00), \"*/15 * * * *\" (each \
                                  quarter of an hour) or \"30 6 * * MON-FRI\"; or null for no schedule";
@@ -30,7 +30,7 @@ pub const SCHEDULE_FORM: &str = "five fields, in UTC: minute, hour, day of month
 /// The moments at which a dataset is due.
 ///
 /// - The expression has exactly five fields.
-/// - It comes up again and again: impossible dates such as 31 February are no schedule.
+/// - It occurs again and again. Impossible dates such as 31 February are no schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     expression: String,
@@ -58,9 +58,9 @@ impl Schedule {
         self.cron.find_next_occurrence(&after, false).ok()
     }
 
-    /// The first moment after `after` at which this dataset is due: a moment of the expression and the dataset's share
-    /// of `spread`, the same every time, never more than a tenth of the time until the expression's next moment. So
-    /// datasets on one schedule do not start together, and no due time overtakes another.
+    /// The first moment after `after` at which this dataset is due: a moment of the expression plus the dataset's share
+    /// of `spread`. The share is always the same, and at most a tenth of the time until the expression's next moment.
+    /// So datasets on one schedule do not start together, and no due time overtakes another.
     pub fn due_after(&self, after: DateTime<Utc>, dataset: DatasetId, spread: Duration) -> Option<DateTime<Utc>> {
         let spread = TimeDelta::from_std(spread).unwrap_or(TimeDelta::zero());
         // A moment before `after` may have its share after it.
@@ -118,7 +118,7 @@ impl FromStr for Schedule {
             .parse(&expression)
             .map_err(|error| invalid(error.to_string()))?;
         let schedule = Self { expression, cron };
-        // From a fixed moment, so that a text is a schedule today if it was one yesterday. The search ends by itself.
+        // From a fixed moment, so that a valid text stays valid. The search ends by itself.
         if schedule.next_after(DateTime::UNIX_EPOCH).is_none() {
             return Err(invalid("no date fits it".to_owned()));
         }

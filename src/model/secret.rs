@@ -10,12 +10,12 @@ use subtle::ConstantTimeEq;
 /// How many random bytes a secret is made of.
 pub const SECRET_BYTES: usize = 32;
 
-/// A key or token that opens something to whoever holds it. `Debug` does not show it.
+/// A key or token that gives access to its holder. `Debug` does not show it.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// What every API token begins with.
+    /// The beginning of every API token.
     pub const API_TOKEN_PREFIX: &'static str = "strata_";
 
     /// The key for reading a private dataset: `sk_` and 64 hexadecimal digits.
@@ -33,7 +33,7 @@ impl Secret {
         Secret::with_prefix(Secret::API_TOKEN_PREFIX, random)
     }
 
-    /// A secret that was made before, read back from where it is kept.
+    /// An earlier secret, read back from storage.
     pub fn from_stored(text: String) -> Secret {
         Secret(text)
     }
@@ -43,14 +43,13 @@ impl Secret {
         &self.0
     }
 
-    /// Whether `presented` is this secret. Takes as long for a near miss as for a far one; only the
-    /// length, which is public, shows.
+    /// Whether `presented` is this secret. Takes the same time for any wrong text of one length. The length is public.
     pub fn matches(&self, presented: &str) -> bool {
         self.0.as_bytes().ct_eq(presented.as_bytes()).into()
     }
 
-    /// The SHA-256 of the secret as lower-case hexadecimal digits, for storage where the service need
-    /// not show it again. A plain hash is enough: 256 random bits cannot be guessed from it.
+    /// The SHA-256 of the secret as lower-case hexadecimal digits, for storage of secrets that the service need not
+    /// show again. A plain hash is enough, because 256 random bits cannot be guessed from it.
     pub fn hash(&self) -> String {
         hex::encode(Sha256::digest(self.0.as_bytes()))
     }

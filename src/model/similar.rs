@@ -1,16 +1,16 @@
-//! Which of some known names a misspelt one was meant to be.
+//! Finds the known name that is nearest to a misspelt one.
 
 use strsim::osa_distance;
 
-/// Longer names than this are not compared: the work grows with the square of the length.
+/// Longer names are not compared, because the work grows with the square of the length.
 const COMPARED_CHARACTERS: usize = 64;
 
-/// Shortest beginning of a name that stands for the name.
+/// The shortest beginning of a name that counts as near.
 const BEGINNING_CHARACTERS: usize = 3;
 
-/// The known name that is nearest: the one with the fewest characters that are missing, too many, another, or swapped
-/// with their neighbour, whatever their case, if those are few for the length of the name; else the shortest one of
-/// which the name is the beginning. The first one of several. `None` where none is close.
+/// The nearest known name. It is the one with the fewest differences, if they are few for the length of the name. A
+/// difference is a character that is missing, added, replaced, or swapped with its neighbour. Case does not count. If
+/// there is none, it is the shortest name that begins with the given one. Of several the first. `None` if none is near.
 ///
 /// Costs a few microseconds for each known name of about the same length.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -42,7 +42,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     found.map(|(_, name)| name)
 }
 
-/// A sentence that asks whether the nearest known name was meant, after a space; empty where none is near.
+/// A question for the nearest known name, after a space. Empty if none is near.
 pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known).map_or_else(String::new, |nearest| format!(" did you mean {nearest}?"))
 }

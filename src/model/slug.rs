@@ -1,10 +1,10 @@
-//! The form of a dataset's name that stands in its URL.
+//! The form of a dataset's name in its URL.
 
 /// The URL form of a name: lower case, every run of characters that are not alphanumeric (Unicode) one
 /// `-`, none at the ends; `None` when nothing is left (docs/semantics.md, Names and slugs).
 ///
-/// Lower case comes first, so that what a character lowers to is what is tested: `İ` lowers to `i` and a
-/// combining dot, which is not alphanumeric.
+/// Lower case comes first, so the test sees the lowered characters: `İ` becomes `i` and a combining dot, which is not
+/// alphanumeric.
 pub fn name_slug(name: &str) -> Option<String> {
     let mut slug = String::with_capacity(name.len());
     for character in name.to_lowercase().chars() {

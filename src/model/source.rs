@@ -1,25 +1,24 @@
-//! What a source is made of: where it is, the format its entities are written in, the compression around it, and what
-//! its publisher said about the state it was in.
+//! The parts of a source: its URL, the format of its entities, its compression, and its validators.
 //!
-//! Format and compression are names that users give (`--format`, the `format` key of a dataset) and that records keep,
-//! so they parse and print as one lower-case word each (docs/semantics.md, Sources).
+//! Users give the format as a name (`--format`, the `format` key of a dataset), and records keep it. So formats and
+//! compressions parse and print as one lower-case word each (docs/semantics.md, Sources).
 
 use std::fmt;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 
-/// The URL of a source, told apart by who answers it. Only its form is known to be right.
+/// The URL of a source, by who answers it. Only its form is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceUrl {
-    /// A server, by `http://` or `https://`; the text is not parsed any further.
+    /// A server, by `http://` or `https://`. The rest of the text is not parsed.
     Http(String),
     /// An object of the configured store.
     Object(ObjectUrl),
 }
 
-/// The URL of an object of the configured store: `store:///incoming/a.json`, from the root of the store whatever it is,
-/// or `s3://bucket/key` where the store is S3.
+/// The URL of an object of the configured store: `store:///incoming/a.json`, from the root of any store, or
+/// `s3://bucket/key` if the store is S3.
 ///
 /// - The key has at least one name; none is empty, `.` or `..` or holds a slash, a backslash or a control character,
 ///   once percent-decoded.
@@ -41,19 +40,19 @@ impl ObjectUrl {
         self.bucket.as_deref()
     }
 
-    /// The names of the key, decoded: from the bucket's root where there is a bucket, from the store's otherwise.
+    /// The names of the key, decoded: from the bucket's root if there is a bucket, otherwise from the store's.
     pub fn key(&self) -> &[String] {
         &self.key
     }
 }
 
-/// A text that is not the URL of a source.
+/// Why a text is not the URL of a source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSourceUrl {
-    /// There is no scheme, or one that sources do not have.
+    /// The scheme is missing, or sources do not have it.
     #[error("{0}; a source is an http, https, s3 or store URL")]
     Scheme(String),
-    /// The key of an object is not one.
+    /// The key of an object is invalid.
     #[error("{0}, as in store:///incoming/a.json or s3://bucket/incoming/a.json")]
     Object(&'static str),
 }
@@ -102,8 +101,9 @@ fn object_key(key: &str) -> Result<Vec<String>, &'static str> {
     key.split('/').map(decode).collect()
 }
 
-/// What a publisher said about the state of a document, to ask next time whether it has changed. Worth something only
-/// for the same URL, decoded in the same way: a dataset whose source, format or records path changes forgets it.
+/// The validators of a document, as its publisher gave them. The next request asks with them whether the document has
+/// changed. They are valid only for the same URL, decoded in the same way. So a change of a dataset's source, format or
+/// records path clears them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validators {
     /// The URL that answered, after redirects, without credentials.
@@ -115,7 +115,7 @@ pub struct Validators {
 }
 
 impl Validators {
-    /// Whether there is nothing to ask by.
+    /// Whether there is no validator.
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
     }
@@ -221,8 +221,8 @@ impl Compression {
         }
     }
 
-    /// The compression that a stream's first bytes announce; four bytes are enough. No source format
-    /// starts with either magic number, so what looks compressed is.
+    /// The compression that a stream's first bytes announce. Four bytes are enough. No source format starts with either
+    /// magic number, so the test is safe.
     pub fn detect(first_bytes: &[u8]) -> Compression {
         match first_bytes {
             [0x1f, 0x8b, ..] => Compression::Gzip,
@@ -240,8 +240,8 @@ impl fmt::Display for Compression {
     }
 }
 
-/// The delimiter that the name of a table's only column seems to hold, in words: the header was written with another
-/// one than it was read with.
+/// The delimiter that the name of a table's only column seems to contain, in words. The header was then written with
+/// another delimiter than it was read with.
 pub fn foreign_delimiter(name: &str) -> Option<&'static str> {
     [(';', "semicolons"), ('\t', "tabs"), ('|', "bars"), (',', "commas")]
         .into_iter()

@@ -1,7 +1,7 @@
-//! Text that is shown to people.
+//! Text for people.
 
-/// Control characters, line separators, marks that reorder text, and the byte order mark: what must be escaped in a
-/// text that is to stay on its line and read as it is.
+/// The characters that must be escaped so that a text stays on its line and reads as it is: control characters, line
+/// separators, marks that reorder text, and the byte order mark.
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(

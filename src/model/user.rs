@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::ids::UserId;
 
-/// What a user has subscribed to; it decides limits and whether webhooks are available.
+/// A user's plan. It decides limits and whether webhooks are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
     /// No webhooks.
@@ -60,7 +60,7 @@ impl FromStr for Plan {
     }
 }
 
-/// Somebody who owns datasets.
+/// A person who owns datasets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The user's id.
@@ -75,10 +75,9 @@ pub struct User {
     pub created_at: DateTime<Utc>,
 }
 
-/// The form in which two e-mail addresses are compared: blanks around it removed, lower case.
+/// The form of an e-mail address for comparisons: blanks around it removed, lower case.
 ///
-/// Addresses that differ in case alone reach the same mailbox practically everywhere, so they name the
-/// same user.
+/// Addresses that differ only in case reach the same mailbox almost everywhere, so they name the same user.
 pub fn email_key(email: &str) -> String {
     email.trim().to_lowercase()
 }

@@ -1,4 +1,4 @@
-//! Versions of a dataset: their numbers, their files, and how a reader names one.
+//! Versions of a dataset: their numbers, their files, and their names in requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::ids::{DatasetId, FileId, parse_decimal};
 
 /// The number of a version: 1 for a dataset's first, one more for each that follows.
 ///
-/// A request may name any number, 0 too; one that was never assigned is not found.
+/// A request may name any number, also 0. A number that was never assigned is not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VersionNumber(u64);
 
@@ -26,7 +26,7 @@ impl VersionNumber {
 }
 
 impl fmt::Display for VersionNumber {
-    /// The bare number; `X-Dataset-Version` and URLs put a `v` before it.
+    /// The bare number. `X-Dataset-Version` and URLs put a `v` before it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
     }
@@ -54,12 +54,12 @@ impl fmt::Display for VersionSelector {
     }
 }
 
-/// A text that selects no version.
+/// A text that names no version in the URL of a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version: it must be active, latest or vN (N a version number)")]
 pub struct InvalidVersionSelector(pub String);
 
-/// How a version is named outside of URLs of reads, for errors.
+/// The names of a version outside of URLs of reads, for errors.
 pub const VERSION_FORM: &str = "active, latest, or the number of a version, such as 3 or v3";
 
 /// A text that names no version.
@@ -70,9 +70,8 @@ pub struct InvalidVersion(pub String);
 impl FromStr for VersionSelector {
     type Err = InvalidVersionSelector;
 
-    /// Parses `active`, `latest`, or `v` with `0` or `[1-9][0-9]*`; lower case only
-    /// (docs/semantics.md, Path of a read). A number past `u64` is well formed; it becomes `u64::MAX`, which no version
-    /// has.
+    /// Parses `active`, `latest`, or `v` with `0` or `[1-9][0-9]*`; lower case only (docs/semantics.md, Path of a
+    /// read). A number past `u64` is well formed. It becomes `u64::MAX`, which no version has.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "active" => Ok(VersionSelector::Active),
@@ -87,8 +86,8 @@ impl FromStr for VersionSelector {
 }
 
 impl VersionSelector {
-    /// As [`VersionSelector::from_str`], and a bare number for `vN`, from 1: outside of URLs of reads, people write
-    /// both.
+    /// As [`VersionSelector::from_str`], and also a bare number from 1 for `vN`, because people write both outside of
+    /// URLs of reads.
     ///
     /// # Errors
     /// When it is neither.
@@ -130,7 +129,7 @@ pub struct VersionFile {
     pub content_hash: String,
 }
 
-/// A file that a writer has finished and the catalog has yet to record.
+/// A finished file that the catalog has not yet recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFile {
     /// Its path within the store: a name never used before.

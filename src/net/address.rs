@@ -1,8 +1,8 @@
-//! Which addresses are public, and which others the operator opened.
+//! Decides which addresses are public, and which others the operator opened.
 //!
-//! After the IANA registries of special-purpose IPv4 and IPv6 addresses. For IPv6 it is the other way round than for
-//! IPv4: only what is allocated as global unicast (2000::/3) can be public. An address that carries an IPv4 address to
-//! which somebody on the way hands the packet over is judged by that one.
+//! The source are the IANA registries of special-purpose IPv4 and IPv6 addresses. An IPv4 address is public unless it
+//! is listed. An IPv6 address can be public only if it is allocated as global unicast (2000::/3). Some IPv6 addresses
+//! carry an IPv4 address to which a host on the way sends the packet. Such an address is judged by its IPv4 address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ pub struct AddressPolicy {
     allowed: Arc<[IpNet]>,
 }
 
-/// An address that is not public, and why.
+/// An address that is not public, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAddress {
-    /// What kind of address it is, with its article.
+    /// The kind of address, with its article.
     pub kind: &'static str,
 }
 
@@ -32,7 +32,7 @@ impl AddressPolicy {
     /// Whether `address` may be contacted.
     ///
     /// # Errors
-    /// [`RefusedAddress`] says what it is instead of public.
+    /// [`RefusedAddress`] names the kind of address.
     pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         // ::ffff:a.b.c.d is a way to write a.b.c.d: the same packets leave.
         let address = address.to_canonical();
@@ -50,14 +50,14 @@ impl AddressPolicy {
     }
 }
 
-/// Addresses at which clouds answer machines with their credentials, in whatever network they are.
+/// Addresses at which clouds give machines their credentials, in any network.
 const METADATA: &str = "a cloud's metadata service";
 
 const METADATA_V4: [Ipv4Addr; 4] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
-    // Public by its number, yet answered by the machine's host.
+    // The number is public, but the machine's host answers it.
     Ipv4Addr::new(168, 63, 129, 16),
 ];
 
@@ -87,7 +87,7 @@ const SPECIAL_V6: [(Ipv6Net, &str); 16] = [
     (v6(0, 0, 0, 128, 0), "the unspecified address"),
     (v6(0, 0, 0, 128, 1), "a loopback address"),
     (v6(0, 0, 0, 96, 0), "an IPv4-compatible address"),
-    // Where in it the IPv4 address stands is up to the network that uses it.
+    // Each network chooses the place of the IPv4 address in it.
     (v6(0x64, 0xff9b, 1, 48, 0), "an address of a local translator to IPv4"),
     (v6(0x100, 0, 0, 64, 0), "an address that discards"),
     (v6(0x2001, 2, 0, 48, 0), "an address for benchmarks"),
@@ -112,7 +112,7 @@ const fn v4(a: u8, b: u8, c: u8, d: u8, prefix_len: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix_len)
 }
 
-/// The network of that length whose address has these first three groups and this last one.
+/// The network of this length whose address has these first three groups and this last group.
 const fn v6(first: u16, second: u16, third: u16, prefix_len: u8, last: u16) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(first, second, third, 0, 0, 0, 0, last), prefix_len)
 }
@@ -152,7 +152,7 @@ fn carried(address: Ipv6Addr) -> Option<Vec<Ipv4Addr>> {
     }
 }
 
-/// The IPv4 address of the host that a router at the site hands a packet for `address` to (ISATAP, RFC 5214, section
+/// The IPv4 address of the host to which a router at the site sends a packet for `address` (ISATAP, RFC 5214, section
 /// 6.1).
 fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [high, low] = [(address.to_bits() >> 32) as u32, address.to_bits() as u32];

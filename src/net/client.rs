@@ -1,4 +1,4 @@
-//! The HTTP client for outgoing requests, and the resolver that keeps it within the policy.
+//! The HTTP client for outgoing requests, and its resolver, which enforces the policy.
 
 use std::error::Error;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::look_ups::{LookUpLimits, LookUps};
 use super::resolver::{LookUp, Resolver};
 use super::url::{AddressError, check_literal, check_scheme};
 
-/// The way out: a policy and a resolver, perhaps on behalf of one user. Clones share the resolver and its limits.
+/// Outgoing requests: a policy and a resolver, perhaps for one user. Clones share the resolver and its limits.
 #[derive(Clone)]
 pub struct Outgoing {
     policy: AddressPolicy,
@@ -42,18 +42,18 @@ impl Outgoing {
         Self { policy, look_up: Arc::new(look_up), look_ups, user: None }
     }
 
-    /// The same with other limits of look-ups, counted from now on.
+    /// The same with other limits of look-ups, with a new count.
     pub fn with_limits(self, limits: LookUpLimits) -> Self {
         Self { look_ups: Arc::new(LookUps::new(limits)), ..self }
     }
 
-    /// The same on behalf of a user, whose look-ups are counted together.
+    /// The same for a user, whose look-ups are counted together.
     pub fn for_user(&self, user: u64) -> Self {
         Self { user: Some(user), ..self.clone() }
     }
 
-    /// Whether a URL may be registered. Of the addresses of a name one that may be contacted is enough, for no other
-    /// ever will be; a name that does not resolve, or not in time, passes.
+    /// Whether a URL may be registered. A name needs only one address that may be contacted, because the service
+    /// contacts no other. A name that does not resolve in time passes.
     ///
     /// # Errors
     /// [`AddressError`] says what is wrong.
@@ -66,8 +66,8 @@ impl Outgoing {
         }
     }
 
-    /// Whether the scheme is http or https and the host, where it is an address and not a name, may be contacted. To
-    /// be asked before each request of a client, redirects too: an address in a URL never reaches the resolver.
+    /// Whether the scheme is http or https and, if the host is an address, whether it may be contacted. Call this
+    /// before each request of a client, also for redirects, because an address in a URL never reaches the resolver.
     ///
     /// # Errors
     /// [`AddressError`] says what is wrong.
@@ -76,9 +76,8 @@ impl Outgoing {
         check_literal(&self.policy, url)
     }
 
-    /// A client that resolves names to permitted addresses alone, uses no proxy, follows no redirect, keeps no
-    /// connection and sends nothing twice; what is built from it may follow redirects through
-    /// [`Outgoing::check_literal`].
+    /// A client that resolves names only to permitted addresses, uses no proxy, follows no redirect, keeps no
+    /// connection and sends nothing twice. A caller may make it follow redirects through [`Outgoing::check_literal`].
     pub fn client(&self) -> ClientBuilder {
         reqwest::Client::builder()
             .dns_resolver(Guarded(self.clone()))
@@ -93,7 +92,7 @@ impl Outgoing {
     /// The addresses of a name that may be contacted: at least one.
     async fn permitted(&self, name: &str) -> Result<Vec<IpAddr>, LookUpError> {
         let found = if is_localhost(name) {
-            // RFC 6761: whatever a name server says.
+            // RFC 6761: the answer of a name server does not count.
             vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
         } else {
             self.look_ups.look_up(&*self.look_up, name, self.user).await.map_err(LookUpError::Failed)?
@@ -124,7 +123,7 @@ enum LookUpError {
     Refused(AddressError),
 }
 
-/// The host name of a URL gave no address. The text says why; the layers of the HTTP client put nothing to it.
+/// The host name of a URL gave no address. The text gives the reason. The layers of the HTTP client add nothing to it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NameError(io::Error);
@@ -135,7 +134,7 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// The resolver of a client: what it gives out is connected to, and it gives out what may be.
+/// The resolver of a client. It returns only permitted addresses, and the client connects only to these.
 struct Guarded(Outgoing);
 
 impl Resolve for Guarded {

@@ -1,4 +1,4 @@
-//! How many names are looked up at the same time, in all and for one user, and for how long.
+//! Bounds the look-ups of names: their number at the same time, in total and for one user, and their time.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,14 +10,14 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::resolver::LookUp;
 
-/// Look-ups of one process.
+/// The limits of one process's look-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct LookUpLimits {
-    /// At the same time, in all (`net.look_ups`).
+    /// At the same time, in total (`net.look_ups`).
     pub at_once: usize,
     /// At the same time, for one user (`net.user_look_ups`).
     pub at_once_for_one: usize,
-    /// For one, the wait for its turn included (`net.look_up_timeout_s`).
+    /// For one, with the wait for its permit (`net.look_up_timeout_s`).
     pub timeout: Duration,
 }
 
@@ -27,11 +27,11 @@ impl Default for LookUpLimits {
     }
 }
 
-/// Counts look-ups. A user whose names do not resolve waits for their own, and for nobody else's.
+/// Counts look-ups. A user whose names do not resolve delays only their own look-ups.
 pub(super) struct LookUps {
     limits: LookUpLimits,
     all: Arc<Places>,
-    /// By user; one that looks nothing up is forgotten.
+    /// By user. A user without look-ups is removed.
     users: Mutex<HashMap<u64, Weak<Semaphore>>>,
 }
 
@@ -40,7 +40,7 @@ impl LookUps {
         LookUps { limits, all: Places::new(limits.at_once), users: Mutex::default() }
     }
 
-    /// The addresses of a name, on behalf of a user or of nobody in particular.
+    /// The addresses of a name, for a user or for nobody in particular.
     pub(super) async fn look_up(
         &self,
         resolver: &dyn LookUp,
@@ -49,7 +49,8 @@ impl LookUps {
     ) -> io::Result<Vec<IpAddr>> {
         let own = user.map(|user| self.of_user(user));
         let looked_up = async {
-            // Their own first, so that who waits for that holds nothing of everybody's. Neither is ever closed.
+            // The user's own permit comes first, so that a waiting user holds no shared permit. Neither semaphore is
+            // ever closed.
             let _own = match &own {
                 Some(own) => Some(own.acquire().await.map_err(io::Error::other)?),
                 None => None,
@@ -77,17 +78,17 @@ impl LookUps {
     }
 }
 
-/// Places of all look-ups. One that becomes free goes to the user who has fewest, not to the one that has waited
-/// longest: else some users with all that one may have would keep everybody else waiting.
+/// The permits of all look-ups. A free permit goes to the user who has fewest, not to the one that has waited longest.
+/// Otherwise some users with the most permits that one user may have would keep all others waiting.
 struct Places {
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
-    /// By user, nobody in particular being one; without those that have none.
+    /// By user, where nobody in particular counts as one. Users without permits are left out.
     held: HashMap<Option<u64>, usize>,
-    /// In the order in which they came. A user has no more in here than look-ups at the same time.
+    /// In the order in which they came. A user has at most as many here as look-ups at the same time.
     waiting: Vec<Waiting>,
 }
 
@@ -96,7 +97,7 @@ struct Waiting {
     tell: oneshot::Sender<Place>,
 }
 
-/// A place, until dropped.
+/// A permit, until dropped.
 struct Place {
     places: Arc<Places>,
     user: Option<u64>,
@@ -107,14 +108,14 @@ impl Places {
         Arc::new(Places { state: Mutex::new(State { free, held: HashMap::new(), waiting: Vec::new() }) })
     }
 
-    /// Waits for a place. Cancel safe.
+    /// Waits for a permit. Cancel safe.
     async fn take(self: &Arc<Self>, user: Option<u64>) -> Result<Place, oneshot::error::RecvError> {
         let (tell, told) = oneshot::channel();
         self.change(|state| state.waiting.push(Waiting { user, tell }));
         told.await
     }
 
-    /// Makes a change, and gives what is free then to those who wait.
+    /// Makes a change, and then gives free permits to waiting look-ups.
     fn change(self: &Arc<Self>, change: impl FnOnce(&mut State)) {
         let mut granted = Vec::new();
         {
@@ -132,7 +133,7 @@ impl Places {
             }
         }
         for Waiting { user, tell } in granted {
-            // One that has left a moment ago gives it back by that.
+            // If the look-up has just left, dropping the `Place` gives the permit back.
             let _ = tell.send(Place { places: self.clone(), user });
         }
     }

@@ -1,9 +1,9 @@
-//! Host names to addresses, asked of name servers by this process itself.
+//! Resolves host names to addresses. This process asks the name servers itself.
 //!
-//! The system's `getaddrinfo` blocks a thread for as long as name servers are silent, and threads that may block are
-//! few and everybody's. So names are resolved asynchronously, by the system's configuration (`/etc/hosts`, the name
-//! servers and search domains of `/etc/resolv.conf`, read at start) or by the name servers that the operator names.
-//! What else the system may be configured to ask (`nsswitch.conf`) is not asked.
+//! The system's `getaddrinfo` blocks a thread while name servers are silent. Threads that may block are few and shared
+//! by all. So names are resolved asynchronously, by the system's configuration (`/etc/hosts`, the name servers and
+//! search domains of `/etc/resolv.conf`, read at start) or by the operator's name servers. Other sources of names
+//! (`nsswitch.conf`) are not asked.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,13 +18,13 @@ use hickory_resolver::config::{
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 
-/// Answers that are kept, for as long as their servers say.
+/// Most answers that are kept, each for as long as its server says.
 const CACHED_ANSWERS: u64 = 256;
 
 /// No answer is kept for longer.
 const CACHED_FOR: Duration = Duration::from_secs(300);
 
-/// How long one question to one name server may take; it is put twice.
+/// How long one question to one name server may take. It is asked twice.
 const QUESTION: Duration = Duration::from_secs(2);
 
 /// Resolves names to addresses.
@@ -40,7 +40,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// A resolver that asks `name_servers`, or those of the system when there are none. Asks nobody yet.
+    /// A resolver that asks `name_servers`, or those of the system when there are none. Sends no question yet.
     pub fn new(name_servers: &[SocketAddr]) -> Resolver {
         let (mut config, mut options) = match hickory_resolver::system_conf::read_system_conf() {
             Ok(found) => found,

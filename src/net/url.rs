@@ -1,4 +1,4 @@
-//! URLs that requests may be sent to.
+//! URLs to which requests may be sent.
 
 use std::net::IpAddr;
 
@@ -10,13 +10,13 @@ use crate::model::limits;
 /// The longest URL that is taken.
 const URL_BYTES_MAX: usize = limits::URL_BYTES;
 
-/// A URL to which nothing may be sent. The texts show neither user name, password nor query.
+/// A URL to which no request may be sent. The texts show neither user name, password nor query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is not a URL, or not a whole one.
+    /// It is not a URL, or not a complete one.
     #[error("it is not a URL: {reason}; an http or https URL is wanted, such as https://example.org/data.json")]
     NotUrl {
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
     /// It has another scheme.
@@ -34,13 +34,13 @@ pub enum AddressError {
         host: String,
         /// `is` or `resolves to`.
         verb: &'static str,
-        /// What kind of address it is, with its article.
+        /// The kind of address, with its article.
         kind: &'static str,
     },
 }
 
 /// Parses the URL of a source or a webhook: http or https, with a host. Spellings of addresses that only some programs
-/// understand (`0x7f.1`, `2130706433`, a final dot, full-width digits) become the address that is meant.
+/// understand (`0x7f.1`, `2130706433`, a final dot, full-width digits) become the intended address.
 ///
 /// # Errors
 /// [`AddressError::NotUrl`] and [`AddressError::Scheme`].

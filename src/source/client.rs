@@ -1,4 +1,4 @@
-//! Where sources come from: one client that checks the URL of a source and opens it, whoever answers it.
+//! The client of sources: it checks the URL of a source and opens it, from a server or from the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,11 +57,11 @@ pub struct ObjectSources {
     pub prefix: Option<String>,
 }
 
-/// What a source answered.
+/// The answer of a source.
 pub enum Opened {
     /// Its document.
     Document(Fetched),
-    /// That the document is the one it was when these validators were given, with what replaces them.
+    /// The document has not changed since these validators were given. Holds the validators that replace them.
     NotModified(Validators),
 }
 
@@ -72,7 +72,7 @@ pub struct Fetched {
     pub input: SourceInput,
     /// Where the answer came from, after redirects, without user name, password and fragment.
     pub source_url: String,
-    /// What to ask by next time; only to be kept if this document becomes a version.
+    /// The validators for the next time. Keep them only if this document becomes a version.
     pub validators: Validators,
 }
 
@@ -102,7 +102,7 @@ enum Target {
 }
 
 impl SourceClient {
-    /// A client for what `outgoing` reaches and for the objects of the store, if any.
+    /// A client for the servers that `outgoing` reaches, and for the objects of the store, if any.
     pub fn new(outgoing: Outgoing, limits: FetchLimits, objects: Option<ObjectSources>) -> Self {
         Self { outgoing, limits, objects }
     }
@@ -115,7 +115,7 @@ impl SourceClient {
         &self.limits
     }
 
-    /// Whether a URL may be the source of a dataset (400 if not). Looks the name of a server up, and asks nobody for
+    /// Whether a URL may be the source of a dataset (400 if not). Looks up the name of a server, but does not ask for
     /// the document.
     ///
     /// # Errors
@@ -127,8 +127,8 @@ impl SourceClient {
         }
     }
 
-    /// Asks for the document at `url` and waits for the head of the answer. With `known`, asks whether it has changed;
-    /// they are left out of account when they are not from the URL that answers.
+    /// Asks for the document at `url` and waits for the head of the answer. With `known`, asks whether the document has
+    /// changed. Validators of another URL than the one that answers are ignored.
     ///
     /// # Errors
     /// [`SourceError::BadAddress`] for a URL, or a redirect's, that must not be asked, [`SourceError::Unreachable`]

@@ -1,9 +1,9 @@
-//! Takes the compression off a stream.
+//! Removes the compression of a stream.
 //!
-//! The first bytes decide, not the name: a server that unpacks `data.csv.gz` on the way, or packs what
-//! has no suffix, is common. Memory is one block of the decompressor and its history (32 KiB for gzip, at
-//! most `sources.zstd_window_bytes` for Zstandard: frames that want more are refused). What comes out of each
-//! compression is bounded by what came (`expansion`).
+//! The first bytes decide, not the name: many servers unpack `data.csv.gz` on the way, or pack a file without a suffix.
+//! Memory is one block of the decompressor and its history: 32 KiB for gzip, at most `sources.zstd_window_bytes` for
+//! Zstandard. Frames that need more are refused. The output of each compression is bounded by the bytes received
+//! (`expansion`).
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -15,7 +15,7 @@ use super::expansion::Expansion;
 use super::input::{Counted, CountingReader};
 use crate::model::source::Compression;
 
-/// How many compressions may lie around each other: the file's own and the transfer's.
+/// How many compressions may be nested: the file's own and the transfer's.
 const LAYERS_MAX: usize = 2;
 
 /// The bytes to look at before a stream is decided to be compressed.
@@ -62,7 +62,7 @@ pub(super) fn decompress(
     Ok((source, found))
 }
 
-/// Says of a decompressor's own errors that the document is bad; those from below pass as they are.
+/// Turns a decompressor's own errors into a bad document. Errors of the reader below pass unchanged.
 struct Damage<R> {
     inner: R,
     compression: Compression,

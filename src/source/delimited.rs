@@ -1,10 +1,10 @@
 //! Decodes CSV and TSV: a header line of names, then one entity per row, every cell a string.
 //!
-//! The grammar is RFC 4180's with a choice of delimiter: a cell that begins with a quote ends with one,
-//! and `""` inside stands for one quote; elsewhere a quote is a character like any other. Rows end with
-//! `\n`, `\r\n` or `\r`; blank lines are skipped (a row of one empty cell is `""`). A row with more or
-//! fewer cells than the header, text after a closing quote, and a quote that is never closed are bad:
-//! lenient readers shift cells or swallow the rest of the file in these cases.
+//! The grammar is RFC 4180's with a choice of delimiter: a cell that begins with a quote ends with one, and `""` inside
+//! stands for one quote; elsewhere a quote is a character like any other. Rows end with `\n`, `\r\n` or `\r`; blank
+//! lines are skipped (a row of one empty cell is `""`). A row with more or fewer cells than the header, text after a
+//! closing quote, and a quote that is never closed are bad: in these cases lenient readers shift cells or swallow the
+//! rest of the file.
 //!
 //! Two columns of one name give the entity one key, at the first one's position with the last one's
 //! cell, as two equal keys of a JSON object do (docs/semantics.md, Entities and values).
@@ -26,7 +26,7 @@ pub(super) struct DelimitedDecoder {
     delimiter: u8,
     columns_max: usize,
     columns: Vec<Column>,
-    /// The cells that no entity shows: a later column has the same name.
+    /// The cells that no entity shows, because a later column has the same name.
     hidden: Vec<usize>,
     width: usize,
     rows: u64,
@@ -212,8 +212,8 @@ enum Parsed {
     Bad(&'static str),
 }
 
-/// Finds the cells of the row that `bytes` begins with. One pass; `ended` says that nothing follows.
-/// Of more than `cells_max` cells only the number is kept.
+/// Finds the cells of the row that `bytes` begins with. One pass. `ended` says that nothing follows. If there are more
+/// than `cells_max` cells, only their number is kept.
 fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: &mut Vec<Cell>) -> Parsed {
     cells.clear();
     if bytes.is_empty() {

@@ -1,13 +1,13 @@
 //! Decides which format a source has.
 //!
-//! In this order: the format that was asked for; the file name's extension (after `.gz` or `.zst`); the
-//! `Content-Type`; the content. What stays ambiguous is an error that says how to name the format.
+//! In this order: the format that was asked for; the file name's extension (without `.gz` or `.zst`); the
+//! `Content-Type`; the content. An ambiguous source is an error that says how to name the format.
 
 use super::error::SourceError;
 use crate::document::ValueScanner;
 use crate::model::source::SourceFormat;
 
-/// What is known about a source before its first entity is decoded.
+/// The facts about a source before its first entity is decoded.
 pub(super) struct Evidence<'a> {
     /// The format that was asked for.
     pub(super) asked: Option<SourceFormat>,
@@ -47,7 +47,7 @@ pub(super) fn detect(evidence: &Evidence<'_>) -> Result<SourceFormat, SourceErro
     Ok(format)
 }
 
-/// The format that a file name's extension stands for, whatever its case.
+/// The format that a file name's extension stands for, in any case.
 pub(super) fn by_name(name: &str) -> Option<SourceFormat> {
     let lower = name.to_ascii_lowercase();
     let stem = [".gz", ".gzip", ".zst", ".zstd"].iter().find_map(|suffix| lower.strip_suffix(suffix)).unwrap_or(&lower);
@@ -71,7 +71,7 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
         None => Err(ambiguous("it begins with blanks alone")),
         Some(b'[') => Ok(SourceFormat::Json),
         Some(b'{') if has_records_path => Ok(SourceFormat::Json),
-        // An object that does not end with its line is one document, and its decoder says what to do.
+        // An object that does not end with its line is one document. Its decoder says what to do.
         Some(b'{') if !is_object(first_line(content)) => Ok(SourceFormat::Json),
         Some(b'{') => Ok(SourceFormat::Jsonl),
         Some(_) => by_delimiter(first_line(content)),

@@ -1,5 +1,5 @@
-//! A pushed JSON body: an object that holds the entities and, beside them, what is to be done with them, such as
-//! `{"dataset_id":7,"entities":[…]}`. The members come in any order, and the entities pass without being held.
+//! A pushed JSON body: an object with the entities and further members, such as `{"dataset_id":7,"entities":[…]}`. The
+//! members come in any order. The entities pass without being held in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,14 +15,14 @@ pub(super) const ENTITIES: &str = "entities";
 
 /// The members beside the entities that the caller wants. Clones share them.
 ///
-/// A member is known once the decoder has passed it: the ones before the entities with the first entity (or the end),
-/// all of them at the end. One that comes twice has its last value.
+/// A member is known once the decoder has passed it. Members before the entities are known with the first entity (or
+/// the end), all of them at the end. A member that comes twice has its last value.
 #[derive(Debug, Clone)]
 pub struct EnvelopeFields {
     values: Arc<Mutex<Members>>,
 }
 
-/// The members that are wanted, and what has come of them.
+/// The members that the caller wants, and the values so far.
 type Members = Vec<(&'static str, Option<Value>)>;
 
 /// The value of a member.
@@ -43,7 +43,7 @@ impl EnvelopeFields {
         self.with(|values| values.iter().position(|(name, _)| key(name)))
     }
 
-    /// What is wrong with a member that nobody wants: a slip must not go unnoticed.
+    /// The error for a member that the caller does not want. A slip must not go unnoticed.
     pub(super) fn unknown(&self, name: &str) -> String {
         let known: Vec<&str> = self.with(|values| values.iter().map(|(name, _)| *name).chain([ENTITIES]).collect());
         let shown: String = name.chars().take(SHOWN_CHARACTERS).collect();
@@ -55,8 +55,7 @@ impl EnvelopeFields {
         self.with(|values| values[index].1 = Some(value));
     }
 
-    /// A member that is a whole number, 0 or more, however it is written: `7.0` is 7. None when it has not come or is
-    /// null.
+    /// A member that is a whole number, 0 or more, in any spelling: `7.0` is 7. None when it has not come or is null.
     ///
     /// # Errors
     /// [`SourceError::BadBody`] names the member and what it is instead.

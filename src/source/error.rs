@@ -1,4 +1,4 @@
-//! What can go wrong between a source and its entities, and where in the source it did.
+//! The errors between a source and its entities, with their place in the source.
 
 use std::fmt;
 use std::io;
@@ -6,11 +6,11 @@ use std::io;
 use crate::net::AddressError;
 use crate::storage::budget::SpoolFull;
 
-/// Why a source gave no entities. The variants differ by who has to act: the owner of the address, the
-/// publisher of the document, or the operator of this machine.
+/// Why a source gave no entities. The variants differ by who must act: the owner of the address, the publisher of the
+/// document, or the operator of this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The address is not one that sources may have (400: docs/semantics.md, A version or nothing).
+    /// Sources may not have this address (400: docs/semantics.md, A version or nothing).
     #[error("the source's address cannot be used: {reason}")]
     BadAddress {
         /// What is wrong with it.
@@ -38,19 +38,19 @@ pub enum SourceError {
         /// Which limit was passed.
         reason: String,
     },
-    /// The body that was pushed is not the object that it should be, beside its entities (400).
+    /// The pushed body is not the object that it should be, apart from its entities (400).
     #[error("{reason}")]
     BadBody {
         /// What is wrong, naming the member.
         reason: String,
     },
-    /// The body that was pushed broke off (400, though nobody may be there any more to read it).
+    /// The pushed body broke off (400, though the client may have left).
     #[error("the body broke off: {reason}")]
     Interrupted {
         /// What happened.
         reason: String,
     },
-    /// The body that was pushed came too slowly (408).
+    /// The pushed body came too slowly (408).
     #[error(
         "the body came more slowly than limits.body_min_bytes_per_s ({bytes_per_s} bytes a second, measured over {seconds} s)"
     )]
@@ -111,8 +111,8 @@ impl From<AddressError> for SourceError {
 }
 
 impl From<io::Error> for SourceError {
-    /// Takes the `SourceError` out of an `io::Error` that `into_io` made, so that a failure keeps its
-    /// meaning on the way through readers; any other error is this machine's.
+    /// Takes the `SourceError` out of an `io::Error` that `into_io` made. So a failure keeps its meaning on the way
+    /// through readers. Any other error is this machine's.
     fn from(error: io::Error) -> Self {
         match error.downcast::<SourceError>() {
             Ok(inner) => inner,

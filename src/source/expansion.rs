@@ -1,7 +1,7 @@
-//! How much more a source may become than what came: the bound of every bomb, whatever its format and coding.
+//! Bounds the decoded size of a source by the bytes received. This stops bombs of every format and coding.
 //!
-//! What is counted is every stage by itself: the bytes behind each compression, those that a Parquet file announces,
-//! and the text of the entities. Each may be [`ExpansionLimits::times`] the bytes that came so far, or
+//! Each stage is counted by itself: the bytes after each decompression, the bytes that a Parquet file announces, and
+//! the text of the entities. Each may be [`ExpansionLimits::times`] the bytes received so far, or
 //! [`ExpansionLimits::free_bytes`] if that is more.
 
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::SourceError;
 
-/// What a source may become.
+/// The limits of a source's decoded size.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpansionLimits {
-    /// Times the bytes that came (`sources.max_expansion`).
+    /// Times the bytes received (`sources.max_expansion`).
     pub times: u64,
-    /// Bytes that any source may become (`sources.free_expansion_bytes`).
+    /// Decoded bytes that any source may have (`sources.free_expansion_bytes`).
     pub free_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ impl Default for ExpansionLimits {
     }
 }
 
-/// The limits and the bytes that came. Clones share those.
+/// The limits and the bytes received. Clones share the bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Expansion {
     limits: ExpansionLimits,
@@ -47,7 +47,7 @@ impl Expansion {
         self.came_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether what came may have become that many bytes.
+    /// Checks that the bytes received may give that many decoded bytes.
     ///
     /// # Errors
     /// [`SourceError::TooLarge`].

@@ -1,11 +1,11 @@
 //! Fetches a source over http or https.
 //!
-//! The answer's head is awaited; its body becomes a plain reader for the decoders. Time is bounded for connecting, for
-//! the head, between two pieces and for everything together, redirects are bounded, and an answer that breaks off is an
+//! A fetch waits for the answer's head. The body becomes a plain reader for the decoders. Time is bounded for the
+//! connection, for the head, between two pieces, and in total. Redirects are bounded. An answer that breaks off is an
 //! error, never a shorter document.
 //!
-//! Whether an address may be contacted is [`crate::net`]'s to say: its client resolves names to permitted addresses
-//! alone, and addresses in URLs are checked here, once for the given URL and once for each redirect.
+//! [`crate::net`] decides whether an address may be contacted. Its client resolves names only to permitted addresses.
+//! Addresses in URLs are checked here, once for the given URL and once for each redirect.
 
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{
@@ -25,7 +25,7 @@ use crate::model::causes::{chain, joined};
 use crate::model::source::Validators;
 use crate::net::{AddressError, NameError};
 
-/// Longer validators are not kept: they go back with every request, and into the catalog.
+/// Longer validators are not kept, because they are sent with every request and stored in the catalog.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 
 /// Asks `url` for its document, or whether it has changed since `known`.
@@ -34,7 +34,7 @@ pub(super) async fn open(sources: &SourceClient, url: &Url, known: Option<&Valid
     let until = Instant::now().checked_add(sources.limits().total_timeout);
     let response = ask(sources, &client, url, known, until).await?;
     let (response, known) = match known {
-        // Whoever said so was not the one who gave the validators: another host, after a redirect has changed.
+        // This host did not give the validators: a redirect has changed and leads to another host.
         Some(known) if is_unchanged(&response) && public_url(&response) != known.url => {
             (ask(sources, &client, url, None, until).await?, None)
         }
@@ -87,7 +87,7 @@ async fn ask(
     until: Option<Instant>,
 ) -> Result<Response, SourceError> {
     sources.outgoing().check_literal(url)?;
-    // A length and progress that mean something; compression is up to the file itself.
+    // So the length and the progress are those of the file. The file itself may be compressed.
     let mut request = client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let conditions = known.map(|known| [(IF_NONE_MATCH, &known.etag), (IF_MODIFIED_SINCE, &known.last_modified)]);
     for (name, value) in conditions.into_iter().flatten() {
@@ -133,7 +133,7 @@ fn header(response: &Response, name: HeaderName) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The URL that answered, without what is for the server alone and must not end up in published entities.
+/// The URL that answered, without the parts that only the server needs and that must not be in published entities.
 fn public_url(response: &Response) -> String {
     let mut url = response.url().clone();
     // Neither call fails for a URL with a host, which http requires.
@@ -153,7 +153,7 @@ fn fetched(sources: &SourceClient, asked_url: &Url, response: Response, until: O
     let total_bytes = response.content_length();
     let source_url = public_url(&response);
     let validators = validators(&response);
-    // A redirect often leads to an opaque name; then the one that was asked for says more.
+    // A redirect often leads to an opaque name. The requested name then says more.
     let name =
         [response.url(), asked_url].into_iter().filter_map(last_segment).find(|name| detect::by_name(name).is_some());
 

@@ -1,4 +1,4 @@
-//! Where a source's bytes come from, how many have come, and the window through which decoders see them.
+//! The bytes of a source: their origin, their count, and the window through which decoders see them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,7 +29,7 @@ impl Progress {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes the source has in all, compressed, when that is known.
+    /// All bytes of the source, compressed, when that is known.
     pub fn total_bytes(&self) -> Option<u64> {
         self.total_bytes
     }
@@ -102,11 +102,11 @@ impl SourceInput {
         Self { body, name: None, content_type: None, progress: Progress::default(), is_received: false }
     }
 
-    /// The body of a request, as chunks of any size: to be received, or polled from the thread that decodes. A body
-    /// that sends nothing for `idle` is given up.
+    /// The body of a request, as chunks of any size. It is received first, or polled from the thread that decodes. A
+    /// body that sends nothing for `idle` is given up.
     ///
-    /// An error of the stream is [`SourceError::Interrupted`], unless it is a [`SourceError`] itself (a limit of the
-    /// caller's, say), which stays what it is.
+    /// An error of the stream is [`SourceError::Interrupted`]. An error that already is a [`SourceError`], for example
+    /// of a limit of the caller's, stays unchanged.
     ///
     /// # Panics
     /// Outside of a runtime.
@@ -125,7 +125,7 @@ impl SourceInput {
         Self::chunks(Chunks::new(chunks.boxed(), patience, late))
     }
 
-    /// The same input, given up when it has not come whole after that time from now.
+    /// The same input, given up if it is not complete after that time from now.
     pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
         if let Body::Chunks(chunks) = &mut self.body {
             chunks.patience.until = Instant::now().checked_add(timeout);
@@ -169,7 +169,7 @@ impl SourceInput {
 /// Counts what passes, retries interruptions, and stops a source that is larger than it may be, or that nobody waits
 /// for.
 ///
-/// It is here that the waiting is looked at, for a source of gigabytes need not give a single entity.
+/// The check whether somebody waits is here, because a source of gigabytes may give no entity at all.
 pub(super) struct CountingReader<R> {
     inner: R,
     progress: Option<Progress>,
@@ -179,11 +179,11 @@ pub(super) struct CountingReader<R> {
     cancelled: CancellationToken,
 }
 
-/// What the bytes that pass are to the source's expansion.
+/// How the bytes that pass count in the source's expansion.
 pub(super) enum Counted {
-    /// What came.
+    /// Bytes received.
     Came(Expansion),
-    /// What became of it.
+    /// Decoded bytes.
     Became(Expansion),
 }
 
@@ -209,8 +209,8 @@ impl<R: Read> Read for CountingReader<R> {
             match self.inner.read(buffer) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Wrapped here, at the bottom, so that a decompressor above cannot pass its own errors
-                // off as the machine's, nor the machine's as a bad document.
+                // Wrapped here, at the bottom. So a decompressor's error above is not taken for the machine's, nor the
+                // machine's for a bad document.
                 Err(error) => return Err(into_io(SourceError::from(error))),
             }
         };
@@ -237,8 +237,8 @@ pub(super) fn over_limit(limit_bytes: u64) -> SourceError {
     }
 }
 
-/// The unread part of a stream as one slice, which a decoder consumes from the front and lets grow until
-/// it holds a whole item. It never holds more than twice what its owner lets it grow to.
+/// The unread part of a stream as one slice. A decoder consumes it from the front, and lets it grow until it holds a
+/// whole item. It never holds more than twice the size to which its owner lets it grow.
 pub(super) struct Window {
     source: Box<dyn Read + Send>,
     read_bytes: usize,
@@ -270,9 +270,9 @@ impl Window {
         self.start += count;
     }
 
-    /// Reads until the buffer is full, after moving what is unread to its front, and doubling it when
-    /// more than half of it is unread: so a decoder that starts its item again after each fill still
-    /// does work linear in the item's length. False when nothing more came.
+    /// Moves the unread bytes to the buffer's front, doubles the buffer if they fill more than half of it, and reads
+    /// until it is full. So a decoder that starts its item again after each fill still does work linear in the item's
+    /// length. False when nothing more came.
     pub(super) fn fill(&mut self) -> Result<bool, SourceError> {
         if self.ended {
             return Ok(false);

@@ -5,9 +5,9 @@
 //! 2. Split the array: each element is found by its brackets, then checked and made canonical as one entity.
 //! 3. Walk up: skip what follows the array in each object, and require that nothing follows the document.
 //!
-//! The third step costs little and is what tells a whole document from a cut one. A key of the path that comes twice
-//! in its object is an error: by the rule for duplicates its last value would count, but the first one's entities have
-//! been given out. Arrays and objects beside the path are passed over by their brackets alone, without being held in
+//! The third step costs little, and tells a complete document from a cut one. A key of the path that comes twice in its
+//! object is an error: by the rule for duplicates its last value would count, but the entities of the first one have
+//! been returned already. Arrays and objects beside the path are skipped by their brackets alone, without being held in
 //! memory.
 
 use super::Decode;
@@ -24,7 +24,7 @@ pub(super) struct JsonDecoder {
     writer: EntityWriter,
     /// The keys that lead to the array, outermost first.
     path: Vec<String>,
-    /// What is wanted from beside the array, when the document is the body of a push.
+    /// The members beside the array that the caller wants, when the document is the body of a push.
     envelope: Option<EnvelopeFields>,
     state: State,
     items: u64,
@@ -32,7 +32,7 @@ pub(super) struct JsonDecoder {
 
 /// What a key beside or on the path leads to.
 enum Member {
-    /// The value that the path goes on with.
+    /// The value through which the path continues.
     OnPath,
     /// The value of that number in the envelope.
     Wanted(usize),
@@ -58,8 +58,7 @@ impl JsonDecoder {
         Self { window, writer, path, envelope: None, state: State::Start, items: 0 }
     }
 
-    /// Reads nothing yet. The document is the body of a push, and `fields` gets what is wanted from beside its
-    /// entities.
+    /// Reads nothing yet. The document is the body of a push. `fields` gets the wanted members beside its entities.
     pub(super) fn enveloped(window: Window, writer: EntityWriter, fields: EnvelopeFields) -> Self {
         let path = vec![ENTITIES.to_owned()];
         Self { window, writer, path, envelope: Some(fields), state: State::Start, items: 0 }
@@ -267,7 +266,7 @@ impl JsonDecoder {
         }
     }
 
-    /// The error for a value on the path that is not what leads on.
+    /// The error for a value on the path through which the path cannot continue.
     fn misplaced(&self, level: usize, found: Option<u8>, wanted: &str) -> SourceError {
         let Some(byte) = found else {
             return self.unexpected(None, wanted);
@@ -298,7 +297,7 @@ impl JsonDecoder {
         SourceError::document(format!("the document is {kind}, not {wanted}"))
     }
 
-    /// Whether the object that the document is holds a key `entities`, or seems to, in its beginning.
+    /// Whether the beginning of the document, an object, has a key `entities`, or seems to have one.
     fn begins_as_a_push(&self) -> bool {
         let key = format!("\"{ENTITIES}\"");
         memchr::memmem::find(self.window.unread(), key.as_bytes()).is_some()

@@ -1,6 +1,6 @@
-//! From a source to entities: fetch, take the compression off, decode.
+//! From a source to entities: fetch, decompress, decode.
 //!
-//! The steps, each a stream over the one before, so that memory is bounded whatever the size:
+//! The steps follow. Each is a stream over the one before, so memory is bounded for any size:
 //!
 //! 1. [`SourceClient`] checks a URL, asks a server (`fetch`) or the store (`object`) and gives the body as a reader
 //!    (`reader`); [`SourceInput`] is that, a local file or the body of a request, and counts the bytes that pass
@@ -60,8 +60,8 @@ pub trait Decode: Send {
     /// Appends the next entity's canonical compact text to `out`: a complete object, nothing else, not
     /// even a line end. False at the end, with `out` as it was.
     ///
-    /// After an error the source is spent: what `out` got in that call is to be dropped, and so is all
-    /// that came before, for a source gives a version as a whole or none (docs/semantics.md, A version or nothing).
+    /// After an error the source cannot be used. Drop the bytes that `out` got in that call, and all earlier entities:
+    /// a source gives a whole version or none (docs/semantics.md, A version or nothing).
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError>;
 }
 
@@ -80,9 +80,9 @@ pub struct DecodeOptions {
     pub entity_limit_bytes: usize,
     /// The most bytes that a source may have, compressed or not (`sources.max_bytes`); 0 is no limit.
     pub source_limit_bytes: u64,
-    /// How much more the source may become than what came of it.
+    /// The bound of the decoded size.
     pub expansion: ExpansionLimits,
-    /// The most bytes of history that a Zstandard frame may want (`sources.zstd_window_bytes`).
+    /// The most bytes of history that a Zstandard frame may need (`sources.zstd_window_bytes`).
     pub zstd_window_bytes: u64,
     /// The most columns that a table may have (`sources.max_columns`).
     pub columns_max: usize,
@@ -94,9 +94,9 @@ pub struct DecodeOptions {
     /// Where the temporary copy of a Parquet stream is written. It has no name there and goes with the
     /// process.
     pub spool_directory: PathBuf,
-    /// Whose disk that takes.
+    /// The user who is charged for that disk.
     pub spool_account: SpoolAccount,
-    /// Once it is cancelled, nobody waits for the entities: reading ends with [`SourceError::Interrupted`].
+    /// Cancelled when nobody waits for the entities any more. Reading then ends with [`SourceError::Interrupted`].
     pub cancelled: CancellationToken,
 }
 
@@ -121,7 +121,7 @@ impl Default for DecodeOptions {
     }
 }
 
-/// What a source turned out to be.
+/// The format and compression that were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Detected {
     /// Its format.
@@ -134,8 +134,8 @@ pub struct Detected {
 /// Blocks while it reads.
 ///
 /// # Errors
-/// [`SourceError::BadDocument`] when the format stays unknown or the document cannot be opened as such;
-/// whatever reading gives.
+/// [`SourceError::BadDocument`] when the format stays unknown or the document cannot be opened in it; any error of
+/// reading.
 pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Decode>, Detected), SourceError> {
     open_as(input, options, None)
 }
@@ -145,7 +145,7 @@ pub fn open(input: SourceInput, options: &DecodeOptions) -> Result<(Box<dyn Deco
 /// reads.
 ///
 /// # Errors
-/// Whatever reading gives. The decoder gives [`SourceError::BadBody`] when the body is not such an object, and
+/// Any error of reading. The decoder gives [`SourceError::BadBody`] when the body is not such an object, and
 /// [`SourceError::BadDocument`] with its place for an item that is no entity.
 pub fn open_push(
     input: SourceInput,
@@ -158,16 +158,15 @@ pub fn open_push(
     Ok((decoder, fields))
 }
 
-/// The members `fields` of a pushed JSON body that stand in the beginning of it; those that do not, or stand behind
-/// something that is bad, are not there.
+/// The members `fields` in the beginning of a pushed JSON body. Later members, and those behind an error, are left out.
 pub fn envelope_of_head(head: &[u8], fields: &[&'static str]) -> EnvelopeFields {
-    // Whoever calls this does not wait for bombs.
+    // Callers of this do not wait for bombs.
     let expansion = ExpansionLimits { times: 1, free_bytes: 1 << 20 };
     let options = DecodeOptions { entity_limit_bytes: head.len(), expansion, ..DecodeOptions::default() };
     let input = SourceInput::stream(io::Cursor::new(head.to_vec()));
     let Ok((mut decoder, found)) = open_push(input, &options, fields) else { return EnvelopeFields::new(fields) };
     let mut entities = Vec::new();
-    // The first error is the end of the beginning, if nothing else.
+    // The first error ends the beginning.
     while let Ok(true) = decoder.next(&mut entities) {
         entities.clear();
     }
@@ -262,7 +261,7 @@ fn read_for_detection(window: &mut Window, entity_limit_bytes: usize) -> Result<
     Ok(())
 }
 
-/// Copies the rest of a stream to a temporary file without a name, and charges what that takes.
+/// Copies the rest of a stream to a temporary file without a name, and charges the disk that it takes.
 fn spool(mut window: Window, options: &DecodeOptions) -> Result<(File, SpoolCharge), SourceError> {
     let mut charge = options.spool_account.charge();
     let mut file = tempfile::tempfile_in(&options.spool_directory).map_err(SourceError::Io)?;

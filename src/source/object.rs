@@ -1,8 +1,8 @@
 //! Reads a source that is an object of the configured store.
 //!
-//! The store also holds the version files of every dataset, so an object is a source only in the folder that the
-//! operator opened (`sources.prefix`), and never in the folder of the version files. Whoever can write into that folder
-//! decides what datasets may read: a link that points out of it, in a store that is a directory, is followed.
+//! The store also holds the version files of every dataset. So an object is a source only in the folder that the
+//! operator opened (`sources.prefix`), and never in the folder of the version files. Anybody who can write into that
+//! folder decides what datasets may read: if the store is a directory, a link out of that folder is followed.
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
@@ -16,7 +16,7 @@ use super::reader::{Chunks, Patience};
 use crate::config::VERSIONS_FOLDER;
 use crate::model::source::{ObjectUrl, Validators};
 
-/// Where in the store the object of a URL is, if sources may read it.
+/// The place in the store of a URL's object, if sources may read it.
 ///
 /// # Errors
 /// [`SourceError::BadAddress`] for every other object; nothing tells whether it exists.

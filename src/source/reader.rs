@@ -1,7 +1,7 @@
 //! A stream of chunks as a plain reader, for the decoders.
 //!
-//! Decoders run on a thread that may block and pull one chunk after the other, so that a slow decoder slows the sender
-//! and nothing piles up.
+//! Decoders run on a thread that may block, and pull one chunk after the other. So a slow decoder slows the sender, and
+//! nothing piles up.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct LeastRate {
 
 /// Chunks of a document that are still to come.
 pub(super) struct Chunks {
-    /// What polls them for a reader that blocks.
+    /// The runtime that polls them for a reader that blocks.
     pub(super) runtime: Handle,
     pub(super) stream: BoxStream<'static, Result<Bytes, SourceError>>,
     pub(super) patience: Patience,
@@ -71,7 +71,7 @@ impl StreamReader {
 
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let now = Instant::now();
-        // A patience beyond the clock's end is none.
+        // A wait beyond the clock's end is no limit.
         let idle = now.checked_add(self.patience.idle);
         let until = [idle, self.patience.until].into_iter().flatten().min();
         let (chunks, runtime) = (&mut self.chunks, &self.runtime);

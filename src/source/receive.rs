@@ -1,8 +1,8 @@
-//! Receives a document whole before anybody decodes it, so that a slow sender holds nothing but its own connection: no
-//! thread, no turn of a refresh, no memory to speak of.
+//! Receives a whole document before it is decoded. So a slow sender holds only its own connection: no thread, no permit
+//! of a refresh, and little memory.
 //!
-//! The first [`MEMORY_BYTES`] are kept in memory, where most pushes end; a longer document goes to a temporary file,
-//! charged to its user. Dropping a [`Receiver`] ends the receiving and removes what came.
+//! The first [`MEMORY_BYTES`] are kept in memory, enough for most pushes. A longer document goes to a temporary file,
+//! charged to its user. Dropping a [`Receiver`] ends the receiving and removes the received bytes.
 
 use std::fs::File;
 use std::io::{self, SeekFrom};
@@ -25,7 +25,7 @@ const MEMORY_BYTES: usize = 256 << 10;
 /// Why a document was not received.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The sender's doing.
+    /// The sender is at fault.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// There is no room for it.
@@ -48,16 +48,16 @@ pub struct Receiver {
     directory: PathBuf,
     limit_bytes: u64,
     came_bytes: u64,
-    /// The time that the sender took since the rate was last measured, and the bytes of that time.
+    /// The time that the sender took since the last measurement of the rate, and the bytes of that time.
     waited: Duration,
     brought_bytes: u64,
 }
 
-/// A document that came whole, and the disk that it takes.
+/// A complete document, and the disk that it takes.
 pub struct Received {
-    /// To be decoded.
+    /// The document, for decoding.
     pub input: SourceInput,
-    /// Counts the document for as long as it is there.
+    /// Counts the document while it exists.
     pub charge: SpoolCharge,
 }
 
@@ -67,7 +67,7 @@ impl Receiver {
     pub fn new(mut input: SourceInput, limit_bytes: u64, budget: &SpoolBudget, user: u64, directory: &Path) -> Self {
         let chunks = match std::mem::replace(&mut input.body, Body::Stream(Box::new(io::empty()))) {
             Body::Chunks(chunks) => Some(*chunks),
-            // It is there already.
+            // Any other body needs no receiving.
             body => {
                 input.body = body;
                 None
@@ -99,7 +99,7 @@ impl Receiver {
         Ok(self.chunks.is_none())
     }
 
-    /// What has come, while that is in memory.
+    /// The bytes received so far, while they are in memory.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
@@ -116,7 +116,7 @@ impl Receiver {
         let mut input = self.input;
         if let Some(mut file) = self.file {
             file.write_all(&std::mem::take(&mut self.head)).await?;
-            // Waits for what is being written, and tells of errors that came since.
+            // Waits for running writes, and reports their errors.
             file.flush().await?;
             file.seek(SeekFrom::Start(0)).await?;
             input.body = Body::File(file.into_std().await);
@@ -164,7 +164,7 @@ impl Receiver {
         let began = Instant::now();
         let window = chunks.least_rate.filter(|rate| rate.bytes_per_s > 0).map(|rate| (rate, rate.window));
         let window_end = window.and_then(|(_, window)| began.checked_add(window.saturating_sub(self.waited)));
-        // A patience beyond the clock's end is none.
+        // A wait beyond the clock's end is no limit.
         let idle = began.checked_add(chunks.patience.idle);
         let until = [idle, chunks.patience.until, window_end].into_iter().flatten().min();
         let next = match until {

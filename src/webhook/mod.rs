@@ -1,6 +1,6 @@
-//! The POST that tells a dataset's owner of a new version: its body, its signature, and sending it once.
+//! The POST that tells a dataset's owner of a new version: its body, its signature, and how it is sent once.
 //!
-//! When one is due, to whom, and what came of it is the catalog's to know. Rules: docs/semantics.md, Webhooks.
+//! The catalog knows when a POST is due, where it goes, and its outcome. Rules: docs/semantics.md, Webhooks.
 
 mod payload;
 mod send;

@@ -12,7 +12,7 @@ use crate::model::causes::Causes;
 use crate::model::secret::Secret;
 use crate::net::{AddressError, Outgoing, parse_http_url};
 
-/// How much of an answer's body is read, so that a receiver that writes a short one is not cut off.
+/// How much of an answer's body is read, so that a receiver that writes a short body is not cut off.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
 /// Sends POSTs to receivers. Clones share one client.
@@ -41,16 +41,16 @@ impl WebhookSender {
         self.outgoing.check(&parse_http_url(url)?).await
     }
 
-    /// Sends the event: exactly one POST, signed if there is a secret, no redirect followed and nothing sent again.
-    /// Gives the status of the answer (a redirect's, too), or none when no HTTP answer came in time, for whatever
-    /// reason; that is logged.
+    /// Sends the event: exactly one POST, signed if there is a secret. Follows no redirect and sends nothing again.
+    /// Returns the status of the answer, also of a redirect. Returns none, and logs the reason, when no HTTP answer
+    /// came in time.
     pub async fn send(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Option<u16> {
         let deadline = Instant::now() + self.timeout;
         let dataset_id = event.dataset_id.get();
         match timeout_at(deadline, self.post(url, secret, event)).await {
             Ok(Ok(response)) => {
                 let status = response.status().as_u16();
-                // The status is what counts, however the body ends.
+                // Only the status counts, for any end of the body.
                 let _ = timeout_at(deadline, drain(response)).await;
                 Some(status)
             }

@@ -1,4 +1,4 @@
-//! The signature by which a receiver knows that a POST comes from this service and arrived whole.
+//! The signature that shows a receiver that a POST comes from this service and arrived complete.
 
 use hmac::digest::InvalidLength;
 use hmac::{Hmac, KeyInit, Mac};
@@ -12,7 +12,7 @@ pub const SIGNATURE_HEADER: &str = "x-service-signature";
 /// The HMAC-SHA256 (RFC 2104) of a body, keyed with the secret's bytes, in lower-case hexadecimal digits.
 ///
 /// # Errors
-/// None that can happen, for HMAC takes keys of any length; the library's type has one.
+/// None that can happen, because HMAC takes keys of any length. The library's type has one.
 pub fn sign(secret: &Secret, body: &[u8]) -> Result<String, InvalidLength> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes())?;
     mac.update(body);

@@ -1,7 +1,7 @@
 //! Texts in Parquet's delta encodings, written out in full.
 //!
-//! The library's decoders believe the counts that stand in such a page, and a text of a few bytes can repeat the
-//! megabyte before it. So pages are brought into the plain encoding first, within a bound.
+//! The library's decoders believe the counts in such a page, and a text of a few bytes can repeat a megabyte before it.
+//! So pages are first written in the plain encoding, within a bound.
 //!
 //! Source: the Parquet format, "Encodings", `DELTA_BINARY_PACKED` (5), `DELTA_LENGTH_BYTE_ARRAY` (6),
 //! `DELTA_BYTE_ARRAY` (7).
@@ -11,7 +11,7 @@ use super::thrift::{Malformed, Walker};
 /// Why a page is not written out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeltaError {
-    /// It is not what it should be.
+    /// It is malformed.
     Malformed,
     /// It would be longer than it may be.
     TooLong,
@@ -27,7 +27,7 @@ impl From<Malformed> for DeltaError {
 /// at most `values_max` of them, all `limit_bytes` together; each after its length, unless all have the same
 /// (`has_lengths`).
 ///
-/// Reads the lengths twice and keeps none of them, so that nothing is held but the result.
+/// Reads the lengths twice and keeps none of them, so only the result is held.
 pub(super) fn to_plain(
     head: &[u8],
     values: &[u8],

@@ -1,5 +1,5 @@
-//! Checks a Parquet file's footer before a reader builds it: that what is announced is there, how deep the schema
-//! nests, how many columns and row groups there are, and what their records take in memory.
+//! Checks a Parquet file's footer before a reader builds it. The announced bytes must be there. The depth of the
+//! schema, the number of columns and row groups, and the memory of their records must be within bounds.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ const TAIL_BYTES: u64 = 8;
 /// The deepest schema: an entity nests 128 levels, and a list or a map takes two more groups for each of its own.
 const DEPTH_MAX: usize = 3 * 128;
 
-/// What readers keep for one column chunk and for one element of the schema, in bytes, generously.
+/// Upper bounds of the bytes that readers keep for one column chunk and for one element of the schema.
 const CHUNK_BYTES: u64 = 2 << 10;
 const ELEMENT_BYTES: u64 = 1 << 10;
 
@@ -43,7 +43,7 @@ pub(super) fn check(file: &File, file_bytes: u64, options: &DecodeOptions) -> Re
     let Some(start) = tail_start.checked_sub(footer_bytes) else {
         return Err(damaged("its footer is longer than the file"));
     };
-    // Half of the memory, at most, for what is said of the data.
+    // At most half of the memory is for metadata.
     let limit_bytes = options.parquet_memory_bytes / 2;
     if footer_bytes > limit_bytes {
         return Err(over_memory("its footer", footer_bytes, options));

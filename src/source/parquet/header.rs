@@ -1,4 +1,4 @@
-//! The headers of pages, read from the file without believing them.
+//! The headers of pages, read from the file without trusting them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ use super::thrift::{Malformed, Walker};
 const FIRST_BYTES: usize = 256;
 const MOST_BYTES: usize = 4 << 20;
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Dictionary,
@@ -30,7 +30,7 @@ pub(super) enum Kind {
         repetition_bytes: u32,
         is_compressed: bool,
     },
-    /// To be passed over.
+    /// Any other page, which is skipped.
     Index,
 }
 
@@ -132,7 +132,7 @@ fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
             repetition_bytes: level_bytes[1].ok_or(Malformed)?,
             is_compressed,
         },
-        // Readers pass over what they do not know.
+        // Readers skip pages of unknown kinds.
         _ => Kind::Index,
     };
     let (values, encoding) = match kind {

@@ -1,15 +1,16 @@
 //! Decodes Apache Parquet: one entity per row, as arrow-json prints it with nulls explicit.
 //!
-//! A file of some kilobytes can announce, and become, any number of gigabytes. So nothing of it is believed:
+//! A file of some kilobytes can announce, and become, any number of gigabytes. So no part of it is trusted:
 //!
 //! 1. `footer` walks over the footer before the library builds it: depth, columns, row groups.
-//! 2. `plan` reads the headers of a row group's pages, counts what they become, and chooses how many rows make a batch,
-//!    so that the pages which a batch touches and its values stay within `sources.parquet_memory_bytes`;
-//!    [`BATCH_BYTES`] is what it aims at.
-//! 3. `pages` hands the library one page at a time, unpacked and checked (`header`, `delta`), and counts what is held.
-//! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them; the
-//!    text of a batch is made in slices, which become smaller when rows turn out long; and what all of it may become is
-//!    bounded by what came (`expansion`).
+//! 2. `plan` reads the headers of a row group's pages, sums up their decoded sizes, and chooses the rows of a batch.
+//!    The pages that a batch touches and its values stay within `sources.parquet_memory_bytes`. It aims at
+//!    [`BATCH_BYTES`].
+//! 3. `pages` gives the library one page at a time, unpacked and checked (`header`, `delta`), and counts the bytes
+//!    held.
+//! 4. Strings are read as views, so that a dictionary's values are not multiplied by the rows that refer to them. The
+//!    text of a batch is made in slices, which become smaller when rows are long. The size of all text is bounded by
+//!    the bytes received (`expansion`).
 
 mod delta;
 mod footer;
@@ -56,11 +57,11 @@ pub(super) struct ParquetDecoder {
     fields: Fields,
     /// Whether a batch copies texts; else it refers to them.
     copies_texts: bool,
-    /// What decoding pages may take.
+    /// The memory that decoding pages may take.
     page_memory_bytes: u64,
     /// The next row group.
     row_group: usize,
-    /// The batches of the current one, and what they hold.
+    /// The batches of the current one, and the memory that they hold.
     batches: Option<(ParquetRecordBatchReader, Arc<Account>)>,
     /// Rows of the current one so far.
     group_rows: u64,
@@ -75,13 +76,13 @@ pub(super) struct ParquetDecoder {
     text_total_bytes: u64,
     source_limit_bytes: u64,
     became: Became,
-    /// For a local file: its length, spread evenly over its rows, is what counts as read.
+    /// For a local file: its length, spread evenly over its rows, counts as read.
     progress: Option<Progress>,
 }
 
 impl ParquetDecoder {
-    /// Reads the footer. `progress` is given when reading `file` is what should be shown; a copy of a
-    /// stream was counted when it came.
+    /// Reads the footer. `progress` is given if it should show the reading of `file`. A copy of a stream was counted
+    /// when it came.
     ///
     /// # Errors
     /// [`SourceError::BadDocument`] when the footer is damaged, or a column has a type that JSON cannot show;
@@ -135,7 +136,7 @@ impl ParquetDecoder {
         })
     }
 
-    /// The same decoder, of a copy that takes so much disk.
+    /// The same decoder, for a copy that takes this much disk.
     pub(super) fn with_copy(self, charge: SpoolCharge) -> Self {
         Self { _copy: Some(charge), ..self }
     }
@@ -169,7 +170,7 @@ impl ParquetDecoder {
         }
     }
 
-    /// Whether the row group that has ended had the rows that the footer names: where all of its columns end early, the
+    /// Whether the row group that has ended had the rows that the footer names. If all of its columns end early, the
     /// library takes that for the end.
     fn check_row_count(&self) -> Result<(), SourceError> {
         let (index, rows) = (self.row_group - 1, self.group_rows);
@@ -367,7 +368,7 @@ fn unreadable(error: impl std::fmt::Display) -> SourceError {
     SourceError::document(format!("the Parquet file cannot be read: {error}"))
 }
 
-/// The file is not what it should be.
+/// The file is malformed.
 fn damaged(reason: &str) -> SourceError {
     SourceError::document(format!("the Parquet file is damaged: {reason}"))
 }

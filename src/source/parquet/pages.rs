@@ -1,8 +1,8 @@
-//! Reads the pages of a column, each checked before the library decodes it, and counts what they take.
+//! Reads the pages of a column, checks each before the library decodes it, and counts their memory.
 //!
-//! A page is refused when its bytes do not become what its header says, when a dictionary has more entries than its
-//! bytes can hold, or when the pages and dictionaries that are held at the time take more memory than they may. Texts
-//! in delta encodings are written out (`delta`).
+//! A page is refused in three cases: its bytes do not decode to the size in its header, a dictionary has more entries
+//! than its bytes can hold, or the pages and dictionaries held at the time take more memory than they may. Texts in
+//! delta encodings are written out (`delta`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,7 +25,7 @@ use super::{damaged, over_memory_limit};
 /// Bytes of memory for one value of a column and its levels while a batch is made, the text of strings not counted.
 pub(super) const VALUE_BYTES: u64 = 24;
 
-/// What decoding holds at the time. Shared by the columns of a row group.
+/// The memory that decoding holds. The columns of a row group share it.
 #[derive(Debug)]
 pub(super) struct Account {
     limit_bytes: u64,
@@ -33,7 +33,7 @@ pub(super) struct Account {
     held_bytes: AtomicU64,
     /// Pages that columns have left behind while this batch was made, which the batch may still refer to.
     replaced_bytes: AtomicU64,
-    /// Why a page was refused: the library would make a text of it.
+    /// Why a page was refused. Kept here because the library would turn it into a text.
     refusal: Mutex<Option<SourceError>>,
 }
 
@@ -63,7 +63,7 @@ impl Account {
         ParquetError::General(text)
     }
 
-    /// Whether so much more fits.
+    /// Checks that this many more bytes fit.
     fn check(&self, bytes: u64) -> Result<(), SourceError> {
         let taken = self.held_bytes.load(Ordering::Relaxed) + self.replaced_bytes.load(Ordering::Relaxed);
         match taken.saturating_add(bytes) {
@@ -75,12 +75,12 @@ impl Account {
     }
 }
 
-/// What is known of a column before its pages are read.
+/// The facts about a column before its pages are read.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Values in all, nulls included, by the footer's account.
+    /// All values, with nulls, as the footer says.
     pub(super) values: u64,
     compression: Compression,
     physical_type: Type,
@@ -409,8 +409,7 @@ fn bytes_len(header: &Header) -> usize {
     header.compressed_bytes.min(header.uncompressed_bytes) as usize
 }
 
-/// Takes the compression off what follows the first `kept` bytes; gives at most one byte more than `expected`, all
-/// together.
+/// Decompresses the bytes after the first `kept`. Returns at most one byte more than `expected` in total.
 fn unpack(compression: Compression, bytes: Vec<u8>, kept: usize, expected: usize) -> Result<Vec<u8>, SourceError> {
     let bad = |error: &dyn std::fmt::Display| damaged(&format!("a page cannot be unpacked: {error}"));
     let packed = &bytes[kept..];

@@ -1,7 +1,7 @@
-//! How many rows of a row group make a batch.
+//! Chooses how many rows of a row group make a batch.
 //!
-//! A batch refers to all pages that its rows touch, so what it takes is known from the headers of pages: of columns
-//! with one value in a row exactly, of lists as if all rows were of one length (`pages` counts what they really take).
+//! A batch refers to all pages that its rows touch, so the headers of pages tell its memory. For columns with one value
+//! per row this is exact. For lists it assumes rows of equal length (`pages` counts the real memory).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,8 +23,8 @@ const BATCH_ROWS_LOG_MAX: usize = 10;
 /// Numbers of rows that are looked at: the powers of two.
 const SIZES: usize = BATCH_ROWS_LOG_MAX + 1;
 
-/// What the pages of a file become, headers included, as far as they have been walked over: their own account of it,
-/// which `pages` holds them to. The footer's account of the same may lie, or leave out that row groups share pages.
+/// The decoded size of a file's pages with their headers, as far as they have been read. The page headers announce it,
+/// and `pages` enforces it. The footer's numbers may lie, or leave out that row groups share pages.
 pub(super) struct Became {
     pub(super) expansion: Expansion,
     /// `sources.max_bytes`; 0 is no limit.
@@ -42,7 +42,7 @@ impl Became {
     }
 }
 
-/// The number of rows. What the pages become is added to `became`.
+/// The number of rows. The decoded size of the pages is added to `became`.
 ///
 /// # Errors
 /// [`SourceError::BadDocument`] for pages that are not well formed, [`SourceError::TooLarge`] when even one row takes
@@ -72,7 +72,7 @@ pub(super) fn batch_rows(
     }
     let row_bytes = (bytes / rows.max(1)).max(1);
     let log_max = (BATCH_BYTES / row_bytes).max(1).ilog2() as usize;
-    // Half of the memory is left for what the plan cannot know.
+    // Half of the memory is left for sizes that the plan cannot know.
     let fits = |log: &usize| taken[*log] <= (limit_bytes / 2).max(taken[0]);
     let log = (0..=log_max.min(BATCH_ROWS_LOG_MAX)).rev().find(fits).unwrap_or(0);
     Ok(1 << log)

@@ -1,12 +1,12 @@
-//! Walks Thrift's compact protocol without building anything: what a Parquet file says of itself is checked before a
-//! reader believes it, for a list of four bytes can announce two thousand million elements.
+//! Walks Thrift's compact protocol without building anything. A Parquet file's metadata is checked before a reader
+//! trusts it, because a list of four bytes can announce two thousand million elements.
 //!
 //! Source: the Thrift compact protocol specification.
 
 /// The deepest nesting that is walked; Parquet's own structures need less than ten levels.
 const DEPTH_MAX: usize = 24;
 
-/// The bytes end in the middle, or are not what they should be.
+/// The bytes end too early, or are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
