@@ -7,7 +7,7 @@ use super::signals::Signals;
 use super::{dataset_id, json_line, print};
 use crate::config::Config;
 use crate::http::params;
-use crate::http::path;
+use crate::http::read::path;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};

@@ -8,10 +8,12 @@ use axum::extract::MatchedPath;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 
-use super::access_log::{self, LogOptions};
-use super::drain::{self, DrainLimits};
 use super::error::HttpError;
-use super::{health, host, management, mcp, metrics, openapi, panics, ping, read};
+use super::layers::access_log::{self, LogOptions};
+use super::layers::drain::{self, DrainLimits};
+use super::layers::{host, panics};
+use super::management::ping;
+use super::{health, management, mcp, metrics, openapi, read};
 use crate::config;
 use crate::service::App;
 

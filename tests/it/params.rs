@@ -7,7 +7,7 @@ use strata::http::params::{
     HEADER_BYTES_LIMIT, ITEMS_LIMIT, Kind, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter, parse,
     unknown_parameters_header,
 };
-use strata::http::path;
+use strata::http::read::path;
 use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 

@@ -5,8 +5,8 @@ use axum::extract::{Request, State};
 
 use super::DATASET_ID;
 use super::records::VersionAnswer;
-use super::{CallError, Caller, JsonBody, body};
-use crate::http::error::HttpError;
+use super::{Caller, JsonBody, body};
+use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, App};

@@ -13,14 +13,13 @@ use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-use super::CallError;
 use super::DATASET_ID;
-use crate::document::NumericValue;
-use crate::http::client_ip;
-use crate::http::error::HttpError;
+use crate::http::error::{CallError, HttpError};
+use crate::http::headers::client_ip;
 use crate::http::text::quoted;
+use crate::http::values::{integer, positive};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
 use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
@@ -310,15 +309,4 @@ impl Fields {
 /// The value of a field that is a text.
 pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
     text.parse().map_err(|error: T::Err| CallError::field(name, error))
-}
-
-/// The whole number that a JSON number is, however it is written.
-pub(in crate::http) fn integer(number: &Number) -> Option<u64> {
-    let integer = NumericValue::parse(&number.to_string()).and_then(|value| value.integer());
-    integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.as_u64())
-}
-
-/// `[1-9][0-9]*`.
-pub(super) fn positive(text: &str) -> Option<u64> {
-    text.parse::<DatasetId>().ok().map(DatasetId::get)
 }

@@ -7,8 +7,8 @@ use super::DATASET_ID;
 use super::records::{
     DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, Done, VersionRecord,
 };
-use super::{BaseUrl, CallError, Caller, Fields, JsonBody, Query, body};
-use crate::http::error::HttpError;
+use super::{BaseUrl, Caller, Fields, JsonBody, Query, body};
+use crate::http::error::{CallError, HttpError};
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::model::ids::DatasetId;
 use crate::model::limits;

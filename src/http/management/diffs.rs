@@ -8,9 +8,9 @@ use axum::response::Response;
 
 use super::DATASET_ID;
 use super::{Caller, Query};
-use crate::http::content_encoding::ContentCoding;
+use crate::http::body::streamed;
 use crate::http::error::HttpError;
-use crate::http::read::streamed;
+use crate::http::headers::content_encoding::ContentCoding;
 use crate::model::request::Format;
 use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{AnswerBody, App, DiffError, DiffForm};

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::DATASET_ID;
 use super::{Caller, Query};
-use crate::http::content_encoding::weighted_items;
 use crate::http::error::HttpError;
+use crate::http::headers::content_encoding::weighted_items;
 use crate::http::params;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};

@@ -11,7 +11,6 @@
 //! | `reached` | the URL at which the client reaches the service |
 //! | `sessions`, `tokens`, `datasets`, `refresh`, `alternates`, `edits`, `clones`, `diffs`, `explain`, `webhooks` | the operations |
 //! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
-//! | `error` | why a call is refused before any use case is asked |
 
 mod alternates;
 mod base_url;
@@ -21,8 +20,8 @@ mod clones;
 mod datasets;
 mod diffs;
 pub(super) mod edits;
-mod error;
 pub(super) mod explain;
+pub(super) mod ping;
 mod profile;
 mod query;
 pub mod records;
@@ -34,7 +33,6 @@ mod webhooks;
 pub(super) use base_url::BaseUrl;
 pub(super) use body::{Fields, JsonBody};
 pub(super) use caller::{Caller, SESSION_COOKIE};
-pub use error::CallError;
 pub(super) use query::Query;
 
 use axum::Router;

@@ -10,7 +10,8 @@ use super::Query;
 use super::caller::AnyCaller;
 use super::records::ProfileAnswer;
 use crate::http::error::HttpError;
-use crate::http::{client_ip, cors, rate};
+use crate::http::headers::{client_ip, cors};
+use crate::http::read::rate;
 use crate::model::version::VersionSelector;
 use crate::service::{App, Bucket};
 

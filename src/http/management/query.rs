@@ -5,11 +5,10 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use super::CallError;
 use super::DATASET_ID;
-use super::body::positive;
-use crate::http::params::boolean;
+use crate::http::error::CallError;
 use crate::http::text::quoted;
+use crate::http::values::{boolean, positive};
 use crate::model::ids::DatasetId;
 use crate::model::version::{VERSION_FORM, VersionSelector};
 use crate::service::App;
@@ -96,7 +95,7 @@ impl Query {
     pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = || CallError::field(name, format!("{} is not valid; valid: true, false, 1 or 0", quoted(text)));
-        boolean(text).map(Some).map_err(|_| wrong())
+        boolean(text).map(Some).ok_or_else(wrong)
     }
 
     /// A whole number that may be absent. One past `u64` is well formed and becomes `u64::MAX`.

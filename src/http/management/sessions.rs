@@ -11,9 +11,9 @@ use tower_sessions::cookie::{Cookie, SameSite};
 use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{Done, UserAnswer};
-use super::{BaseUrl, CallError, Caller, Query, body};
-use crate::http::client_ip;
-use crate::http::error::HttpError;
+use super::{BaseUrl, Caller, Query, body};
+use crate::http::error::{CallError, HttpError};
+use crate::http::headers::client_ip;
 use crate::model::limits;
 use crate::service::App;
 

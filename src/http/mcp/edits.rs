@@ -5,8 +5,9 @@ use futures::future::BoxFuture;
 use futures::stream;
 use serde_json::json;
 
+use super::error::ToolError;
 use super::output::Output;
-use super::tools::{Effect, Tool, ToolError};
+use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
 use crate::http::management::records::PushAnswer;
 use crate::http::management::{Fields, edits};

@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::error::ToolError;
 use super::output::Output;
-use super::tools::{Effect, Tool, ToolError};
+use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
 use crate::encode::ContentCoding;
 use crate::http::management::Fields;

@@ -29,7 +29,7 @@ pub use registry::{
     ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths,
 };
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_fields_header, unknown_parameters_header};
-pub use value::{PATH_KEYS_LIMIT, boolean};
+pub use value::PATH_KEYS_LIMIT;
 
 /// Writes one decoded value into the request.
 ///

@@ -7,9 +7,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 
-use super::error::HttpError;
-use super::management::records::VersionAnswer;
-use super::{client_ip, rate};
+use super::records::VersionAnswer;
+use crate::http::error::HttpError;
+use crate::http::headers::client_ip;
+use crate::http::read::rate;
 use crate::service::{App, Bucket, RateLimitStatus, RefreshError};
 
 /// What comes before the token.
@@ -18,7 +19,7 @@ const PING: &str = "/ping/";
 /// The handler, for every method. Answers when the refresh is over; a client that leaves does not cancel it.
 ///
 /// Pings count with the public reads of a client (`limits.public_per_minute`), before the token is looked at.
-pub(super) async fn ping(State(app): State<App>, request: Request) -> Response {
+pub(in crate::http) async fn ping(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut status = None;
     let answered = match head.method {
