@@ -11,6 +11,7 @@
 //! | `params/` | the query string of a read |
 //! | `health`, `metrics` | `/healthz`, `/readyz` and `/metrics` |
 //! | `layers/` | the layers around every handler: log, panics, bodies that nobody takes |
+//! | `endpoint` | an endpoint as data, for router, document and the check of names |
 //! | `body` | bodies that come in parts |
 //! | `headers/` | what headers say: client, credentials, coding, range, caching, origins |
 //! | `error/` | every error answer: its status and its text |
@@ -19,6 +20,7 @@
 //! Each uses only what stands below it.
 
 mod body;
+mod endpoint;
 pub mod error;
 pub mod headers;
 mod health;

@@ -12,7 +12,6 @@ use super::error::HttpError;
 use super::layers::access_log::{self, LogOptions};
 use super::layers::drain::{self, DrainLimits};
 use super::layers::{host, panics};
-use super::management::ping;
 use super::{health, management, mcp, metrics, openapi, read};
 use crate::config;
 use crate::service::App;
@@ -34,7 +33,6 @@ pub fn router(app: App) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi))
         .route("/metrics", metrics::route())
-        .route("/ping/{token}", any(ping::ping))
         .route("/mcp", mcp::route())
         .merge(management::routes())
         .with_state(app);

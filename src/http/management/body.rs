@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use super::DATASET_ID;
+use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
 use crate::http::text::quoted;
@@ -144,12 +145,12 @@ impl From<Map<String, Value>> for Fields {
 }
 
 impl Fields {
-    /// Refuses fields that the operation does not know.
+    /// Refuses fields that the endpoint does not take.
     ///
     /// # Errors
     /// [`CallError::NoSuchField`].
-    pub(super) fn only(&self, known: &[&'static str]) -> Result<(), CallError> {
-        CallError::check_known(self.members.keys().map(String::as_str), known)
+    pub(super) fn only(&self, endpoint: &Endpoint) -> Result<(), CallError> {
+        CallError::check_known(self.members.keys().map(String::as_str), names(endpoint.members()))
     }
 
     fn present(&self, name: &str) -> Option<&Value> {

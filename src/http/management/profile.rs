@@ -4,26 +4,51 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use serde_json::json;
+use utoipa::openapi::HttpMethod;
 
-use super::DATASET_ID;
-use super::Query;
 use super::caller::AnyCaller;
 use super::records::ProfileAnswer;
+use super::{Query, fields};
+use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::{client_ip, cors};
 use crate::http::read::rate;
 use crate::model::version::VersionSelector;
 use crate::service::{App, Bucket};
 
-/// `GET /dataset/profile`: `dataset_id`, perhaps `version` and `alt`.
-///
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&PROFILE];
+
+static PROFILE: Endpoint = Endpoint {
+    path: "/dataset/profile",
+    operations: &[(HttpMethod::Get, "profileVersion")],
+    group: Group::Versions,
+    summary: "What the paths of a version hold, and which are stored as shredded columns: of the caller's datasets, and of public ones",
+    by: By::Everybody,
+    input: Input::Query(&[
+        Field { about: "One of the caller's datasets, or a public one.", ..fields::DATASET_ID },
+        Field::optional(
+            "version",
+            FieldKind::Version,
+            "`active` (the default), `latest`, or the number of a version, with or without a `v`.",
+            || json!("latest"),
+        ),
+        Field::optional("alt", FieldKind::Boolean, "Whether the alternate of the version is meant.", || json!(false)),
+    ]),
+    answer: Answer::record::<ProfileAnswer>("The profile of the version."),
+    errors: &[404, 429],
+    handler: |method| on(method, profile),
+};
+
 /// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private
 /// dataset is to nobody what a missing one is: 401.
-pub(super) async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Query, head: Parts) -> Response {
+async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Query, head: Parts) -> Response {
     let client = client_ip::of(&head, &app);
     let mut status = None;
     let answered = async {
-        query.only(&[DATASET_ID, "version", "alt"])?;
+        query.only(&PROFILE)?;
         let dataset = query.dataset_id()?;
         let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
         let alt = query.optional_boolean("alt")?.unwrap_or(false);

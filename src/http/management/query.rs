@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
 use super::DATASET_ID;
+use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::CallError;
 use crate::http::text::quoted;
 use crate::http::values::{boolean, positive};
@@ -30,12 +31,12 @@ impl Query {
         Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// Refuses parameters that the operation does not know.
+    /// Refuses parameters that the endpoint does not take.
     ///
     /// # Errors
     /// [`CallError::NoSuchField`].
-    pub(super) fn only(&self, known: &[&'static str]) -> Result<(), CallError> {
-        CallError::check_known(self.0.iter().map(|(name, _)| name.as_str()), known)
+    pub(super) fn only(&self, endpoint: &Endpoint) -> Result<(), CallError> {
+        CallError::check_known(self.0.iter().map(|(name, _)| name.as_str()), names(endpoint.parameters()))
     }
 
     /// A parameter that may be absent.

@@ -5,13 +5,17 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use serde_json::json;
 use tower_sessions::cookie::time::Duration;
 use tower_sessions::cookie::{Cookie, SameSite};
+use utoipa::openapi::HttpMethod;
 
 use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{Done, UserAnswer};
 use super::{BaseUrl, Caller, Query, body};
+use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
 use crate::model::limits;
@@ -23,8 +27,28 @@ const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 /// How long browsers keep the cookie: as long as they keep any. When a session ends is up to the service.
 const COOKIE_AGE: Duration = Duration::days(400);
 
-/// `POST /session/login`: `email`, `password`.
-pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
+/// What the log-in and `me` answer.
+const USER: Answer = Answer::record::<UserAnswer>("The user, with the plan.");
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&LOGIN, &LOGOUT, &ME];
+
+static LOGIN: Endpoint = Endpoint {
+    path: "/session/login",
+    operations: &[(HttpMethod::Post, "logIn")],
+    group: Group::Accounts,
+    summary: "Begins a session, whose id is in the cookie `strata_session`",
+    by: By::Anybody,
+    input: Input::Body(&[
+        Field::required("email", FieldKind::Text, "The e-mail address.", || json!("ada@example.org")),
+        Field::required("password", FieldKind::Text, "The password.", || json!("a password")),
+    ]),
+    answer: Answer { headers: &["Set-Cookie"], ..USER },
+    errors: &[401, 403, 429, 503],
+    handler: |method| on(method, login),
+};
+
+async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
     let (mut head, body) = request.into_parts();
     // A page that logs its visitor in as somebody else would see what the visitor does.
     if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
@@ -37,7 +61,7 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     let request = Request::from_parts(head, body);
     let fields = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
-    fields.only(&["email", "password"])?;
+    fields.only(&LOGIN)?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
@@ -45,8 +69,20 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     Ok(response)
 }
 
-/// `POST /session/logout`. A body is ignored.
-pub(super) async fn logout(
+static LOGOUT: Endpoint = Endpoint {
+    path: "/session/logout",
+    operations: &[(HttpMethod::Post, "logOut")],
+    group: Group::Accounts,
+    summary: "Ends the session",
+    by: By::User,
+    input: Input::Nothing,
+    answer: Answer { headers: &["Set-Cookie"], ..Answer::record::<Done>("It is done.") },
+    errors: &[],
+    handler: |method| on(method, logout),
+};
+
+/// A body is ignored.
+async fn logout(
     _: Caller,
     reached: BaseUrl,
     State(app): State<App>,
@@ -60,9 +96,20 @@ pub(super) async fn logout(
     Ok(response)
 }
 
-/// `GET /session/me`.
-pub(super) async fn me(Caller(user): Caller, query: Query) -> Result<Json<UserAnswer>, HttpError> {
-    query.only(&[])?;
+static ME: Endpoint = Endpoint {
+    path: "/session/me",
+    operations: &[(HttpMethod::Get, "getUser")],
+    group: Group::Accounts,
+    summary: "The caller",
+    by: By::User,
+    input: Input::Nothing,
+    answer: USER,
+    errors: &[],
+    handler: |method| on(method, me),
+};
+
+async fn me(Caller(user): Caller, query: Query) -> Result<Json<UserAnswer>, HttpError> {
+    query.only(&ME)?;
     Ok(Json(UserAnswer::from(&user)))
 }
 

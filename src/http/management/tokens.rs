@@ -2,42 +2,81 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::routing::on;
+use serde_json::json;
+use utoipa::openapi::HttpMethod;
 
 use super::records::{Done, TokenAnswer, TokenRecord, TokensAnswer};
 use super::{Caller, JsonBody, Query};
+use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
 
-/// `POST /token/create`: `name`.
-pub(super) async fn create(
+const NAME: Field =
+    Field::required("name", FieldKind::Text, "The token's name, unique among the caller's.", || json!("ci"));
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&CREATE, &DELETE, &LIST];
+
+static CREATE: Endpoint = Endpoint {
+    path: "/token/create",
+    operations: &[(HttpMethod::Post, "createToken")],
+    group: Group::Accounts,
+    summary: "Makes an API token, which is shown this once",
+    by: By::User,
+    input: Input::Body(&[NAME]),
+    answer: Answer::record::<TokenAnswer>("The token, which is not shown again."),
+    errors: &[409],
+    handler: |method| on(method, create),
+};
+
+async fn create(
     Caller(user): Caller,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<TokenAnswer>, HttpError> {
-    fields.only(&["name"])?;
+    fields.only(&CREATE)?;
     let name = fields.text("name")?;
     let token = app.create_token(&user, name).await?;
     Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
 }
 
-/// `DELETE /token/delete`: `name`.
-pub(super) async fn delete(
+static DELETE: Endpoint = Endpoint {
+    path: "/token/delete",
+    operations: &[(HttpMethod::Delete, "deleteToken")],
+    group: Group::Accounts,
+    summary: "Deletes an API token, which opens nothing from then on",
+    by: By::User,
+    input: Input::Body(&[NAME]),
+    answer: Answer::record::<Done>("It is done."),
+    errors: &[404],
+    handler: |method| on(method, delete),
+};
+
+async fn delete(
     Caller(user): Caller,
     State(app): State<App>,
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
-    fields.only(&["name"])?;
+    fields.only(&DELETE)?;
     app.delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
-/// `GET /token/list`.
-pub(super) async fn list(
-    Caller(user): Caller,
-    State(app): State<App>,
-    query: Query,
-) -> Result<Json<TokensAnswer>, HttpError> {
-    query.only(&[])?;
+static LIST: Endpoint = Endpoint {
+    path: "/token/list",
+    operations: &[(HttpMethod::Get, "listTokens")],
+    group: Group::Accounts,
+    summary: "The caller's API tokens, by name",
+    by: By::User,
+    input: Input::Nothing,
+    answer: Answer::record::<TokensAnswer>("The names and times of the tokens, not the tokens themselves."),
+    errors: &[],
+    handler: |method| on(method, list),
+};
+
+async fn list(Caller(user): Caller, State(app): State<App>, query: Query) -> Result<Json<TokensAnswer>, HttpError> {
+    query.only(&LIST)?;
     let tokens = app.tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }
