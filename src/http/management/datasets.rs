@@ -3,12 +3,12 @@
 use axum::Json;
 use axum::extract::State;
 use axum::routing::on;
+use serde::Serialize;
 use serde_json::json;
+use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
-use super::records::{
-    DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, Done, VersionRecord,
-};
+use super::records::{DatasetAnswer, DatasetRecord, Done, VersionRecord};
 use super::{BaseUrl, Caller, Fields, JsonBody, Query, body, fields};
 use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
@@ -321,4 +321,32 @@ async fn unfreeze(
     fields.only(&UNFREEZE)?;
     let unfrozen = app.unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
+}
+
+/// The envelope of the caller's datasets, by id.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct DatasetsAnswer {
+    /// Always true.
+    ok: bool,
+    /// The datasets.
+    datasets: Vec<DatasetRecord>,
+}
+
+/// A dataset with its versions.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct DatasetViewRecord {
+    /// The dataset.
+    #[serde(flatten)]
+    dataset: DatasetRecord,
+    /// Its versions, newest first.
+    versions: Vec<VersionRecord>,
+}
+
+/// The envelope of a dataset with its versions.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct DatasetViewAnswer {
+    /// Always true.
+    ok: bool,
+    /// The dataset.
+    dataset: DatasetViewRecord,
 }

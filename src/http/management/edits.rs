@@ -15,14 +15,15 @@ use axum::response::Response;
 use axum::routing::on;
 use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use serde::Serialize;
 use serde_json::json;
-use utoipa::PartialSchema;
 use utoipa::openapi::{AllOfBuilder, ArrayBuilder, HttpMethod, ObjectBuilder, Ref, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::DATASET_ID;
 use super::alternates::positive;
 use super::fields::VERSION_NAME;
-use super::records::{PulledRecord, PushAnswer, VersionRecord};
+use super::records::VersionRecord;
 use super::{Caller, Fields, JsonBody, body, fields};
 use crate::http::body::streamed;
 use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
@@ -205,4 +206,32 @@ where
     let alt_entity_count = saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count);
     let (version, etag) = (VersionRecord::from(&saved), alternate_etag(&saved.version));
     Ok(PushAnswer { ok: true, version, alt_entity_count, etag })
+}
+
+/// What an editor gets beside the entities.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(in crate::http) struct PulledRecord {
+    /// Always true.
+    pub ok: bool,
+    /// The dataset.
+    pub dataset_id: u64,
+    /// The number of the version.
+    pub version: u64,
+    /// Whether the entities are those of its alternate.
+    pub alt: bool,
+    /// What `push_alt_version` takes; another one once the alternate is saved or deleted.
+    pub etag: String,
+}
+
+/// The envelope of a version whose alternate was pushed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(in crate::http) struct PushAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The version.
+    pub version: VersionRecord,
+    /// Entities of the alternate; `version.entity_count` counts those of the version, which stays as it is.
+    pub alt_entity_count: u64,
+    /// What the next push takes.
+    pub etag: String,
 }

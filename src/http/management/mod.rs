@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `caller` | who calls: session cookie or API token, and the protection against forged calls |
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
-//! | `records` | what is answered: envelopes and records |
+//! | `records` | what endpoints of several modules answer with |
 //! | `base_url` | the URL at which the client reaches the service |
 //! | `fields` | fields that endpoints of several modules take |
 //! | `sessions`, `tokens`, `datasets`, `clones`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks` | the operations |

@@ -5,18 +5,19 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use serde::Serialize;
 use serde_json::json;
+use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::caller::AnyCaller;
-use super::records::ProfileAnswer;
 use super::{Query, fields};
 use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::{client_ip, cors};
 use crate::http::read::rate;
 use crate::model::version::VersionSelector;
-use crate::service::{App, Bucket};
+use crate::service::{App, Bucket, VersionProfile};
 
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&PROFILE];
@@ -67,4 +68,13 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
         cors::allow(response.headers_mut());
     }
     response
+}
+
+/// The envelope of a profile.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct ProfileAnswer {
+    /// Always true.
+    ok: bool,
+    /// The profile.
+    profile: VersionProfile,
 }

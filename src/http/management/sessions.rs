@@ -6,19 +6,22 @@ use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use serde::Serialize;
 use serde_json::json;
 use tower_sessions::cookie::time::Duration;
 use tower_sessions::cookie::{Cookie, SameSite};
+use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
-use super::records::{Done, UserAnswer};
+use super::records::{Done, time};
 use super::{BaseUrl, Caller, Query, body};
 use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
 use crate::model::limits;
+use crate::model::user::User;
 use crate::service::App;
 
 /// Bytes of a log-in, which anybody may try.
@@ -123,5 +126,37 @@ fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Bas
     // Letters, digits and punctuation are always a valid value.
     if let Ok(value) = HeaderValue::try_from(cookie.to_string()) {
         headers.insert(SET_COOKIE, value);
+    }
+}
+
+/// A user.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct UserRecord {
+    /// The e-mail address as it was given.
+    email: String,
+    /// `free`, `pro` or `scale`.
+    plan: &'static str,
+    /// When the user was added.
+    created_at: String,
+}
+
+impl From<&User> for UserRecord {
+    fn from(user: &User) -> Self {
+        UserRecord { email: user.email.clone(), plan: user.plan.name(), created_at: time(user.created_at) }
+    }
+}
+
+/// The envelope of a user.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct UserAnswer {
+    /// Always true.
+    ok: bool,
+    /// The user.
+    user: UserRecord,
+}
+
+impl From<&User> for UserAnswer {
+    fn from(user: &User) -> Self {
+        UserAnswer { ok: true, user: user.into() }
     }
 }

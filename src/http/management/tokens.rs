@@ -3,11 +3,14 @@
 use axum::Json;
 use axum::extract::State;
 use axum::routing::on;
+use serde::Serialize;
 use serde_json::json;
+use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
-use super::records::{Done, TokenAnswer, TokenRecord, TokensAnswer};
+use super::records::{Done, time};
 use super::{Caller, JsonBody, Query};
+use crate::catalog::ApiToken;
 use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
@@ -79,4 +82,42 @@ async fn list(Caller(user): Caller, State(app): State<App>, query: Query) -> Res
     query.only(&LIST)?;
     let tokens = app.tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
+}
+
+/// A new API token, which is shown this once.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct TokenAnswer {
+    /// Always true.
+    ok: bool,
+    /// The token.
+    token: String,
+    /// Its name.
+    name: String,
+}
+
+/// An API token without what opens anything.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct TokenRecord {
+    /// Its name.
+    name: String,
+    /// When it was made.
+    created_at: String,
+    /// When it was last used, to the minute; null if never.
+    last_used_at: Option<String>,
+}
+
+impl From<ApiToken> for TokenRecord {
+    fn from(token: ApiToken) -> Self {
+        let (created_at, last_used_at) = (time(token.created_at), token.last_used_at.map(time));
+        TokenRecord { name: token.name, created_at, last_used_at }
+    }
+}
+
+/// The envelope of the caller's API tokens, by name.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct TokensAnswer {
+    /// Always true.
+    ok: bool,
+    /// The tokens.
+    tokens: Vec<TokenRecord>,
 }

@@ -3,11 +3,14 @@
 use axum::Json;
 use axum::extract::State;
 use axum::routing::on;
+use serde::Serialize;
 use serde_json::json;
+use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
-use super::records::{Done, WebhookAnswer};
+use super::records::{Done, time};
 use super::{Caller, JsonBody, Query, fields};
+use crate::catalog::Webhook;
 use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
@@ -79,4 +82,55 @@ static VIEW: Endpoint = Endpoint {
 async fn view(Caller(user): Caller, State(app): State<App>, query: Query) -> Result<Json<WebhookAnswer>, HttpError> {
     query.only(&VIEW)?;
     Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
+}
+
+/// A webhook.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct WebhookRecord {
+    /// Always true.
+    has_webhook: bool,
+    /// The receiver.
+    url: String,
+    /// Whether a secret signs the payload.
+    has_secret: bool,
+    /// Whether new versions fire it.
+    is_active: bool,
+    /// When it was fired last; null if never.
+    last_fired_at: Option<String>,
+    /// The receiver's HTTP status on the last attempt; null if none came.
+    last_status: Option<u16>,
+    /// When it was registered.
+    created_at: String,
+}
+
+/// That there is no webhook.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct NoWebhook {
+    /// Always false.
+    has_webhook: bool,
+}
+
+/// What is known of a dataset's webhook.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum WebhookAnswer {
+    /// There is one.
+    Registered(WebhookRecord),
+    /// There is none.
+    None(NoWebhook),
+}
+
+impl From<Option<Webhook>> for WebhookAnswer {
+    fn from(webhook: Option<Webhook>) -> Self {
+        let Some(webhook) = webhook else { return WebhookAnswer::None(NoWebhook { has_webhook: false }) };
+        WebhookAnswer::Registered(WebhookRecord {
+            has_webhook: true,
+            has_secret: webhook.secret.is_some(),
+            is_active: webhook.is_active,
+            last_fired_at: webhook.last_fired_at.map(time),
+            last_status: webhook.last_status,
+            created_at: time(webhook.created_at),
+            url: webhook.url,
+        })
+    }
 }
