@@ -324,7 +324,7 @@ async fn unfreeze(
 }
 
 /// The envelope of the caller's datasets, by id.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct DatasetsAnswer {
     /// Always true.
     ok: bool,
@@ -333,7 +333,7 @@ struct DatasetsAnswer {
 }
 
 /// A dataset with its versions.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct DatasetViewRecord {
     /// The dataset.
     #[serde(flatten)]
@@ -343,7 +343,7 @@ struct DatasetViewRecord {
 }
 
 /// The envelope of a dataset with its versions.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct DatasetViewAnswer {
     /// Always true.
     ok: bool,

@@ -209,7 +209,7 @@ where
 }
 
 /// What an editor gets beside the entities.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct PulledRecord {
     /// Always true.
     pub ok: bool,
@@ -224,7 +224,7 @@ pub(in crate::http) struct PulledRecord {
 }
 
 /// The envelope of a version whose alternate was pushed.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub(in crate::http) struct PushAnswer {
     /// Always true.
     pub ok: bool,

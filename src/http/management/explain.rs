@@ -9,13 +9,13 @@ use axum::routing::on;
 use serde_json::json;
 use utoipa::openapi::{Content, ContentBuilder, HttpMethod, ObjectBuilder, Type};
 
-use super::{Caller, Query, fields};
+use super::{Caller, ExplanationAnswer, Query, fields};
 use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::weighted_items;
 use crate::http::params;
 use crate::model::version::VersionSelector;
-use crate::service::{App, Explanation, IgnoredParameter};
+use crate::service::{App, IgnoredParameter};
 
 const VERSION: &str = "version";
 const EXPLAIN: &str = "explain";
@@ -63,7 +63,7 @@ static EXPLAIN_READ: Endpoint = Endpoint {
     ]),
     answer: Answer {
         media: &[("text/plain; charset=utf-8", text)],
-        ..Answer::record::<Explanation>("The explanation, as JSON or as text.")
+        ..Answer::record::<ExplanationAnswer>("The explanation, as JSON or as text.")
     },
     errors: &[404, 503],
     handler: |method| on(method, explain),
@@ -84,7 +84,7 @@ async fn explain(
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
     let explanation = app.explain(&user, dataset, version, request, ignored).await?;
     Ok(match form {
-        Form::Json => Json(explanation).into_response(),
+        Form::Json => Json(ExplanationAnswer::from(explanation)).into_response(),
         Form::Text => {
             // It quotes the request: no browser may take it for anything but text.
             let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];

@@ -14,6 +14,7 @@
 //! | `base_url` | the URL at which the client reaches the service |
 //! | `fields` | fields that endpoints of several modules take |
 //! | `sessions`, `tokens`, `datasets`, `clones`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks` | the operations |
+//! | `explanation` | the JSON form of an explanation |
 //! | `ping` | `/ping/{token}`: a refresh without a session |
 //! | `diff_schemas` | what a diff holds, for the document |
 //! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
@@ -28,9 +29,10 @@ mod diff_schemas;
 mod diffs;
 pub(super) mod edits;
 mod explain;
+mod explanation;
 mod fields;
 mod ping;
-mod profile;
+pub(super) mod profile;
 mod query;
 pub mod records;
 mod refresh;
@@ -41,6 +43,7 @@ mod webhooks;
 pub(super) use base_url::BaseUrl;
 pub(super) use body::{Fields, JsonBody};
 pub(super) use caller::{Caller, SESSION_COOKIE};
+pub(crate) use explanation::ExplanationAnswer;
 pub(super) use query::Query;
 
 use axum::Router;

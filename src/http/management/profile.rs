@@ -18,6 +18,7 @@ use crate::http::headers::{client_ip, cors};
 use crate::http::read::rate;
 use crate::model::version::VersionSelector;
 use crate::service::{App, Bucket, VersionProfile};
+use crate::storage::profile::StoredProfile;
 
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&PROFILE];
@@ -58,7 +59,7 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
             rate::check(status.as_ref())?;
         }
         let profile = app.profile(user.as_ref(), client, dataset, version, alt).await?;
-        Ok(Json(ProfileAnswer { ok: true, profile }).into_response())
+        Ok(Json(ProfileAnswer { ok: true, profile: profile.into() }).into_response())
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
     if let Some(status) = &status {
@@ -71,10 +72,39 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
 }
 
 /// The envelope of a profile.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct ProfileAnswer {
     /// Always true.
     ok: bool,
     /// The profile.
-    profile: VersionProfile,
+    profile: ProfileRecord,
+}
+
+/// What a version contains.
+#[derive(Serialize, ToSchema)]
+#[schema(as = VersionProfile)]
+pub(in crate::http) struct ProfileRecord {
+    /// Its dataset.
+    dataset_id: u64,
+    /// Its number.
+    version: u64,
+    /// Whether this is of its alternate.
+    alt: bool,
+    /// Bytes of the file.
+    file_size_bytes: u64,
+    /// What was computed when it was written.
+    #[serde(flatten)]
+    contents: StoredProfile,
+}
+
+impl From<VersionProfile> for ProfileRecord {
+    fn from(profile: VersionProfile) -> Self {
+        ProfileRecord {
+            dataset_id: profile.dataset_id,
+            version: profile.version,
+            alt: profile.alt,
+            file_size_bytes: profile.file_size_bytes,
+            contents: profile.contents,
+        }
+    }
 }

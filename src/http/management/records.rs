@@ -17,7 +17,7 @@ pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
 }
 
 /// That it was done.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct Done {
     /// Always true.
     pub ok: bool,
@@ -29,7 +29,7 @@ impl Done {
 }
 
 /// One attempt to refresh a dataset.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct AttemptRecord {
     /// When it began.
     pub started_at: String,
@@ -64,7 +64,7 @@ impl From<&Attempt> for AttemptRecord {
 }
 
 /// Paths in their escaped form. All others are decided by the profile of each version.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct IndexLists {
     /// Those that get a shredded column.
     pub always: Vec<String>,
@@ -80,7 +80,7 @@ impl From<&IndexSettings> for IndexLists {
 }
 
 /// A dataset, for its owner.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct DatasetRecord {
     /// Its id.
     pub dataset_id: u64,
@@ -148,7 +148,7 @@ impl DatasetRecord {
 }
 
 /// The envelope of a dataset.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct DatasetAnswer {
     /// Always true.
     pub ok: bool,
@@ -164,7 +164,7 @@ impl DatasetAnswer {
 }
 
 /// A version, without the path of its file.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct VersionRecord {
     /// From 1, one more for every refresh that succeeds.
     pub version_number: u64,
@@ -195,7 +195,7 @@ impl From<&CatalogVersion> for VersionRecord {
 }
 
 /// The envelope of a version.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct VersionAnswer {
     /// Always true.
     pub ok: bool,

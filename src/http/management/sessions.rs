@@ -130,7 +130,7 @@ fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Bas
 }
 
 /// A user.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct UserRecord {
     /// The e-mail address as it was given.
     email: String,
@@ -147,7 +147,7 @@ impl From<&User> for UserRecord {
 }
 
 /// The envelope of a user.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct UserAnswer {
     /// Always true.
     ok: bool,

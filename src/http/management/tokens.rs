@@ -85,7 +85,7 @@ async fn list(Caller(user): Caller, State(app): State<App>, query: Query) -> Res
 }
 
 /// A new API token, which is shown this once.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct TokenAnswer {
     /// Always true.
     ok: bool,
@@ -96,7 +96,7 @@ struct TokenAnswer {
 }
 
 /// An API token without what opens anything.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct TokenRecord {
     /// Its name.
     name: String,
@@ -114,7 +114,7 @@ impl From<ApiToken> for TokenRecord {
 }
 
 /// The envelope of the caller's API tokens, by name.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct TokensAnswer {
     /// Always true.
     ok: bool,

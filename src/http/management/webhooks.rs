@@ -85,7 +85,7 @@ async fn view(Caller(user): Caller, State(app): State<App>, query: Query) -> Res
 }
 
 /// A webhook.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct WebhookRecord {
     /// Always true.
     has_webhook: bool,
@@ -104,14 +104,14 @@ struct WebhookRecord {
 }
 
 /// That there is no webhook.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct NoWebhook {
     /// Always false.
     has_webhook: bool,
 }
 
 /// What is known of a dataset's webhook.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum WebhookAnswer {
     /// There is one.
