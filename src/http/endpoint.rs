@@ -21,7 +21,7 @@ pub(in crate::http) struct Endpoint {
     /// What it does, in one line without a final full stop.
     pub summary: &'static str,
     /// Who may call it.
-    pub by: By,
+    pub callers: Callers,
     /// What it takes.
     pub input: Input,
     /// What it answers with 200.
@@ -44,11 +44,12 @@ pub(in crate::http) enum Group {
 
 /// Who may call an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::http) enum By {
+pub(in crate::http) enum Callers {
+    /// Nobody's credentials are looked at.
     Anybody,
-    User,
-    /// Anybody, who may see less than a user.
-    Everybody,
+    Users,
+    /// Users, and anybody, who may see less.
+    UsersAndAnybody,
 }
 
 /// What an endpoint takes. Names that are not listed are refused.
@@ -134,6 +135,25 @@ pub(in crate::http) struct Answer {
 
 /// A schema under its name.
 pub(in crate::http) type NamedSchema = (String, RefOr<Schema>);
+
+impl Group {
+    /// All, in the order in which tools show them.
+    pub(in crate::http) const ALL: [Group; 5] =
+        [Group::Accounts, Group::Datasets, Group::Versions, Group::Alternates, Group::Webhooks];
+
+    /// Its name, and what it is about.
+    pub(in crate::http) fn described(self) -> (&'static str, &'static str) {
+        match self {
+            Group::Accounts => ("accounts", "Sessions and API tokens"),
+            Group::Datasets => ("datasets", "Datasets of the caller, and clones of public ones"),
+            Group::Versions => {
+                ("versions", "How versions are made, which one is active, what they contain, what they differ in")
+            }
+            Group::Alternates => ("alternates", "Second entity lists of versions, saved by owners and by agents"),
+            Group::Webhooks => ("webhooks", "The POST that follows a new version"),
+        }
+    }
+}
 
 impl Endpoint {
     /// Its route: the handler for its methods.

@@ -8,11 +8,14 @@ use std::path::Path;
 use crate::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 18] = [
     "catalog",
     "document",
     "encode",
     "http",
+    "http/error",
+    "http/headers",
+    "http/layers",
     "http/management",
     "http/mcp",
     "http/openapi",

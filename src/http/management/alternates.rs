@@ -11,7 +11,7 @@ use super::DATASET_ID;
 use super::fields::VERSION_NAME;
 use super::records::VersionAnswer;
 use super::{Caller, JsonBody, body, fields};
-use crate::http::endpoint::{Answer, By, Endpoint, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionNumber;
@@ -26,7 +26,7 @@ static SAVE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "saveAlternate")],
     group: Group::Alternates,
     summary: "Saves the alternate of a version, in place of the one that is there",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]),
     answer: Answer::record::<VersionAnswer>("The version as it is now."),
     errors: &[404, 409, 422, 503],
@@ -60,7 +60,7 @@ static DELETE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Delete, "deleteAlternate")],
     group: Group::Alternates,
     summary: "Deletes the alternate of a version",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID, fields::VERSION]),
     answer: Answer::record::<VersionAnswer>("The version as it is now."),
     errors: &[404],

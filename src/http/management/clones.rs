@@ -7,7 +7,7 @@ use utoipa::openapi::HttpMethod;
 
 use super::records::DatasetAnswer;
 use super::{BaseUrl, Caller, JsonBody, fields};
-use crate::http::endpoint::{Answer, By, Endpoint, Field, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
 
@@ -19,7 +19,7 @@ static CLONE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "cloneDataset")],
     group: Group::Datasets,
     summary: "A new dataset whose first version is the latest of a public dataset, or of one of the caller's",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[Field { about: "What is cloned.", ..fields::DATASET_ID }, fields::NAME]),
     answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
     errors: &[404, 409],

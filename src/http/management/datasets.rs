@@ -10,7 +10,7 @@ use utoipa::openapi::HttpMethod;
 
 use super::records::{DatasetAnswer, DatasetRecord, Done, VersionRecord};
 use super::{BaseUrl, Caller, Fields, JsonBody, Query, body, fields};
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::model::ids::DatasetId;
@@ -73,7 +73,7 @@ static CREATE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "createDataset")],
     group: Group::Datasets,
     summary: "Creates a dataset, without a version yet",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, PUBLISH_QUERY, SCHEDULE, INDEX]),
     answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
     errors: &[409],
@@ -97,7 +97,7 @@ static UPDATE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "updateDataset")],
     group: Group::Datasets,
     summary: "Changes what is given of a dataset, and nothing else",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[
         fields::DATASET_ID,
         Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
@@ -150,7 +150,7 @@ static DELETE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Delete, "deleteDataset")],
     group: Group::Datasets,
     summary: "Deletes a dataset that has no versions; versions are permanent",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID]),
     answer: Answer::record::<Done>("It is done."),
     errors: &[404, 409],
@@ -172,7 +172,7 @@ static LIST: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "listDatasets")],
     group: Group::Datasets,
     summary: "The caller's datasets, by id",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Query(&[
         Field::optional("after", FieldKind::Positive, "Only those with a greater `dataset_id`.", || json!(1)),
         Field::optional("limit", FieldKind::Positive, "At most so many; 1,000 at most in any case.", || json!(100)),
@@ -204,7 +204,7 @@ static VIEW: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "viewDataset")],
     group: Group::Datasets,
     summary: "A dataset with its versions, newest first",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Query(&[fields::DATASET_ID]),
     answer: Answer::record::<DatasetViewAnswer>("The dataset with its versions."),
     errors: &[404],
@@ -230,7 +230,7 @@ static ROTATE_KEY: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "rotateKey")],
     group: Group::Datasets,
     summary: "Replaces the key of a private dataset",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID]),
     answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
     errors: &[404, 409],
@@ -253,7 +253,7 @@ static ROLLBACK: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "rollBack")],
     group: Group::Versions,
     summary: "Makes a version the active one for good; with `freeze` also freezes the dataset there",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[
         fields::DATASET_ID,
         Field { name: "version_number", ..fields::VERSION },
@@ -282,7 +282,7 @@ static UNPIN: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "unpin")],
     group: Group::Versions,
     summary: "Lets the active version follow the newest one again",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID]),
     answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
     errors: &[404],
@@ -305,7 +305,7 @@ static UNFREEZE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "unfreeze")],
     group: Group::Versions,
     summary: "Lets a frozen dataset be refreshed and read again; a pin stays",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID]),
     answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
     errors: &[404, 409],

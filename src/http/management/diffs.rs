@@ -11,7 +11,7 @@ use utoipa::openapi::HttpMethod;
 
 use super::{Caller, Query, diff_schemas, fields};
 use crate::http::body::streamed;
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::ContentCoding;
 use crate::model::request::Format;
@@ -29,7 +29,7 @@ static DIFF: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "diffVersions")],
     group: Group::Versions,
     summary: "What two versions differ in; a page of the records with `change_type`, `offset` and `limit`",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Query(&[
         fields::DATASET_ID,
         Field::required("v1", FieldKind::Version, "The version that is compared.", || json!("1")),

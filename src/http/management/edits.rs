@@ -26,7 +26,7 @@ use super::fields::VERSION_NAME;
 use super::records::VersionRecord;
 use super::{Caller, Fields, JsonBody, body, fields};
 use crate::http::body::streamed;
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
@@ -57,7 +57,7 @@ static PULL: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "pullForEdit")],
     group: Group::Alternates,
     summary: "The entities of a version for an editor, with the etag that the push takes",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[
         fields::DATASET_ID,
         Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, "One of its versions; else the active one.", || {
@@ -159,7 +159,7 @@ static PUSH: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "pushAltVersion")],
     group: Group::Alternates,
     summary: "Saves the alternate of a version, unless one was saved or deleted since the entities were pulled",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[
         fields::DATASET_ID,
         fields::VERSION,

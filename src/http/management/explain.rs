@@ -10,7 +10,7 @@ use serde_json::json;
 use utoipa::openapi::{Content, ContentBuilder, HttpMethod, ObjectBuilder, Type};
 
 use super::{Caller, ExplanationAnswer, Query, fields};
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input, names};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::weighted_items;
 use crate::http::params;
@@ -44,7 +44,7 @@ static EXPLAIN_READ: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "explainRead")],
     group: Group::Versions,
     summary: "What a read of a dataset does, frozen or not: it is made with these parameters, counted and discarded",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Read(&[
         fields::DATASET_ID,
         Field::optional(

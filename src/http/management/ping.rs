@@ -10,7 +10,7 @@ use axum::routing::any;
 use utoipa::openapi::HttpMethod;
 
 use super::records::VersionAnswer;
-use crate::http::endpoint::{Answer, By, Endpoint, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::client_ip;
 use crate::http::read::rate;
@@ -27,7 +27,7 @@ static PING: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "ping"), (HttpMethod::Post, "pingByPost")],
     group: Group::Versions,
     summary: "Refreshes the dataset whose ping URL this is",
-    by: By::Anybody,
+    callers: Callers::Anybody,
     input: Input::Token,
     answer: Answer::record::<VersionAnswer>("The version as it is now."),
     errors: &[404, 409, 422, 429, 502, 503],

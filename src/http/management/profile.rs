@@ -12,7 +12,7 @@ use utoipa::openapi::HttpMethod;
 
 use super::caller::AnyCaller;
 use super::{Query, fields};
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::{client_ip, cors};
 use crate::http::read::rate;
@@ -28,7 +28,7 @@ static PROFILE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "profileVersion")],
     group: Group::Versions,
     summary: "What the paths of a version hold, and which are stored as shredded columns: of the caller's datasets, and of public ones",
-    by: By::Everybody,
+    callers: Callers::UsersAndAnybody,
     input: Input::Query(&[
         Field { about: "One of the caller's datasets, or a public one.", ..fields::DATASET_ID },
         Field::optional(

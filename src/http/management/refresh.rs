@@ -26,7 +26,7 @@ use super::DATASET_ID;
 use super::body::OBJECT_FORM;
 use super::records::VersionAnswer;
 use super::{Caller, Fields, Query, body, fields};
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::source::SourceFormat;
@@ -43,7 +43,7 @@ static REFRESH: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "refreshDataset")],
     group: Group::Versions,
     summary: "Makes a version: fetches the source, or takes the entities of a `push` dataset",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::BodyOrDocument {
         body: &[
             fields::DATASET_ID,

@@ -17,7 +17,7 @@ use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{Done, time};
 use super::{BaseUrl, Caller, Query, body};
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
 use crate::model::limits;
@@ -41,7 +41,7 @@ static LOGIN: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "logIn")],
     group: Group::Accounts,
     summary: "Begins a session, whose id is in the cookie `strata_session`",
-    by: By::Anybody,
+    callers: Callers::Anybody,
     input: Input::Body(&[
         Field::required("email", FieldKind::Text, "The e-mail address.", || json!("ada@example.org")),
         Field::required("password", FieldKind::Text, "The password.", || json!("a password")),
@@ -77,7 +77,7 @@ static LOGOUT: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "logOut")],
     group: Group::Accounts,
     summary: "Ends the session",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Nothing,
     answer: Answer { headers: &["Set-Cookie"], ..Answer::record::<Done>("It is done.") },
     errors: &[],
@@ -104,7 +104,7 @@ static ME: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "getUser")],
     group: Group::Accounts,
     summary: "The caller",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Nothing,
     answer: USER,
     errors: &[],

@@ -11,7 +11,7 @@ use utoipa::openapi::HttpMethod;
 use super::records::{Done, time};
 use super::{Caller, JsonBody, Query};
 use crate::catalog::ApiToken;
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
 
@@ -26,7 +26,7 @@ static CREATE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "createToken")],
     group: Group::Accounts,
     summary: "Makes an API token, which is shown this once",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[NAME]),
     answer: Answer::record::<TokenAnswer>("The token, which is not shown again."),
     errors: &[409],
@@ -49,7 +49,7 @@ static DELETE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Delete, "deleteToken")],
     group: Group::Accounts,
     summary: "Deletes an API token, which opens nothing from then on",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[NAME]),
     answer: Answer::record::<Done>("It is done."),
     errors: &[404],
@@ -71,7 +71,7 @@ static LIST: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "listTokens")],
     group: Group::Accounts,
     summary: "The caller's API tokens, by name",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Nothing,
     answer: Answer::record::<TokensAnswer>("The names and times of the tokens, not the tokens themselves."),
     errors: &[],

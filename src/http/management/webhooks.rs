@@ -11,7 +11,7 @@ use utoipa::openapi::HttpMethod;
 use super::records::{Done, time};
 use super::{Caller, JsonBody, Query, fields};
 use crate::catalog::Webhook;
-use crate::http::endpoint::{Answer, By, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
 
@@ -23,7 +23,7 @@ static REGISTER: Endpoint = Endpoint {
     operations: &[(HttpMethod::Post, "registerWebhook")],
     group: Group::Webhooks,
     summary: "Registers the webhook of a dataset, in place of the one that is there; not on the plan free",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[
         fields::DATASET_ID,
         Field::required("url", FieldKind::Url, "The receiver, http or https.", || json!("https://example.org/hook")),
@@ -50,7 +50,7 @@ static DELETE: Endpoint = Endpoint {
     operations: &[(HttpMethod::Delete, "deleteWebhook")],
     group: Group::Webhooks,
     summary: "Deletes the webhook of a dataset",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID]),
     answer: Answer::record::<Done>("It is done."),
     errors: &[404],
@@ -72,7 +72,7 @@ static VIEW: Endpoint = Endpoint {
     operations: &[(HttpMethod::Get, "viewWebhook")],
     group: Group::Webhooks,
     summary: "The webhook of a dataset, if there is one",
-    by: By::User,
+    callers: Callers::Users,
     input: Input::Query(&[fields::DATASET_ID]),
     answer: Answer::record::<WebhookAnswer>("The webhook without its secret, or that there is none."),
     errors: &[404],

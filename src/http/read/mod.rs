@@ -10,6 +10,12 @@
 //!
 //! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
 //! whether it has it already: 304.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `path` | the path of a read |
+//! | `rate` | the counting of reads, and where a client stands |
+//! | `export` | an export as an answer: all of it, or a range |
 
 mod export;
 pub mod path;

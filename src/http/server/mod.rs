@@ -11,6 +11,15 @@
 //!    answer is the last one of its connection, and idle connections may make one more request for a while; HTTP/2
 //!    clients are told to go away, which is done in two steps, so that no request is lost. After the drain limit cut
 //!    what is left.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `listener` | accepting, also without descriptors |
+//! | `connections` | which connections there are, and which one makes room |
+//! | `timed_stream`, `timed_body` | bytes and bodies with deadlines |
+//! | `activity` | whose turn it is on a connection |
+//! | `frames` | frames of HTTP/2 that a client sends beside its requests |
+//! | `request_lines` | targets of HTTP/1.1 as they come |
 
 mod activity;
 mod connections;

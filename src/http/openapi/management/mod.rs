@@ -13,7 +13,7 @@ use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBui
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{
     Components, ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, Paths, PathsBuilder, Ref,
     Required, ResponseBuilder, Type,
@@ -24,40 +24,21 @@ use self::schemas::{body, schema};
 use super::Section;
 use super::headers::{self, CORS, EVERY, RATE};
 use super::responses::with_errors;
-use crate::http::endpoint::{By, Endpoint, Field, Group, Input, Need};
+use crate::http::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
 use crate::http::management::{SESSION_COOKIE, endpoints};
 use crate::http::params::PARAMETERS;
-
-/// The groups in which tools show the operations, in their order: name, what it is about.
-const TAGS: [(&str, &str); 5] = [
-    ("accounts", "Sessions and API tokens"),
-    ("datasets", "Datasets of the caller, and clones of public ones"),
-    ("versions", "How versions are made, which one is active, what they contain, what they differ in"),
-    ("alternates", "Second entity lists of versions, saved by owners and by agents"),
-    ("webhooks", "The POST that follows a new version"),
-];
-
-/// The tag of a group, by its name in [`TAGS`].
-fn tag_of(group: Group) -> &'static str {
-    match group {
-        Group::Accounts => "accounts",
-        Group::Datasets => "datasets",
-        Group::Versions => "versions",
-        Group::Alternates => "alternates",
-        Group::Webhooks => "webhooks",
-    }
-}
 
 /// The names of the schemes by which users authenticate.
 const SESSION: &str = "session";
 const API_TOKEN: &str = "apiToken";
 
 pub(super) fn section() -> Section {
-    Section {
-        tags: TAGS.map(|(name, about)| TagBuilder::new().name(name).description(Some(about)).build()).to_vec(),
-        paths: paths(),
-        components: components(),
-    }
+    Section { tags: Group::ALL.map(tag).to_vec(), paths: paths(), components: components() }
+}
+
+fn tag(group: Group) -> Tag {
+    let (name, about) = group.described();
+    TagBuilder::new().name(name).description(Some(about)).build()
 }
 
 fn paths() -> Paths {
@@ -71,14 +52,16 @@ fn paths() -> Paths {
 }
 
 fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
-    let mut described =
-        OperationBuilder::new().operation_id(Some(id)).tag(tag_of(endpoint.group)).summary(Some(endpoint.summary));
-    if endpoint.by != By::Anybody {
+    let mut described = OperationBuilder::new()
+        .operation_id(Some(id))
+        .tag(endpoint.group.described().0)
+        .summary(Some(endpoint.summary));
+    if endpoint.callers != Callers::Anybody {
         for scheme in [SESSION, API_TOKEN] {
             described = described.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
         }
     }
-    if endpoint.by == By::Everybody {
+    if endpoint.callers == Callers::UsersAndAnybody {
         described = described.security(SecurityRequirement::default());
     }
     described = endpoint.parameters().iter().fold(described, |described, field| described.parameter(parameter(field)));
@@ -92,7 +75,7 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
         Input::Token => described.parameter(token()),
     };
     let mut shared = vec![405];
-    if endpoint.by == By::Everybody {
+    if endpoint.callers == Callers::UsersAndAnybody {
         shared.push(410);
     }
     if matches!(endpoint.input, Input::Read(_)) {
@@ -121,7 +104,7 @@ fn answer(endpoint: &Endpoint) -> ResponseBuilder {
     if matches!(endpoint.input, Input::Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
     }
-    if endpoint.by == By::Everybody {
+    if endpoint.callers == Callers::UsersAndAnybody {
         answer = headers::with(answer, &[RATE, CORS]);
     }
     answer
@@ -130,7 +113,7 @@ fn answer(endpoint: &Endpoint) -> ResponseBuilder {
 /// The statuses of an endpoint's errors, but 405, 410 and 414.
 fn errors_of(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
     let mut errors = [endpoint.errors, &[500]].concat();
-    if endpoint.by != By::Anybody {
+    if endpoint.callers != Callers::Anybody {
         errors.extend([401, 403]);
     }
     match endpoint.input {
@@ -181,4 +164,34 @@ fn components() -> Components {
         components = components.schema(name, schema);
     }
     components.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn operations_have_ids_of_their_own_and_errors_that_are_described() {
+        let mut ids = BTreeSet::new();
+        for endpoint in endpoints() {
+            for (method, id) in endpoint.operations {
+                assert!(ids.insert(*id), "{id} is there twice");
+                for status in errors_of(endpoint, method) {
+                    assert!(ERRORS.iter().any(|error| error.status() == status), "{id}: {status} is not described");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fields_of_an_endpoint_have_names_of_their_own() {
+        for endpoint in endpoints() {
+            for fields in [endpoint.parameters(), endpoint.members()] {
+                let names: BTreeSet<&str> = fields.iter().map(|field| field.name).collect();
+                assert_eq!(names.len(), fields.len(), "{}", endpoint.path);
+            }
+        }
+    }
 }
