@@ -128,10 +128,13 @@ pub(in crate::http) struct Answer {
     /// Its schema and those that it refers to, each under its name; its own comes first.
     pub schemas: fn() -> Vec<NamedSchema>,
     /// What it may be besides JSON, by content type.
-    pub media: &'static [(&'static str, fn() -> Content)],
+    pub media: &'static [Medium],
     /// Its headers besides those that all endpoints with its caller and its input have.
     pub headers: &'static [&'static str],
 }
+
+/// A content type, and what a body of it holds.
+pub(in crate::http) type Medium = (&'static str, fn() -> Content);
 
 /// A schema under its name.
 pub(in crate::http) type NamedSchema = (String, RefOr<Schema>);
