@@ -70,9 +70,9 @@ static DELETE: Endpoint = Endpoint {
 async fn delete(
     Caller(user): Caller,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<VersionAnswer>, HttpError> {
-    fields.only(&DELETE)?;
+    let fields = body.of(&DELETE)?;
     let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
     let deleted = app.delete_alternate(&user, dataset, version).await?;
     Ok(Json(VersionAnswer::from(&deleted)))

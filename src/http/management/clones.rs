@@ -30,9 +30,9 @@ async fn clone(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&CLONE)?;
+    let fields = body.of(&CLONE)?;
     let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
     let cloned = app.clone_dataset(&user, source, name).await?;
     Ok(Json(DatasetAnswer::new(&cloned, &reached)))

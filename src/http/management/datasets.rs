@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::records::{DatasetAnswer, DatasetRecord, Done, VersionRecord};
-use super::{BaseUrl, Caller, Fields, JsonBody, Query, body, fields};
+use super::{BaseUrl, Caller, Fields, JsonBody, QueryString, body, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
@@ -84,9 +84,9 @@ async fn create(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&CREATE)?;
+    let fields = body.of(&CREATE)?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
     let created = app.create_dataset(&user, name, settings, DEFAULT_SCHEDULE).await?;
     Ok(Json(DatasetAnswer::new(&created, &reached)))
@@ -118,9 +118,9 @@ async fn update(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&UPDATE)?;
+    let fields = body.of(&UPDATE)?;
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
     settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
     let updated = app.update_dataset(&user, id, settings).await?;
@@ -157,12 +157,8 @@ static DELETE: Endpoint = Endpoint {
     handler: |method| on(method, delete),
 };
 
-async fn delete(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&DELETE)?;
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&DELETE)?;
     app.delete_dataset(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -188,9 +184,9 @@ async fn list(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
 ) -> Result<Json<DatasetsAnswer>, HttpError> {
-    query.only(&LIST)?;
+    let query = query.of(&LIST)?;
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
     let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(LISTED).min(LISTED));
@@ -215,9 +211,9 @@ async fn view(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
-    query.only(&VIEW)?;
+    let query = query.of(&VIEW)?;
     let view = app.dataset_view(&user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
@@ -241,9 +237,9 @@ async fn rotate_key(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&ROTATE_KEY)?;
+    let fields = body.of(&ROTATE_KEY)?;
     let rotated = app.rotate_key(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
@@ -268,9 +264,9 @@ async fn rollback(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&ROLLBACK)?;
+    let fields = body.of(&ROLLBACK)?;
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
     let rolled_back = app.rollback(&user, id, version, freeze).await?;
@@ -293,9 +289,9 @@ async fn unpin(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&UNPIN)?;
+    let fields = body.of(&UNPIN)?;
     let unpinned = app.unpin(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
 }
@@ -316,9 +312,9 @@ async fn unfreeze(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&UNFREEZE)?;
+    let fields = body.of(&UNFREEZE)?;
     let unfrozen = app.unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
 }

@@ -9,7 +9,7 @@ use axum::routing::on;
 use serde_json::json;
 use utoipa::openapi::HttpMethod;
 
-use super::{Caller, Query, diff_schemas, fields};
+use super::{Caller, QueryString, diff_schemas, fields};
 use crate::http::body::streamed;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
@@ -63,9 +63,9 @@ async fn diff(
     Caller(user): Caller,
     State(app): State<App>,
     headers: HeaderMap,
-    query: Query,
+    query: QueryString,
 ) -> Result<Response, HttpError> {
-    query.only(&DIFF)?;
+    let query = query.of(&DIFF)?;
     let dataset = query.dataset_id()?;
     let (v1, v2) = (query.version("v1")?, query.version("v2")?);
     let page = DiffPage {

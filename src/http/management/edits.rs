@@ -75,12 +75,8 @@ static PULL: Endpoint = Endpoint {
     handler: |method| on(method, pull_for_edit),
 };
 
-async fn pull_for_edit(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Response, HttpError> {
-    fields.only(&PULL)?;
+async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Response, HttpError> {
+    let fields = body.of(&PULL)?;
     let pulled = pull(&app, &user, &fields).await?;
     // Hexadecimal digits in quotes are always a valid value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();

@@ -9,7 +9,7 @@ use axum::routing::on;
 use serde_json::json;
 use utoipa::openapi::{Content, ContentBuilder, HttpMethod, ObjectBuilder, Type};
 
-use super::{Caller, ExplanationAnswer, Query, fields};
+use super::{Caller, ExplanationAnswer, QueryString, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::weighted_items;
@@ -71,11 +71,12 @@ static EXPLAIN_READ: Endpoint = Endpoint {
 
 async fn explain(
     Caller(user): Caller,
-    query: Query,
+    query: QueryString,
     RawQuery(read): RawQuery,
     State(app): State<App>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
+    let query = query.beside_a_read();
     let dataset = query.dataset_id()?;
     let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
     let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));

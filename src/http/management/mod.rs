@@ -1,7 +1,7 @@
 //! The management endpoints (docs/semantics.md, Management; docs/owners.md, Operations).
 //!
 //! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
-//! then 415, 413 and 400 by `JsonBody` or `Query`; then the fields of the body, 404 for what they name, and the rest.
+//! then 415, 413 and 400 by `JsonBody` or `QueryString`; then the fields, 404 for what they name, and the rest.
 //!
 //! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS` of its module. To add a field,
 //! write its `Field` in the endpoint's input, and take it in the handler.
@@ -41,10 +41,11 @@ mod tokens;
 mod webhooks;
 
 pub(super) use base_url::BaseUrl;
-pub(super) use body::{Fields, JsonBody};
+pub(super) use body::Fields;
+use body::JsonBody;
 pub(super) use caller::{Caller, SESSION_COOKIE};
 pub(crate) use explanation::ExplanationAnswer;
-pub(super) use query::Query;
+use query::QueryString;
 
 use axum::Router;
 use axum::http::HeaderValue;

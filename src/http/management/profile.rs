@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::caller::AnyCaller;
-use super::{Query, fields};
+use super::{QueryString, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::{client_ip, cors};
@@ -46,11 +46,11 @@ static PROFILE: Endpoint = Endpoint {
 
 /// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private
 /// dataset is to nobody what a missing one is: 401.
-async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Query, head: Parts) -> Response {
+async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: QueryString, head: Parts) -> Response {
     let client = client_ip::of(&head, &app);
     let mut status = None;
     let answered = async {
-        query.only(&PROFILE)?;
+        let query = query.of(&PROFILE)?;
         let dataset = query.dataset_id()?;
         let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
         let alt = query.optional_boolean("alt")?.unwrap_or(false);

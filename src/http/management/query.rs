@@ -18,25 +18,37 @@ use crate::service::App;
 #[derive(Clone, Debug, Default)]
 pub(in crate::http) struct Query(Vec<(String, String)>);
 
-impl FromRequestParts<App> for Query {
+/// The query string of a call, whose parameters are taken once their names are checked.
+pub(super) struct QueryString(Query);
+
+impl FromRequestParts<App> for QueryString {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
-        Ok(Query::parse(parts.uri.query().unwrap_or_default()))
+        Ok(QueryString(Query::parse(parts.uri.query().unwrap_or_default())))
+    }
+}
+
+impl QueryString {
+    /// The parameters of an endpoint.
+    ///
+    /// # Errors
+    /// [`CallError::NoSuchField`] for one that it does not take.
+    pub(super) fn of(self, endpoint: &Endpoint) -> Result<Query, CallError> {
+        let QueryString(query) = self;
+        CallError::check_known(query.0.iter().map(|(name, _)| name.as_str()), names(endpoint.parameters()))?;
+        Ok(query)
+    }
+
+    /// The parameters of an endpoint that takes those of a read, too: their parser knows all names.
+    pub(super) fn beside_a_read(self) -> Query {
+        self.0
     }
 }
 
 impl Query {
     fn parse(query: &str) -> Query {
         Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
-    /// Refuses parameters that the endpoint does not take.
-    ///
-    /// # Errors
-    /// [`CallError::NoSuchField`].
-    pub(super) fn only(&self, endpoint: &Endpoint) -> Result<(), CallError> {
-        CallError::check_known(self.0.iter().map(|(name, _)| name.as_str()), names(endpoint.parameters()))
     }
 
     /// A parameter that may be absent.

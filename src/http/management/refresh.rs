@@ -25,7 +25,7 @@ use utoipa::openapi::HttpMethod;
 use super::DATASET_ID;
 use super::body::OBJECT_FORM;
 use super::records::VersionAnswer;
-use super::{Caller, Fields, Query, body, fields};
+use super::{Caller, JsonBody, QueryString, body, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
@@ -68,12 +68,12 @@ static REFRESH: Endpoint = Endpoint {
 async fn refresh(
     Caller(user): Caller,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
     request: Request,
 ) -> Result<Json<VersionAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
     body::check_announced(&app, request.body())?;
-    query.only(&REFRESH)?;
+    let query = query.of(&REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
     if let Some(dataset) = dataset {
@@ -197,9 +197,8 @@ impl Taken {
             return Ok(None);
         }
         match serde_json::from_slice(&self.head) {
-            Ok(Value::Object(fields)) if !fields.contains_key("entities") => {
-                let fields = Fields::from(fields);
-                fields.only(&REFRESH)?;
+            Ok(Value::Object(members)) if !members.contains_key("entities") => {
+                let fields = JsonBody::from(members).of(&REFRESH)?;
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),

@@ -16,7 +16,7 @@ use utoipa::openapi::HttpMethod;
 use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{Done, time};
-use super::{BaseUrl, Caller, Query, body};
+use super::{BaseUrl, Caller, QueryString, body};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
@@ -62,9 +62,9 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     let before = session_id(&head.headers);
     let limits = &app.config().limits;
     let request = Request::from_parts(head, body);
-    let fields = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
+    let body = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
-    fields.only(&LOGIN)?;
+    let fields = body.of(&LOGIN)?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
@@ -111,8 +111,8 @@ static ME: Endpoint = Endpoint {
     handler: |method| on(method, me),
 };
 
-async fn me(Caller(user): Caller, query: Query) -> Result<Json<UserAnswer>, HttpError> {
-    query.only(&ME)?;
+async fn me(Caller(user): Caller, query: QueryString) -> Result<Json<UserAnswer>, HttpError> {
+    query.of(&ME)?;
     Ok(Json(UserAnswer::from(&user)))
 }
 

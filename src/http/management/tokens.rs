@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::records::{Done, time};
-use super::{Caller, JsonBody, Query};
+use super::{Caller, JsonBody, QueryString};
 use crate::catalog::ApiToken;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
@@ -33,12 +33,8 @@ static CREATE: Endpoint = Endpoint {
     handler: |method| on(method, create),
 };
 
-async fn create(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<TokenAnswer>, HttpError> {
-    fields.only(&CREATE)?;
+async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<TokenAnswer>, HttpError> {
+    let fields = body.of(&CREATE)?;
     let name = fields.text("name")?;
     let token = app.create_token(&user, name).await?;
     Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
@@ -56,12 +52,8 @@ static DELETE: Endpoint = Endpoint {
     handler: |method| on(method, delete),
 };
 
-async fn delete(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&DELETE)?;
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&DELETE)?;
     app.delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
@@ -78,8 +70,12 @@ static LIST: Endpoint = Endpoint {
     handler: |method| on(method, list),
 };
 
-async fn list(Caller(user): Caller, State(app): State<App>, query: Query) -> Result<Json<TokensAnswer>, HttpError> {
-    query.only(&LIST)?;
+async fn list(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: QueryString,
+) -> Result<Json<TokensAnswer>, HttpError> {
+    query.of(&LIST)?;
     let tokens = app.tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }

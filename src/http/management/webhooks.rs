@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::records::{Done, time};
-use super::{Caller, JsonBody, Query, fields};
+use super::{Caller, JsonBody, QueryString, fields};
 use crate::catalog::Webhook;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
@@ -34,12 +34,8 @@ static REGISTER: Endpoint = Endpoint {
     handler: |method| on(method, register),
 };
 
-async fn register(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&REGISTER)?;
+async fn register(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&REGISTER)?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
     app.register_webhook(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
@@ -57,12 +53,8 @@ static DELETE: Endpoint = Endpoint {
     handler: |method| on(method, delete),
 };
 
-async fn delete(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&DELETE)?;
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&DELETE)?;
     app.delete_webhook(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
@@ -79,8 +71,12 @@ static VIEW: Endpoint = Endpoint {
     handler: |method| on(method, view),
 };
 
-async fn view(Caller(user): Caller, State(app): State<App>, query: Query) -> Result<Json<WebhookAnswer>, HttpError> {
-    query.only(&VIEW)?;
+async fn view(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: QueryString,
+) -> Result<Json<WebhookAnswer>, HttpError> {
+    let query = query.of(&VIEW)?;
     Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
 }
 
