@@ -19,7 +19,7 @@ use utoipa::openapi::{
     Required, ResponseBuilder, Type,
 };
 
-use self::errors::{ERRORS, error};
+use self::errors::ERRORS;
 use self::schemas::{body, schema};
 use super::Section;
 use super::headers::{self, CORS, EVERY, RATE};
@@ -85,9 +85,9 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
     let errors = errors_of(endpoint, method);
     ERRORS
         .iter()
-        .filter(|error| errors.contains(&error.status()))
+        .filter(|error| errors.contains(&error.status))
         .fold(described, |described, error| {
-            described.response(error.status().to_string(), Ref::from_response_name(error.name()))
+            described.response(error.status.to_string(), Ref::from_response_name(error.component))
         })
         .build()
 }
@@ -159,7 +159,7 @@ fn components() -> Components {
     let mut components = ComponentsBuilder::new()
         .security_scheme(SESSION, SecurityScheme::ApiKey(ApiKey::Cookie(cookie)))
         .security_scheme(API_TOKEN, SecurityScheme::Http(token))
-        .responses_from_iter(ERRORS.iter().map(error));
+        .responses_from_iter(ERRORS.iter().map(|error| error.described(&[EVERY, RATE, CORS])));
     for (name, schema) in endpoints().flat_map(|endpoint| (endpoint.answer.schemas)()) {
         components = components.schema(name, schema);
     }
@@ -179,7 +179,7 @@ mod tests {
             for (method, id) in endpoint.operations {
                 assert!(ids.insert(*id), "{id} is there twice");
                 for status in errors_of(endpoint, method) {
-                    assert!(ERRORS.iter().any(|error| error.status() == status), "{id}: {status} is not described");
+                    assert!(ERRORS.iter().any(|error| error.status == status), "{id}: {status} is not described");
                 }
             }
         }
