@@ -40,9 +40,9 @@
 //! | an output format | one file in `encode/` and its arm in `encode::text_encoder` |
 //! | a source format | one file in `source/` and its arm in `source::open_as` |
 //! | a migration | the same-named file in both folders of `sql/` |
-//! | an operation of owners | one function in `http/management/`, its route there, its row in `http/openapi/management/operations.rs` |
+//! | an operation of owners, or a field of one | its `Endpoint` and its handler, beside each other in `http/management/` |
 //! | a tool for agents | one function in `http/mcp/` and its line in `http/mcp/tools.rs` |
-//! | an error status | an arm of the one match in `http/error.rs` |
+//! | an error status | an arm of the one match in `http/error/` |
 //! | a command | one file in `cli/` and its arm in `cli/mod.rs` |
 //! | a configuration option | one documented field in a file of `config/`; its case in `tests/it/limits/options.rs` if it bounds requests |
 //! | a fixed limit | one entry in `model/limits.rs`, its case in `tests/it/limits/fixed.rs` |

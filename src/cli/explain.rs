@@ -6,8 +6,9 @@ use super::error::CliError;
 use super::signals::Signals;
 use super::{dataset_id, json_line, print};
 use crate::config::Config;
+use crate::http::management::ExplanationAnswer;
 use crate::http::params;
-use crate::http::path;
+use crate::http::read::path;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};
@@ -55,7 +56,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
-    print(&if json { json_line(&explanation)? } else { explanation.to_string() })
+    print(&if json { json_line(&ExplanationAnswer::from(explanation))? } else { explanation.to_string() })
 }
 
 /// The path, where there is one, and the query string.

@@ -8,10 +8,11 @@ use axum::extract::MatchedPath;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 
-use super::access_log::{self, LogOptions};
-use super::drain::{self, DrainLimits};
 use super::error::HttpError;
-use super::{health, host, management, mcp, metrics, openapi, panics, ping, read};
+use super::layers::access_log::{self, LogOptions};
+use super::layers::drain::{self, DrainLimits};
+use super::layers::{host, panics};
+use super::{health, management, mcp, metrics, openapi, read};
 use crate::config;
 use crate::service::App;
 
@@ -32,7 +33,6 @@ pub fn router(app: App) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi))
         .route("/metrics", metrics::route())
-        .route("/ping/{token}", any(ping::ping))
         .route("/mcp", mcp::route())
         .merge(management::routes())
         .with_state(app);

@@ -8,8 +8,6 @@ use std::time::Duration;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::scan::VersionScan;
 
@@ -31,7 +29,7 @@ pub struct Explained {
 }
 
 /// An operator of the physical plan, and what it did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanOperator {
     /// How many operators are above it.
     pub depth: u32,
@@ -50,8 +48,7 @@ pub struct PlanOperator {
 }
 
 /// Where something was read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessName {
     /// The columns of one path.
     ShreddedColumn,
@@ -66,7 +63,7 @@ pub enum AccessName {
 }
 
 /// What the scan of the version did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanUse {
     /// The first position that was looked at.
     pub first_position: u64,
@@ -91,7 +88,7 @@ pub struct ScanUse {
 }
 
 /// What became of the row groups. All but `total` add up to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowGroupUse {
     /// All of the version's.
     pub total: u64,
@@ -108,7 +105,7 @@ pub struct RowGroupUse {
 }
 
 /// What became of a predicate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredicateUse {
     /// The predicate, as the parameter that asks for it.
     pub predicate: String,
@@ -123,7 +120,7 @@ pub struct PredicateUse {
 }
 
 /// What reading documents for predicates did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerificationUse {
     /// Entities whose documents were looked at.
     pub rows_in: u64,
@@ -134,7 +131,7 @@ pub struct VerificationUse {
 }
 
 /// Where the keys of an order or of groups came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {
     /// The fields.
     pub by: String,

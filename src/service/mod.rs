@@ -30,9 +30,9 @@ mod webhook;
 
 pub use account::logins::LoggedIn;
 pub use account::{AccountError, AddedUser};
-pub use admission::Load;
 pub use admission::bodies::BodyRoom;
 pub use admission::semaphore::{Gate, Holder, Refused};
+pub use admission::{Load, Weight};
 pub use app::{App, OpenError};
 pub use dataset::agent_edits::{PullError, Pulled};
 pub use dataset::alternates::{AlternateError, alternate_etag};
@@ -41,7 +41,10 @@ pub use dataset::manage::ManageError;
 pub use dataset::profile::{ProfileError, VersionProfile};
 pub use dataset::{DatasetSettings, OwnedDataset};
 pub use demo::{DEMO_OWNER, DemoCredentials, DemoDataset, DemoError};
-pub use explain::{ExplainError, Explanation, IgnoredParameter};
+pub use explain::{
+    AnswerUse, DocumentUse, ExplainError, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse,
+    RequestParameter, StageName, StageTime, WorkUse,
+};
 pub use export_cache::Export;
 pub use maintenance::background::Background;
 pub use maintenance::backup::{BackedUp, BackupError, BackupFiles};

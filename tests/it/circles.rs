@@ -8,12 +8,20 @@ use std::path::Path;
 use crate::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 10] = [
+const LAYERS: [&str; 18] = [
     "catalog",
     "document",
     "encode",
     "http",
+    "http/error",
+    "http/headers",
+    "http/layers",
     "http/management",
+    "http/mcp",
+    "http/openapi",
+    "http/params",
+    "http/read",
+    "http/server",
     "query",
     "service",
     "source",
@@ -25,7 +33,6 @@ const LAYERS: [&str; 10] = [
 const KNOWN: &[(&str, &[&str])] = &[
     ("catalog", &["checksums", "datasets", "leases", "validators", "versions", "webhooks"]),
     ("document", &["number", "order"]),
-    ("http", &["error", "management", "params", "range", "rate", "read"]),
     (
         "query",
         &[

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use strata::http::content_encoding::ContentCoding;
+use strata::http::headers::content_encoding::ContentCoding;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Answer, TestService};

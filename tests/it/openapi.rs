@@ -7,7 +7,7 @@ use std::process::Command;
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::Value;
-use strata::http::params::{Kind, PARAMETERS, Parameter, Repetition};
+use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
 use strata::model::request::Format;
 
 use crate::cli::{Machine, Server, one_json_line, succeeded};
@@ -195,10 +195,12 @@ fn is_described(described: &Value, parameter: &Parameter) {
     };
     assert_eq!(described["explode"], explode, "{name}");
     let (value_type, names) = match parameter.kind {
-        Kind::Boolean => ("boolean", None),
-        Kind::WholeNumber => ("integer", None),
-        Kind::OneOf(names) => ("string", Some(Value::from(names))),
-        Kind::Paths | Kind::Keywords | Kind::PathValue | Kind::Sort => ("string", None),
+        ParameterKind::Boolean => ("boolean", None),
+        ParameterKind::WholeNumber => ("integer", None),
+        ParameterKind::OneOf(names) => ("string", Some(Value::from(names))),
+        ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => {
+            ("string", None)
+        }
     };
     assert_eq!(value["type"], value_type, "{name}");
     assert_eq!(value.get("enum"), names.as_ref(), "{name}");

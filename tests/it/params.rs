@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use strata::http::params::{
-    HEADER_BYTES_LIMIT, ITEMS_LIMIT, Kind, PARAMETERS, QUERY_BYTES_LIMIT, Repetition, UnknownParameter, parse,
+    HEADER_BYTES_LIMIT, ITEMS_LIMIT, PARAMETERS, ParameterKind, QUERY_BYTES_LIMIT, Repetition, UnknownParameter, parse,
     unknown_parameters_header,
 };
-use strata::http::path;
+use strata::http::read::path;
 use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 
@@ -396,7 +396,8 @@ fn the_registry_is_consistent() {
         assert!(names.insert(name), "{name} is listed twice");
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
         assert!(!parameter.kind.text().is_empty(), "{name} has no values");
-        let shown = matches!(parameter.kind, Kind::Boolean | Kind::OneOf(_)) || parameter.example.is_some();
+        let shown =
+            matches!(parameter.kind, ParameterKind::Boolean | ParameterKind::OneOf(_)) || parameter.example.is_some();
         assert!(shown, "{name} has no example");
         assert!(!parameter.summary.is_empty() && !parameter.summary.ends_with('.'), "{name}");
         assert!(parameter.documentation.ends_with('.'), "{name}");

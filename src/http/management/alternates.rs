@@ -1,22 +1,44 @@
 //! `/dataset/alternate/…`: the second entity list of a version.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::routing::on;
+use utoipa::openapi::HttpMethod;
 
 use super::DATASET_ID;
+use super::fields::VERSION_NAME;
 use super::records::VersionAnswer;
-use super::{CallError, Caller, JsonBody, body};
-use crate::http::error::HttpError;
+use super::{Caller, JsonBody, body, fields};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
+use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, App};
 use crate::source::EnvelopeFields;
 
-pub(super) const VERSION: &str = "version";
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&SAVE, &DELETE];
 
-/// `POST /dataset/alternate/save`: `dataset_id`, `version`, `entities`, in any order and of any size within
-/// `sources.max_bytes`. Nothing is saved unless the whole body came and can be used.
-pub(super) async fn save(
+static SAVE: Endpoint = Endpoint {
+    path: "/dataset/alternate/save",
+    operations: &[(HttpMethod::Post, "saveAlternate")],
+    group: Group::Alternates,
+    summary: "Saves the alternate of a version, in place of the one that is there",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]),
+    answer: Answer::record::<VersionAnswer>("The version as it is now."),
+    errors: &[404, 409, 422, 503],
+    handler: |method| on(method, save),
+};
+
+/// The names of what stands beside the entities.
+static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| SAVE.beside_entities());
+
+/// Members come in any order, entities of any size within `sources.max_bytes`. Nothing is saved unless the whole body
+/// came and can be used.
+async fn save(
     Caller(user): Caller,
     State(app): State<App>,
     request: Request,
@@ -26,21 +48,32 @@ pub(super) async fn save(
     }
     body::check_announced(&app, request.body())?;
     let chunks = request.into_body().into_data_stream();
-    let pushed = app.receive(user.id, chunks, &[DATASET_ID, VERSION]).await.map_err(AlternateError::from)?;
+    let pushed = app.receive(user.id, chunks, &BESIDE).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
-    let version = VersionNumber::new(positive(&pushed.members, VERSION)?);
+    let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
     let saved = app.save_alternate(&user, dataset, version, pushed.entities, None).await?;
     Ok(Json(VersionAnswer::from(&saved)))
 }
 
-/// `DELETE /dataset/alternate/delete`: `dataset_id`, `version`.
-pub(super) async fn delete(
+static DELETE: Endpoint = Endpoint {
+    path: "/dataset/alternate/delete",
+    operations: &[(HttpMethod::Delete, "deleteAlternate")],
+    group: Group::Alternates,
+    summary: "Deletes the alternate of a version",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID, fields::VERSION]),
+    answer: Answer::record::<VersionAnswer>("The version as it is now."),
+    errors: &[404],
+    handler: |method| on(method, delete),
+};
+
+async fn delete(
     Caller(user): Caller,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<VersionAnswer>, HttpError> {
-    fields.only(&[DATASET_ID, VERSION])?;
-    let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION)?);
+    let fields = body.of(&DELETE)?;
+    let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
     let deleted = app.delete_alternate(&user, dataset, version).await?;
     Ok(Json(VersionAnswer::from(&deleted)))
 }

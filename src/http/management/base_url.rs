@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 
 use crate::config::PublicUrl;
-use crate::http::client_ip;
+use crate::http::headers::client_ip;
 use crate::service::App;
 
 /// See the module.

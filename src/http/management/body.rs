@@ -13,31 +13,49 @@ use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-use super::CallError;
 use super::DATASET_ID;
-use crate::document::NumericValue;
-use crate::http::client_ip;
-use crate::http::error::HttpError;
+use crate::http::endpoint::{Endpoint, names};
+use crate::http::error::{CallError, HttpError};
+use crate::http::headers::client_ip;
 use crate::http::text::quoted;
+use crate::http::values::{integer, positive};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
 use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use crate::service::{App, BodyRoom, Holder};
 
-/// The body of a call: a JSON object.
+/// The body of a call: a JSON object, whose fields are taken once their names are checked.
 ///
 /// Rejects with 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is
 /// bounded by the parser, at 128.
-pub(in crate::http) struct JsonBody(pub Fields);
+pub(super) struct JsonBody(Fields);
+
+impl JsonBody {
+    /// The fields of an endpoint.
+    ///
+    /// # Errors
+    /// [`CallError::NoSuchField`] for one that it does not take.
+    pub(super) fn of(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
+        let JsonBody(fields) = self;
+        CallError::check_known(fields.members.keys().map(String::as_str), names(endpoint.members()))?;
+        Ok(fields)
+    }
+}
+
+impl From<Map<String, Value>> for JsonBody {
+    fn from(members: Map<String, Value>) -> JsonBody {
+        JsonBody(Fields::from(members))
+    }
+}
 
 impl FromRequest<App> for JsonBody {
     type Rejection = HttpError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, HttpError> {
         let limit = app.config().limits.body_bytes;
-        Ok(JsonBody(read(app, request, limit).await?))
+        read(app, request, limit).await
     }
 }
 
@@ -45,7 +63,7 @@ impl FromRequest<App> for JsonBody {
 pub(super) const OBJECT_FORM: &str = "a JSON object, such as {\"dataset_id\":1}";
 
 /// As [`JsonBody`], with another bound than `limits.body_bytes`.
-pub(in crate::http) async fn read(app: &App, request: Request, limit: u64) -> Result<Fields, HttpError> {
+pub(super) async fn read(app: &App, request: Request, limit: u64) -> Result<JsonBody, HttpError> {
     if !is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
@@ -54,7 +72,7 @@ pub(in crate::http) async fn read(app: &App, request: Request, limit: u64) -> Re
     let holder = caller.unwrap_or_else(|| Holder::Anonymous(client_ip::of(&head, app)));
     let (bytes, room) = collect(app, holder, body, limit).await?;
     let problem = match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(members)) => return Ok(Fields { members, _room: room.map(Arc::new) }),
+        Ok(Value::Object(members)) => return Ok(JsonBody(Fields { members, _room: room.map(Arc::new) })),
         Ok(_) => "it is JSON, but not an object".to_owned(),
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
         Err(error) => format!("it is not JSON: {error}"),
@@ -145,14 +163,6 @@ impl From<Map<String, Value>> for Fields {
 }
 
 impl Fields {
-    /// Refuses fields that the operation does not know.
-    ///
-    /// # Errors
-    /// [`CallError::NoSuchField`].
-    pub(super) fn only(&self, known: &[&'static str]) -> Result<(), CallError> {
-        CallError::check_known(self.members.keys().map(String::as_str), known)
-    }
-
     fn present(&self, name: &str) -> Option<&Value> {
         self.members.get(name).filter(|value| !value.is_null())
     }
@@ -310,15 +320,4 @@ impl Fields {
 /// The value of a field that is a text.
 pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
     text.parse().map_err(|error: T::Err| CallError::field(name, error))
-}
-
-/// The whole number that a JSON number is, however it is written.
-pub(in crate::http) fn integer(number: &Number) -> Option<u64> {
-    let integer = NumericValue::parse(&number.to_string()).and_then(|value| value.integer());
-    integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.as_u64())
-}
-
-/// `[1-9][0-9]*`.
-pub(super) fn positive(text: &str) -> Option<u64> {
-    text.parse::<DatasetId>().ok().map(DatasetId::get)
 }

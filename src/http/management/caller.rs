@@ -11,11 +11,10 @@ use axum::http::header::COOKIE;
 use axum::http::request::Parts;
 use tower_sessions::cookie::Cookie;
 
-use super::CallError;
 use super::base_url::has_foreign_origin;
-use crate::http::auth::authorization;
-use crate::http::client_ip;
-use crate::http::error::HttpError;
+use crate::http::error::{CallError, HttpError};
+use crate::http::headers::auth::authorization;
+use crate::http::headers::client_ip;
 use crate::model::user::User;
 use crate::service::{App, Authorization, Holder};
 

@@ -2,13 +2,16 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::routing::on;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
 
-use super::DATASET_ID;
-use super::records::{
-    DatasetAnswer, DatasetRecord, DatasetViewAnswer, DatasetViewRecord, DatasetsAnswer, Done, VersionRecord,
-};
-use super::{BaseUrl, CallError, Caller, Fields, JsonBody, Query, body};
-use crate::http::error::HttpError;
+use super::records::{DatasetAnswer, DatasetRecord, Done, VersionRecord};
+use super::{BaseUrl, Caller, Fields, JsonBody, QueryString, body, fields};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::http::error::{CallError, HttpError};
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
@@ -18,36 +21,111 @@ use crate::service::{App, DatasetSettings, OwnedDataset};
 /// Most datasets in one answer of a list.
 const LISTED: u32 = limits::LISTED_DATASETS as u32;
 
-/// `POST /dataset/create`: `name`, perhaps `private`, `source`, `format`, `records_path`, `publish_query`,
-/// `schedule`, `index`.
-pub(super) async fn create(
+const PRIVATE: Field =
+    Field::optional("private", FieldKind::Boolean, "Whether reading it needs a key; false for a new one.", || {
+        json!(true)
+    });
+const SOURCE: Field = Field::optional(
+    "source",
+    FieldKind::Source,
+    "Where its entities come from: an http, https, s3 or store URL, or `push`, as for a new one.",
+    || json!("https://example.org/countries.json"),
+);
+const FORMAT: Field = Field::optional(
+    "format",
+    FieldKind::OneOfOrNull(fields::source_formats),
+    "The format of the source; null, as for a new one, detects it.",
+    || json!("json"),
+);
+const RECORDS_PATH: Field = Field::optional(
+    "records_path",
+    FieldKind::PathOrNull,
+    "The path to the array of entities within a JSON source; null, as for a new one, is the document itself.",
+    || json!("data.items"),
+);
+const PUBLISH_QUERY: Field = Field::optional(
+    "publish_query",
+    FieldKind::Boolean,
+    "Whether the `_source` of entities of versions made from then on keeps the query of the source's URL, where keys often \
+     stand; false for a new one.",
+    || json!(false),
+);
+const SCHEDULE: Field = Field::optional(
+    "schedule",
+    FieldKind::ScheduleOrNull,
+    "When it is refreshed: a cron expression of five fields in UTC, nightly for a new one; null is never.",
+    || json!(DEFAULT_SCHEDULE),
+);
+const INDEX: Field = Field::optional(
+    "index",
+    FieldKind::Index,
+    "Paths that get a shredded column in versions and alternates written from then on, and paths that get none, at most 64 together, \
+     none in both; replaced as a whole, null or `{}` clears it. All others are decided by the profile of each version.",
+    || json!({ "always": ["name"], "never": ["notes"] }),
+);
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] =
+    &[&CREATE, &UPDATE, &DELETE, &LIST, &VIEW, &ROTATE_KEY, &ROLLBACK, &UNPIN, &UNFREEZE];
+
+static CREATE: Endpoint = Endpoint {
+    path: "/dataset/create",
+    operations: &[(HttpMethod::Post, "createDataset")],
+    group: Group::Datasets,
+    summary: "Creates a dataset, without a version yet",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, PUBLISH_QUERY, SCHEDULE, INDEX]),
+    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
+    errors: &[409],
+    handler: |method| on(method, create),
+};
+
+async fn create(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&[&["name"], SETTINGS].concat())?;
+    let fields = body.of(&CREATE)?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
     let created = app.create_dataset(&user, name, settings, DEFAULT_SCHEDULE).await?;
     Ok(Json(DatasetAnswer::new(&created, &reached)))
 }
 
-/// `POST /dataset/update`: `dataset_id`, and what changes.
-pub(super) async fn update(
+static UPDATE: Endpoint = Endpoint {
+    path: "/dataset/update",
+    operations: &[(HttpMethod::Post, "updateDataset")],
+    group: Group::Datasets,
+    summary: "Changes what is given of a dataset, and nothing else",
+    callers: Callers::Users,
+    input: Input::Body(&[
+        fields::DATASET_ID,
+        Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
+        PRIVATE,
+        SOURCE,
+        FORMAT,
+        RECORDS_PATH,
+        PUBLISH_QUERY,
+        SCHEDULE,
+        INDEX,
+    ]),
+    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
+    errors: &[404, 409],
+    handler: |method| on(method, update),
+};
+
+async fn update(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&[&[DATASET_ID, "name"], SETTINGS].concat())?;
+    let fields = body.of(&UPDATE)?;
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
     settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
     let updated = app.update_dataset(&user, id, settings).await?;
     Ok(Json(DatasetAnswer::new(&updated, &reached)))
 }
-
-/// The fields of [`settings`].
-const SETTINGS: &[&str] = &["private", "source", "format", "records_path", "publish_query", "schedule", "index"];
 
 /// What a body says of a dataset, but its name.
 fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
@@ -67,25 +145,48 @@ fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
     })
 }
 
-/// `DELETE /dataset/delete`: `dataset_id`.
-pub(super) async fn delete(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&[DATASET_ID])?;
+static DELETE: Endpoint = Endpoint {
+    path: "/dataset/delete",
+    operations: &[(HttpMethod::Delete, "deleteDataset")],
+    group: Group::Datasets,
+    summary: "Deletes a dataset that has no versions; versions are permanent",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID]),
+    answer: Answer::record::<Done>("It is done."),
+    errors: &[404, 409],
+    handler: |method| on(method, delete),
+};
+
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&DELETE)?;
     app.delete_dataset(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
-/// `GET /dataset/list`; a page of it with `after` (a `dataset_id`) and `limit`.
-pub(super) async fn list(
+static LIST: Endpoint = Endpoint {
+    path: "/dataset/list",
+    operations: &[(HttpMethod::Get, "listDatasets")],
+    group: Group::Datasets,
+    summary: "The caller's datasets, by id",
+    callers: Callers::Users,
+    input: Input::Query(&[
+        Field::optional("after", FieldKind::Positive, "Only those with a greater `dataset_id`.", || json!(1)),
+        Field::optional("limit", FieldKind::Positive, "At most so many; 1,000 at most in any case.", || json!(100)),
+    ]),
+    answer: Answer::record::<DatasetsAnswer>(
+        "A page of the datasets. The next one is that after the last `dataset_id`.",
+    ),
+    errors: &[],
+    handler: |method| on(method, list),
+};
+
+async fn list(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
 ) -> Result<Json<DatasetsAnswer>, HttpError> {
-    query.only(&["after", "limit"])?;
+    let query = query.of(&LIST)?;
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
     let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(LISTED).min(LISTED));
@@ -94,14 +195,25 @@ pub(super) async fn list(
     Ok(Json(DatasetsAnswer { ok: true, datasets }))
 }
 
-/// `GET /dataset/view`: `dataset_id`.
-pub(super) async fn view(
+static VIEW: Endpoint = Endpoint {
+    path: "/dataset/view",
+    operations: &[(HttpMethod::Get, "viewDataset")],
+    group: Group::Datasets,
+    summary: "A dataset with its versions, newest first",
+    callers: Callers::Users,
+    input: Input::Query(&[fields::DATASET_ID]),
+    answer: Answer::record::<DatasetViewAnswer>("The dataset with its versions."),
+    errors: &[404],
+    handler: |method| on(method, view),
+};
+
+async fn view(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
-    query.only(&[DATASET_ID])?;
+    let query = query.of(&VIEW)?;
     let view = app.dataset_view(&user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
@@ -109,52 +221,128 @@ pub(super) async fn view(
     Ok(Json(DatasetViewAnswer { ok: true, dataset }))
 }
 
-/// `POST /dataset/rotate_key`: `dataset_id`.
-pub(super) async fn rotate_key(
+static ROTATE_KEY: Endpoint = Endpoint {
+    path: "/dataset/rotate_key",
+    operations: &[(HttpMethod::Post, "rotateKey")],
+    group: Group::Datasets,
+    summary: "Replaces the key of a private dataset",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID]),
+    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
+    errors: &[404, 409],
+    handler: |method| on(method, rotate_key),
+};
+
+async fn rotate_key(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&[DATASET_ID])?;
+    let fields = body.of(&ROTATE_KEY)?;
     let rotated = app.rotate_key(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
 
-/// `POST /dataset/rollback`: `dataset_id`, `version_number`, perhaps `freeze`.
-pub(super) async fn rollback(
+static ROLLBACK: Endpoint = Endpoint {
+    path: "/dataset/rollback",
+    operations: &[(HttpMethod::Post, "rollBack")],
+    group: Group::Versions,
+    summary: "Makes a version the active one for good; with `freeze` also freezes the dataset there",
+    callers: Callers::Users,
+    input: Input::Body(&[
+        fields::DATASET_ID,
+        Field { name: "version_number", ..fields::VERSION },
+        Field::optional("freeze", FieldKind::Boolean, "Whether to freeze the dataset.", || json!(false)),
+    ]),
+    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
+    errors: &[404],
+    handler: |method| on(method, rollback),
+};
+
+async fn rollback(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&[DATASET_ID, "version_number", "freeze"])?;
+    let fields = body.of(&ROLLBACK)?;
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
     let rolled_back = app.rollback(&user, id, version, freeze).await?;
     Ok(Json(DatasetAnswer::new(&rolled_back, &reached)))
 }
 
-/// `POST /dataset/unpin`: `dataset_id`.
-pub(super) async fn unpin(
+static UNPIN: Endpoint = Endpoint {
+    path: "/dataset/unpin",
+    operations: &[(HttpMethod::Post, "unpin")],
+    group: Group::Versions,
+    summary: "Lets the active version follow the newest one again",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID]),
+    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
+    errors: &[404],
+    handler: |method| on(method, unpin),
+};
+
+async fn unpin(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&[DATASET_ID])?;
+    let fields = body.of(&UNPIN)?;
     let unpinned = app.unpin(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
 }
 
-/// `POST /dataset/unfreeze`: `dataset_id`.
-pub(super) async fn unfreeze(
+static UNFREEZE: Endpoint = Endpoint {
+    path: "/dataset/unfreeze",
+    operations: &[(HttpMethod::Post, "unfreeze")],
+    group: Group::Versions,
+    summary: "Lets a frozen dataset be refreshed and read again; a pin stays",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID]),
+    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
+    errors: &[404, 409],
+    handler: |method| on(method, unfreeze),
+};
+
+async fn unfreeze(
     Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    JsonBody(fields): JsonBody,
+    body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
-    fields.only(&[DATASET_ID])?;
+    let fields = body.of(&UNFREEZE)?;
     let unfrozen = app.unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
+}
+
+/// The envelope of the caller's datasets, by id.
+#[derive(Serialize, ToSchema)]
+struct DatasetsAnswer {
+    /// Always true.
+    ok: bool,
+    /// The datasets.
+    datasets: Vec<DatasetRecord>,
+}
+
+/// A dataset with its versions.
+#[derive(Serialize, ToSchema)]
+struct DatasetViewRecord {
+    /// The dataset.
+    #[serde(flatten)]
+    dataset: DatasetRecord,
+    /// Its versions, newest first.
+    versions: Vec<VersionRecord>,
+}
+
+/// The envelope of a dataset with its versions.
+#[derive(Serialize, ToSchema)]
+struct DatasetViewAnswer {
+    /// Always true.
+    ok: bool,
+    /// The dataset.
+    dataset: DatasetViewRecord,
 }

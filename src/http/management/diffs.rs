@@ -5,12 +5,15 @@ use axum::extract::State;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
+use axum::routing::on;
+use serde_json::json;
+use utoipa::openapi::HttpMethod;
 
-use super::DATASET_ID;
-use super::{Caller, Query};
-use crate::http::content_encoding::ContentCoding;
+use super::{Caller, QueryString, diff_schemas, fields};
+use crate::http::body::streamed;
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
-use crate::http::read::streamed;
+use crate::http::headers::content_encoding::ContentCoding;
 use crate::model::request::Format;
 use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{AnswerBody, App, DiffError, DiffForm};
@@ -18,14 +21,51 @@ use crate::service::{AnswerBody, App, DiffError, DiffForm};
 /// The formats of a diff.
 const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
 
-/// `dataset_id`, `v1`, `v2`; a page of the records with `change_type`, `offset`, `limit`; `format`.
-pub(super) async fn diff(
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&DIFF];
+
+static DIFF: Endpoint = Endpoint {
+    path: "/dataset/diff",
+    operations: &[(HttpMethod::Get, "diffVersions")],
+    group: Group::Versions,
+    summary: "What two versions differ in; a page of the records with `change_type`, `offset` and `limit`",
+    callers: Callers::Users,
+    input: Input::Query(&[
+        fields::DATASET_ID,
+        Field::required("v1", FieldKind::Version, "The version that is compared.", || json!("1")),
+        Field::required("v2", FieldKind::Version, "The version that it is compared with.", || json!("2")),
+        Field::optional(
+            "change_type",
+            FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()),
+            "Only records of this type.",
+            || json!("modified"),
+        ),
+        Field::optional("offset", FieldKind::WholeNumber, "Skips the first so many records.", || json!(0)),
+        Field::optional("limit", FieldKind::WholeNumber, "At most so many records.", || json!(100)),
+        Field::optional(
+            "format",
+            FieldKind::OneOf(|| FORMATS.map(Format::name).to_vec()),
+            "`jsonl` is the records alone, one per line.",
+            || json!("json"),
+        ),
+    ]),
+    answer: Answer {
+        about: "How many entities were added, subtracted and modified in all, and a page of the records.",
+        schemas: diff_schemas::schemas,
+        media: &[("application/x-ndjson", diff_schemas::lines)],
+        headers: &["Vary", "Content-Encoding"],
+    },
+    errors: &[404, 503],
+    handler: |method| on(method, diff),
+};
+
+async fn diff(
     Caller(user): Caller,
     State(app): State<App>,
     headers: HeaderMap,
-    query: Query,
+    query: QueryString,
 ) -> Result<Response, HttpError> {
-    query.only(&[DATASET_ID, "v1", "v2", "change_type", "offset", "limit", "format"])?;
+    let query = query.of(&DIFF)?;
     let dataset = query.dataset_id()?;
     let (v1, v2) = (query.version("v1")?, query.version("v2")?);
     let page = DiffPage {

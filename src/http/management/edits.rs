@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 
 use axum::Json;
@@ -11,15 +12,22 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_TYPE, ETAG};
 use axum::response::Response;
+use axum::routing::on;
 use futures::{Stream, StreamExt};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::openapi::{AllOfBuilder, ArrayBuilder, HttpMethod, ObjectBuilder, Ref, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::DATASET_ID;
-use super::alternates::{VERSION, positive};
-use super::records::{PulledRecord, PushAnswer, VersionRecord};
-use super::{CallError, Caller, Fields, JsonBody, body};
-use crate::http::error::HttpError;
-use crate::http::read::streamed;
+use super::alternates::positive;
+use super::fields::VERSION_NAME;
+use super::records::VersionRecord;
+use super::{Caller, Fields, JsonBody, body, fields};
+use crate::http::body::streamed;
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
@@ -41,13 +49,34 @@ impl PulledEntities {
     }
 }
 
-/// `POST /agent/pull_for_edit`: `dataset_id`, perhaps `version` (else the active one) and `alt`.
-pub(super) async fn pull_for_edit(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Response, HttpError> {
-    fields.only(&[DATASET_ID, VERSION, "alt"])?;
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&PULL, &PUSH];
+
+static PULL: Endpoint = Endpoint {
+    path: "/agent/pull_for_edit",
+    operations: &[(HttpMethod::Post, "pullForEdit")],
+    group: Group::Alternates,
+    summary: "The entities of a version for an editor, with the etag that the push takes",
+    callers: Callers::Users,
+    input: Input::Body(&[
+        fields::DATASET_ID,
+        Field::optional(VERSION_NAME, FieldKind::VersionOrNumber, "One of its versions; else the active one.", || {
+            json!(1)
+        }),
+        Field::optional("alt", FieldKind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
+    ]),
+    answer: Answer {
+        about: "The entities exactly as they are stored, and the etag, which is also the `ETag`.",
+        schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
+        media: &[],
+        headers: &["ETag"],
+    },
+    errors: &[404, 503],
+    handler: |method| on(method, pull_for_edit),
+};
+
+async fn pull_for_edit(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Response, HttpError> {
+    let fields = body.of(&PULL)?;
     let pulled = pull(&app, &user, &fields).await?;
     // Hexadecimal digits in quotes are always a valid value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();
@@ -63,6 +92,15 @@ pub(super) async fn pull_for_edit(
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().extend(etag.map(|etag| (ETAG, etag)));
     Ok(response)
+}
+
+/// The record of a pull with the entities after it.
+fn pull_answer() -> RefOr<Schema> {
+    let entities = ArrayBuilder::new()
+        .items(Ref::from_schema_name("Entity"))
+        .description(Some("The entities, exactly as they are stored."));
+    let entities = ObjectBuilder::new().schema_type(Type::Object).property("entities", entities).required("entities");
+    RefOr::T(Schema::AllOf(AllOfBuilder::new().item(PulledRecord::schema()).item(entities).build()))
 }
 
 /// A whole body in several pieces, which are not copied: large ones are accounted for until they are sent.
@@ -104,7 +142,7 @@ fn wrapped<E>(
 
 /// What both ways of pulling have in common, given the fields of the call.
 pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
-    let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION)?);
+    let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION_NAME)?);
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
     let pulled = app.pull_for_edit(user, dataset, version, alt).await?;
     let (dataset_id, version) = (dataset.get(), pulled.version.get());
@@ -112,9 +150,31 @@ pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Re
     Ok(PulledEntities { record, entities: pulled.entities })
 }
 
-/// `POST /agent/push_alt_version`: `dataset_id`, `version`, `etag`, `entities`, in any order and of any size within
-/// `sources.max_bytes`. Nothing is saved unless the whole body came and can be used, and the etag is the version's.
-pub(super) async fn push_alt_version(
+static PUSH: Endpoint = Endpoint {
+    path: "/agent/push_alt_version",
+    operations: &[(HttpMethod::Post, "pushAltVersion")],
+    group: Group::Alternates,
+    summary: "Saves the alternate of a version, unless one was saved or deleted since the entities were pulled",
+    callers: Callers::Users,
+    input: Input::Body(&[
+        fields::DATASET_ID,
+        fields::VERSION,
+        Field::required(ETAG_MEMBER, FieldKind::Text, "What the pull gave.", || {
+            json!("\"00112233445566778899aabbccddeeff\"")
+        }),
+        fields::ENTITIES,
+    ]),
+    answer: Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next push."),
+    errors: &[404, 409, 422, 503],
+    handler: |method| on(method, push_alt_version),
+};
+
+/// The names of what stands beside the entities.
+static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| PUSH.beside_entities());
+
+/// Members come in any order, entities of any size within `sources.max_bytes`. Nothing is saved unless the whole body
+/// came and can be used, and the etag is the version's.
+async fn push_alt_version(
     Caller(user): Caller,
     State(app): State<App>,
     request: Request,
@@ -132,9 +192,9 @@ where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    let pushed = app.receive(user.id, body, &[DATASET_ID, VERSION, ETAG_MEMBER]).await.map_err(AlternateError::from)?;
+    let pushed = app.receive(user.id, body, &BESIDE).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
-    let version = VersionNumber::new(positive(&pushed.members, VERSION)?);
+    let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
     let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
     let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
     let etag = etag.ok_or_else(missing)?;
@@ -142,4 +202,32 @@ where
     let alt_entity_count = saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count);
     let (version, etag) = (VersionRecord::from(&saved), alternate_etag(&saved.version));
     Ok(PushAnswer { ok: true, version, alt_entity_count, etag })
+}
+
+/// What an editor gets beside the entities.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct PulledRecord {
+    /// Always true.
+    pub ok: bool,
+    /// The dataset.
+    pub dataset_id: u64,
+    /// The number of the version.
+    pub version: u64,
+    /// Whether the entities are those of its alternate.
+    pub alt: bool,
+    /// What `push_alt_version` takes; another one once the alternate is saved or deleted.
+    pub etag: String,
+}
+
+/// The envelope of a version whose alternate was pushed.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct PushAnswer {
+    /// Always true.
+    pub ok: bool,
+    /// The version.
+    pub version: VersionRecord,
+    /// Entities of the alternate; `version.entity_count` counts those of the version, which stays as it is.
+    pub alt_entity_count: u64,
+    /// What the next push takes.
+    pub etag: String,
 }

@@ -5,18 +5,20 @@ use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use serde_json::json;
+use utoipa::openapi::{Content, ContentBuilder, HttpMethod, ObjectBuilder, Type};
 
-use super::DATASET_ID;
-use super::{Caller, Query};
-use crate::http::content_encoding::weighted_items;
+use super::{Caller, ExplanationAnswer, QueryString, fields};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
+use crate::http::headers::content_encoding::weighted_items;
 use crate::http::params;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};
 
-/// The call's own parameters beside [`DATASET_ID`]; all others are the read's.
-pub(in crate::http) const VERSION: &str = "version";
-pub(in crate::http) const EXPLAIN: &str = "explain";
+const VERSION: &str = "version";
+const EXPLAIN: &str = "explain";
 
 /// What the explanation is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,28 +36,66 @@ impl Form {
     }
 }
 
-/// `GET /dataset/explain`: `dataset_id`, perhaps `version` and `explain`, and the parameters of a read.
-pub(super) async fn explain(
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&EXPLAIN_READ];
+
+static EXPLAIN_READ: Endpoint = Endpoint {
+    path: "/dataset/explain",
+    operations: &[(HttpMethod::Get, "explainRead")],
+    group: Group::Versions,
+    summary: "What a read of a dataset does, frozen or not: it is made with these parameters, counted and discarded",
+    callers: Callers::Users,
+    input: Input::Read(&[
+        fields::DATASET_ID,
+        Field::optional(
+            VERSION,
+            FieldKind::Version,
+            "The version: `active`, unless another one is named, `latest`, or a number, with `v` before it or not.",
+            || json!("v1"),
+        ),
+        Field::optional(
+            EXPLAIN,
+            FieldKind::OneOf(|| [Form::Text, Form::Json].map(Form::name).to_vec()),
+            "What the explanation is written as. When not given, `text` for who prefers text/plain in `Accept`, and \
+             `json` for all others.",
+            || json!("json"),
+        ),
+    ]),
+    answer: Answer {
+        media: &[("text/plain; charset=utf-8", text)],
+        ..Answer::record::<ExplanationAnswer>("The explanation, as JSON or as text.")
+    },
+    errors: &[404, 503],
+    handler: |method| on(method, explain),
+};
+
+async fn explain(
     Caller(user): Caller,
-    query: Query,
+    query: QueryString,
     RawQuery(read): RawQuery,
     State(app): State<App>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
+    let query = query.beside_a_read();
     let dataset = query.dataset_id()?;
     let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
     let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
-    let (request, unknown) = params::parse_beside(read.as_deref(), &[DATASET_ID, VERSION, EXPLAIN])?;
+    let own = names(EXPLAIN_READ.parameters());
+    let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
     let explanation = app.explain(&user, dataset, version, request, ignored).await?;
     Ok(match form {
-        Form::Json => Json(explanation).into_response(),
+        Form::Json => Json(ExplanationAnswer::from(explanation)).into_response(),
         Form::Text => {
             // It quotes the request: no browser may take it for anything but text.
             let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
             (headers, explanation.to_string()).into_response()
         }
     })
+}
+
+fn text() -> Content {
+    ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).build())).build()
 }
 
 /// Text for who names it in `Accept` and likes it more than JSON; JSON, as all management gives, for all others.

@@ -4,25 +4,53 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
 
-use super::DATASET_ID;
-use super::Query;
 use super::caller::AnyCaller;
-use super::records::ProfileAnswer;
+use super::{QueryString, fields};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
-use crate::http::{client_ip, cors, rate};
+use crate::http::headers::{client_ip, cors};
+use crate::http::read::rate;
 use crate::model::version::VersionSelector;
-use crate::service::{App, Bucket};
+use crate::service::{App, Bucket, VersionProfile};
+use crate::storage::profile::StoredProfile;
 
-/// `GET /dataset/profile`: `dataset_id`, perhaps `version` and `alt`.
-///
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&PROFILE];
+
+static PROFILE: Endpoint = Endpoint {
+    path: "/dataset/profile",
+    operations: &[(HttpMethod::Get, "profileVersion")],
+    group: Group::Versions,
+    summary: "What the paths of a version hold, and which are stored as shredded columns: of the caller's datasets, and of public ones",
+    callers: Callers::UsersAndAnybody,
+    input: Input::Query(&[
+        Field { about: "One of the caller's datasets, or a public one.", ..fields::DATASET_ID },
+        Field::optional(
+            "version",
+            FieldKind::Version,
+            "`active` (the default), `latest`, or the number of a version, with or without a `v`.",
+            || json!("latest"),
+        ),
+        Field::optional("alt", FieldKind::Boolean, "Whether the alternate of the version is meant.", || json!(false)),
+    ]),
+    answer: Answer::record::<ProfileAnswer>("The profile of the version."),
+    errors: &[404, 429],
+    handler: |method| on(method, profile),
+};
+
 /// Calls of nobody count with the public reads of a client, and scripts of any origin may read their answers. A private
 /// dataset is to nobody what a missing one is: 401.
-pub(super) async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Query, head: Parts) -> Response {
+async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: QueryString, head: Parts) -> Response {
     let client = client_ip::of(&head, &app);
     let mut status = None;
     let answered = async {
-        query.only(&[DATASET_ID, "version", "alt"])?;
+        let query = query.of(&PROFILE)?;
         let dataset = query.dataset_id()?;
         let version = query.optional_version("version")?.unwrap_or(VersionSelector::Active);
         let alt = query.optional_boolean("alt")?.unwrap_or(false);
@@ -31,7 +59,7 @@ pub(super) async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, 
             rate::check(status.as_ref())?;
         }
         let profile = app.profile(user.as_ref(), client, dataset, version, alt).await?;
-        Ok(Json(ProfileAnswer { ok: true, profile }).into_response())
+        Ok(Json(ProfileAnswer { ok: true, profile: profile.into() }).into_response())
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
     if let Some(status) = &status {
@@ -41,4 +69,42 @@ pub(super) async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, 
         cors::allow(response.headers_mut());
     }
     response
+}
+
+/// The envelope of a profile.
+#[derive(Serialize, ToSchema)]
+struct ProfileAnswer {
+    /// Always true.
+    ok: bool,
+    /// The profile.
+    profile: ProfileRecord,
+}
+
+/// What a version contains.
+#[derive(Serialize, ToSchema)]
+#[schema(as = VersionProfile)]
+pub(in crate::http) struct ProfileRecord {
+    /// Its dataset.
+    dataset_id: u64,
+    /// Its number.
+    version: u64,
+    /// Whether this is of its alternate.
+    alt: bool,
+    /// Bytes of the file.
+    file_size_bytes: u64,
+    /// What was computed when it was written.
+    #[serde(flatten)]
+    contents: StoredProfile,
+}
+
+impl From<VersionProfile> for ProfileRecord {
+    fn from(profile: VersionProfile) -> Self {
+        ProfileRecord {
+            dataset_id: profile.dataset_id,
+            version: profile.version,
+            alt: profile.alt,
+            file_size_bytes: profile.file_size_bytes,
+            contents: profile.contents,
+        }
+    }
 }

@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use super::CallError;
 use super::DATASET_ID;
-use super::body::positive;
-use crate::http::params::boolean;
+use crate::http::endpoint::{Endpoint, names};
+use crate::http::error::CallError;
 use crate::http::text::quoted;
+use crate::http::values::{boolean, positive};
 use crate::model::ids::DatasetId;
 use crate::model::version::{VERSION_FORM, VersionSelector};
 use crate::service::App;
@@ -18,25 +18,37 @@ use crate::service::App;
 #[derive(Clone, Debug, Default)]
 pub(in crate::http) struct Query(Vec<(String, String)>);
 
-impl FromRequestParts<App> for Query {
+/// The query string of a call, whose parameters are taken once their names are checked.
+pub(super) struct QueryString(Query);
+
+impl FromRequestParts<App> for QueryString {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
-        Ok(Query::parse(parts.uri.query().unwrap_or_default()))
+        Ok(QueryString(Query::parse(parts.uri.query().unwrap_or_default())))
+    }
+}
+
+impl QueryString {
+    /// The parameters of an endpoint.
+    ///
+    /// # Errors
+    /// [`CallError::NoSuchField`] for one that it does not take.
+    pub(super) fn of(self, endpoint: &Endpoint) -> Result<Query, CallError> {
+        let QueryString(query) = self;
+        CallError::check_known(query.0.iter().map(|(name, _)| name.as_str()), names(endpoint.parameters()))?;
+        Ok(query)
+    }
+
+    /// The parameters of an endpoint that takes those of a read, too: their parser knows all names.
+    pub(super) fn beside_a_read(self) -> Query {
+        self.0
     }
 }
 
 impl Query {
     fn parse(query: &str) -> Query {
         Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
-    /// Refuses parameters that the operation does not know.
-    ///
-    /// # Errors
-    /// [`CallError::NoSuchField`].
-    pub(super) fn only(&self, known: &[&'static str]) -> Result<(), CallError> {
-        CallError::check_known(self.0.iter().map(|(name, _)| name.as_str()), known)
     }
 
     /// A parameter that may be absent.
@@ -96,7 +108,7 @@ impl Query {
     pub(crate) fn optional_boolean(&self, name: &'static str) -> Result<Option<bool>, CallError> {
         let Some(text) = self.optional(name)? else { return Ok(None) };
         let wrong = || CallError::field(name, format!("{} is not valid; valid: true, false, 1 or 0", quoted(text)));
-        boolean(text).map(Some).map_err(|_| wrong())
+        boolean(text).map(Some).ok_or_else(wrong)
     }
 
     /// A whole number that may be absent. One past `u64` is well formed and becomes `u64::MAX`.

@@ -1,16 +1,15 @@
-//! What management answers: envelopes and records (docs/semantics.md, Records). Times are RFC 3339 in UTC; a field that
-//! does not apply is null.
+//! Envelopes and records that endpoints of several modules answer with (docs/semantics.md, Records); the others stand
+//! beside their endpoints. Times are RFC 3339 in UTC; a field that does not apply is null.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::BaseUrl;
-use crate::catalog::{ApiToken, Attempt, AttemptOutcome, VersionRecord as CatalogVersion, Webhook};
+use crate::catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
-use crate::model::user::User;
-use crate::service::{OwnedDataset, VersionProfile};
+use crate::service::OwnedDataset;
 
 /// A time as records show it.
 pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
@@ -18,7 +17,7 @@ pub(in crate::http) fn time(time: DateTime<Utc>) -> String {
 }
 
 /// That it was done.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct Done {
     /// Always true.
     pub ok: bool,
@@ -29,78 +28,8 @@ impl Done {
     pub const OK: Done = Done { ok: true };
 }
 
-/// A user.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct UserRecord {
-    /// The e-mail address as it was given.
-    pub email: String,
-    /// `free`, `pro` or `scale`.
-    pub plan: &'static str,
-    /// When the user was added.
-    pub created_at: String,
-}
-
-impl From<&User> for UserRecord {
-    fn from(user: &User) -> Self {
-        UserRecord { email: user.email.clone(), plan: user.plan.name(), created_at: time(user.created_at) }
-    }
-}
-
-/// The envelope of a user.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct UserAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The user.
-    pub user: UserRecord,
-}
-
-impl From<&User> for UserAnswer {
-    fn from(user: &User) -> Self {
-        UserAnswer { ok: true, user: user.into() }
-    }
-}
-
-/// A new API token, which is shown this once.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct TokenAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The token.
-    pub token: String,
-    /// Its name.
-    pub name: String,
-}
-
-/// An API token without what opens anything.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct TokenRecord {
-    /// Its name.
-    pub name: String,
-    /// When it was made.
-    pub created_at: String,
-    /// When it was last used, to the minute; null if never.
-    pub last_used_at: Option<String>,
-}
-
-impl From<ApiToken> for TokenRecord {
-    fn from(token: ApiToken) -> Self {
-        let (created_at, last_used_at) = (time(token.created_at), token.last_used_at.map(time));
-        TokenRecord { name: token.name, created_at, last_used_at }
-    }
-}
-
-/// The envelope of the caller's API tokens, by name.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct TokensAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The tokens.
-    pub tokens: Vec<TokenRecord>,
-}
-
 /// One attempt to refresh a dataset.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct AttemptRecord {
     /// When it began.
     pub started_at: String,
@@ -135,7 +64,7 @@ impl From<&Attempt> for AttemptRecord {
 }
 
 /// Paths in their escaped form. All others are decided by the profile of each version.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct IndexLists {
     /// Those that get a shredded column.
     pub always: Vec<String>,
@@ -151,7 +80,7 @@ impl From<&IndexSettings> for IndexLists {
 }
 
 /// A dataset, for its owner.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct DatasetRecord {
     /// Its id.
     pub dataset_id: u64,
@@ -219,7 +148,7 @@ impl DatasetRecord {
 }
 
 /// The envelope of a dataset.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct DatasetAnswer {
     /// Always true.
     pub ok: bool,
@@ -234,36 +163,8 @@ impl DatasetAnswer {
     }
 }
 
-/// The envelope of the caller's datasets, by id.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct DatasetsAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The datasets.
-    pub datasets: Vec<DatasetRecord>,
-}
-
-/// A dataset with its versions.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct DatasetViewRecord {
-    /// The dataset.
-    #[serde(flatten)]
-    pub dataset: DatasetRecord,
-    /// Its versions, newest first.
-    pub versions: Vec<VersionRecord>,
-}
-
-/// The envelope of a dataset with its versions.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct DatasetViewAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The dataset.
-    pub dataset: DatasetViewRecord,
-}
-
 /// A version, without the path of its file.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct VersionRecord {
     /// From 1, one more for every refresh that succeeds.
     pub version_number: u64,
@@ -294,7 +195,7 @@ impl From<&CatalogVersion> for VersionRecord {
 }
 
 /// The envelope of a version.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 pub struct VersionAnswer {
     /// Always true.
     pub ok: bool,
@@ -305,93 +206,5 @@ pub struct VersionAnswer {
 impl From<&CatalogVersion> for VersionAnswer {
     fn from(record: &CatalogVersion) -> Self {
         VersionAnswer { ok: true, version: record.into() }
-    }
-}
-
-/// What an editor gets beside the entities.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct PulledRecord {
-    /// Always true.
-    pub ok: bool,
-    /// The dataset.
-    pub dataset_id: u64,
-    /// The number of the version.
-    pub version: u64,
-    /// Whether the entities are those of its alternate.
-    pub alt: bool,
-    /// What `push_alt_version` takes; another one once the alternate is saved or deleted.
-    pub etag: String,
-}
-
-/// The envelope of a version whose alternate was pushed.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct PushAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The version.
-    pub version: VersionRecord,
-    /// Entities of the alternate; `version.entity_count` counts those of the version, which stays as it is.
-    pub alt_entity_count: u64,
-    /// What the next push takes.
-    pub etag: String,
-}
-
-/// The envelope of a profile.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct ProfileAnswer {
-    /// Always true.
-    pub ok: bool,
-    /// The profile.
-    pub profile: VersionProfile,
-}
-
-/// A webhook.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct WebhookRecord {
-    /// Always true.
-    pub has_webhook: bool,
-    /// The receiver.
-    pub url: String,
-    /// Whether a secret signs the payload.
-    pub has_secret: bool,
-    /// Whether new versions fire it.
-    pub is_active: bool,
-    /// When it was fired last; null if never.
-    pub last_fired_at: Option<String>,
-    /// The receiver's HTTP status on the last attempt; null if none came.
-    pub last_status: Option<u16>,
-    /// When it was registered.
-    pub created_at: String,
-}
-
-/// That there is no webhook.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct NoWebhook {
-    /// Always false.
-    pub has_webhook: bool,
-}
-
-/// What is known of a dataset's webhook.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum WebhookAnswer {
-    /// There is one.
-    Registered(WebhookRecord),
-    /// There is none.
-    None(NoWebhook),
-}
-
-impl From<Option<Webhook>> for WebhookAnswer {
-    fn from(webhook: Option<Webhook>) -> Self {
-        let Some(webhook) = webhook else { return WebhookAnswer::None(NoWebhook { has_webhook: false }) };
-        WebhookAnswer::Registered(WebhookRecord {
-            has_webhook: true,
-            has_secret: webhook.secret.is_some(),
-            is_active: webhook.is_active,
-            last_fired_at: webhook.last_fired_at.map(time),
-            last_status: webhook.last_status,
-            created_at: time(webhook.created_at),
-            url: webhook.url,
-        })
     }
 }

@@ -16,15 +16,18 @@ use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::routing::on;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
-use serde_json::Value;
+use serde_json::{Value, json};
+use utoipa::openapi::HttpMethod;
 
 use super::DATASET_ID;
 use super::body::OBJECT_FORM;
 use super::records::VersionAnswer;
-use super::{CallError, Caller, Fields, Query, body};
-use crate::http::error::HttpError;
+use super::{Caller, JsonBody, QueryString, body, fields};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
 use crate::model::source::SourceFormat;
 use crate::service::{App, Push};
@@ -32,16 +35,45 @@ use crate::service::{App, Push};
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = 64 << 10;
 
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&REFRESH];
+
+static REFRESH: Endpoint = Endpoint {
+    path: "/dataset/refresh",
+    operations: &[(HttpMethod::Post, "refreshDataset")],
+    group: Group::Versions,
+    summary: "Makes a version: fetches the source, or takes the entities of a `push` dataset",
+    callers: Callers::Users,
+    input: Input::BodyOrDocument {
+        body: &[
+            fields::DATASET_ID,
+            Field { need: Need::Optional, about: "For `push`: the entities.", ..fields::ENTITIES },
+        ],
+        query: &[
+            Field { need: Need::Optional, about: "The dataset, when the body does not name it.", ..fields::DATASET_ID },
+            Field::optional(
+                "format",
+                FieldKind::OneOf(fields::source_formats),
+                "The format of a document that is pushed; detected when not given.",
+                || json!("jsonl"),
+            ),
+        ],
+    },
+    answer: Answer::record::<VersionAnswer>("The version as it is now."),
+    errors: &[404, 409, 422, 502, 503],
+    handler: |method| on(method, refresh),
+};
+
 /// The handler. Answers when the refresh is over; a client that leaves does not cancel it.
-pub(super) async fn refresh(
+async fn refresh(
     Caller(user): Caller,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
     request: Request,
 ) -> Result<Json<VersionAnswer>, HttpError> {
     let announced = Announced::of(request.headers())?;
     body::check_announced(&app, request.body())?;
-    query.only(&[DATASET_ID, "format"])?;
+    let query = query.of(&REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
     if let Some(dataset) = dataset {
@@ -165,9 +197,8 @@ impl Taken {
             return Ok(None);
         }
         match serde_json::from_slice(&self.head) {
-            Ok(Value::Object(fields)) if !fields.contains_key("entities") => {
-                let fields = Fields::from(fields);
-                fields.only(&[DATASET_ID, "entities"])?;
+            Ok(Value::Object(members)) if !members.contains_key("entities") => {
+                let fields = JsonBody::from(members).of(&REFRESH)?;
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),

@@ -5,16 +5,23 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use serde::Serialize;
+use serde_json::json;
 use tower_sessions::cookie::time::Duration;
 use tower_sessions::cookie::{Cookie, SameSite};
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
 
 use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
-use super::records::{Done, UserAnswer};
-use super::{BaseUrl, CallError, Caller, Query, body};
-use crate::http::client_ip;
-use crate::http::error::HttpError;
+use super::records::{Done, time};
+use super::{BaseUrl, Caller, QueryString, body};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::error::{CallError, HttpError};
+use crate::http::headers::client_ip;
 use crate::model::limits;
+use crate::model::user::User;
 use crate::service::App;
 
 /// Bytes of a log-in, which anybody may try.
@@ -23,8 +30,28 @@ const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 /// How long browsers keep the cookie: as long as they keep any. When a session ends is up to the service.
 const COOKIE_AGE: Duration = Duration::days(400);
 
-/// `POST /session/login`: `email`, `password`.
-pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
+/// What the log-in and `me` answer.
+const USER: Answer = Answer::record::<UserAnswer>("The user, with the plan.");
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&LOGIN, &LOGOUT, &ME];
+
+static LOGIN: Endpoint = Endpoint {
+    path: "/session/login",
+    operations: &[(HttpMethod::Post, "logIn")],
+    group: Group::Accounts,
+    summary: "Begins a session, whose id is in the cookie `strata_session`",
+    callers: Callers::Anybody,
+    input: Input::Body(&[
+        Field::required("email", FieldKind::Text, "The e-mail address.", || json!("ada@example.org")),
+        Field::required("password", FieldKind::Text, "The password.", || json!("a password")),
+    ]),
+    answer: Answer { headers: &["Set-Cookie"], ..USER },
+    errors: &[401, 403, 429, 503],
+    handler: |method| on(method, login),
+};
+
+async fn login(State(app): State<App>, request: Request) -> Result<Response, HttpError> {
     let (mut head, body) = request.into_parts();
     // A page that logs its visitor in as somebody else would see what the visitor does.
     if has_foreign_origin(&head, app.config().server.public_url.as_ref()) {
@@ -35,9 +62,9 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     let before = session_id(&head.headers);
     let limits = &app.config().limits;
     let request = Request::from_parts(head, body);
-    let fields = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
+    let body = body::read(&app, request, limits.body_bytes.min(LOGIN_BYTES)).await?;
 
-    fields.only(&["email", "password"])?;
+    let fields = body.of(&LOGIN)?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
@@ -45,8 +72,20 @@ pub(super) async fn login(State(app): State<App>, request: Request) -> Result<Re
     Ok(response)
 }
 
-/// `POST /session/logout`. A body is ignored.
-pub(super) async fn logout(
+static LOGOUT: Endpoint = Endpoint {
+    path: "/session/logout",
+    operations: &[(HttpMethod::Post, "logOut")],
+    group: Group::Accounts,
+    summary: "Ends the session",
+    callers: Callers::Users,
+    input: Input::Nothing,
+    answer: Answer { headers: &["Set-Cookie"], ..Answer::record::<Done>("It is done.") },
+    errors: &[],
+    handler: |method| on(method, logout),
+};
+
+/// A body is ignored.
+async fn logout(
     _: Caller,
     reached: BaseUrl,
     State(app): State<App>,
@@ -60,9 +99,20 @@ pub(super) async fn logout(
     Ok(response)
 }
 
-/// `GET /session/me`.
-pub(super) async fn me(Caller(user): Caller, query: Query) -> Result<Json<UserAnswer>, HttpError> {
-    query.only(&[])?;
+static ME: Endpoint = Endpoint {
+    path: "/session/me",
+    operations: &[(HttpMethod::Get, "getUser")],
+    group: Group::Accounts,
+    summary: "The caller",
+    callers: Callers::Users,
+    input: Input::Nothing,
+    answer: USER,
+    errors: &[],
+    handler: |method| on(method, me),
+};
+
+async fn me(Caller(user): Caller, query: QueryString) -> Result<Json<UserAnswer>, HttpError> {
+    query.of(&ME)?;
     Ok(Json(UserAnswer::from(&user)))
 }
 
@@ -76,5 +126,37 @@ fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Bas
     // Letters, digits and punctuation are always a valid value.
     if let Ok(value) = HeaderValue::try_from(cookie.to_string()) {
         headers.insert(SET_COOKIE, value);
+    }
+}
+
+/// A user.
+#[derive(Serialize, ToSchema)]
+struct UserRecord {
+    /// The e-mail address as it was given.
+    email: String,
+    /// `free`, `pro` or `scale`.
+    plan: &'static str,
+    /// When the user was added.
+    created_at: String,
+}
+
+impl From<&User> for UserRecord {
+    fn from(user: &User) -> Self {
+        UserRecord { email: user.email.clone(), plan: user.plan.name(), created_at: time(user.created_at) }
+    }
+}
+
+/// The envelope of a user.
+#[derive(Serialize, ToSchema)]
+struct UserAnswer {
+    /// Always true.
+    ok: bool,
+    /// The user.
+    user: UserRecord,
+}
+
+impl From<&User> for UserAnswer {
+    fn from(user: &User) -> Self {
+        UserAnswer { ok: true, user: user.into() }
     }
 }

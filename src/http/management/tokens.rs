@@ -2,42 +2,118 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::routing::on;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
 
-use super::records::{Done, TokenAnswer, TokenRecord, TokensAnswer};
-use super::{Caller, JsonBody, Query};
+use super::records::{Done, time};
+use super::{Caller, JsonBody, QueryString};
+use crate::catalog::ApiToken;
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
 
-/// `POST /token/create`: `name`.
-pub(super) async fn create(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<TokenAnswer>, HttpError> {
-    fields.only(&["name"])?;
+const NAME: Field =
+    Field::required("name", FieldKind::Text, "The token's name, unique among the caller's.", || json!("ci"));
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&CREATE, &DELETE, &LIST];
+
+static CREATE: Endpoint = Endpoint {
+    path: "/token/create",
+    operations: &[(HttpMethod::Post, "createToken")],
+    group: Group::Accounts,
+    summary: "Makes an API token, which is shown this once",
+    callers: Callers::Users,
+    input: Input::Body(&[NAME]),
+    answer: Answer::record::<TokenAnswer>("The token, which is not shown again."),
+    errors: &[409],
+    handler: |method| on(method, create),
+};
+
+async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<TokenAnswer>, HttpError> {
+    let fields = body.of(&CREATE)?;
     let name = fields.text("name")?;
     let token = app.create_token(&user, name).await?;
     Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
 }
 
-/// `DELETE /token/delete`: `name`.
-pub(super) async fn delete(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&["name"])?;
+static DELETE: Endpoint = Endpoint {
+    path: "/token/delete",
+    operations: &[(HttpMethod::Delete, "deleteToken")],
+    group: Group::Accounts,
+    summary: "Deletes an API token, which opens nothing from then on",
+    callers: Callers::Users,
+    input: Input::Body(&[NAME]),
+    answer: Answer::record::<Done>("It is done."),
+    errors: &[404],
+    handler: |method| on(method, delete),
+};
+
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&DELETE)?;
     app.delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
-/// `GET /token/list`.
-pub(super) async fn list(
+static LIST: Endpoint = Endpoint {
+    path: "/token/list",
+    operations: &[(HttpMethod::Get, "listTokens")],
+    group: Group::Accounts,
+    summary: "The caller's API tokens, by name",
+    callers: Callers::Users,
+    input: Input::Nothing,
+    answer: Answer::record::<TokensAnswer>("The names and times of the tokens, not the tokens themselves."),
+    errors: &[],
+    handler: |method| on(method, list),
+};
+
+async fn list(
     Caller(user): Caller,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
 ) -> Result<Json<TokensAnswer>, HttpError> {
-    query.only(&[])?;
+    query.of(&LIST)?;
     let tokens = app.tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
+}
+
+/// A new API token, which is shown this once.
+#[derive(Serialize, ToSchema)]
+struct TokenAnswer {
+    /// Always true.
+    ok: bool,
+    /// The token.
+    token: String,
+    /// Its name.
+    name: String,
+}
+
+/// An API token without what opens anything.
+#[derive(Serialize, ToSchema)]
+struct TokenRecord {
+    /// Its name.
+    name: String,
+    /// When it was made.
+    created_at: String,
+    /// When it was last used, to the minute; null if never.
+    last_used_at: Option<String>,
+}
+
+impl From<ApiToken> for TokenRecord {
+    fn from(token: ApiToken) -> Self {
+        let (created_at, last_used_at) = (time(token.created_at), token.last_used_at.map(time));
+        TokenRecord { name: token.name, created_at, last_used_at }
+    }
+}
+
+/// The envelope of the caller's API tokens, by name.
+#[derive(Serialize, ToSchema)]
+struct TokensAnswer {
+    /// Always true.
+    ok: bool,
+    /// The tokens.
+    tokens: Vec<TokenRecord>,
 }

@@ -2,42 +2,131 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::routing::on;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
 
-use super::DATASET_ID;
-use super::records::{Done, WebhookAnswer};
-use super::{Caller, JsonBody, Query};
+use super::records::{Done, time};
+use super::{Caller, JsonBody, QueryString, fields};
+use crate::catalog::Webhook;
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::service::App;
 
-/// `POST /webhook/register`: `dataset_id`, `url`, perhaps `secret`.
-pub(super) async fn register(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&[DATASET_ID, "url", "secret"])?;
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&REGISTER, &DELETE, &VIEW];
+
+static REGISTER: Endpoint = Endpoint {
+    path: "/webhook/register",
+    operations: &[(HttpMethod::Post, "registerWebhook")],
+    group: Group::Webhooks,
+    summary: "Registers the webhook of a dataset, in place of the one that is there; not on the plan free",
+    callers: Callers::Users,
+    input: Input::Body(&[
+        fields::DATASET_ID,
+        Field::required("url", FieldKind::Url, "The receiver, http or https.", || json!("https://example.org/hook")),
+        Field::optional("secret", FieldKind::Text, "Signs the payload; never shown.", || json!("a secret")),
+    ]),
+    answer: Answer::record::<Done>("It is done."),
+    errors: &[404],
+    handler: |method| on(method, register),
+};
+
+async fn register(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&REGISTER)?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
     app.register_webhook(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
 }
 
-/// `DELETE /webhook/delete`: `dataset_id`.
-pub(super) async fn delete(
-    Caller(user): Caller,
-    State(app): State<App>,
-    JsonBody(fields): JsonBody,
-) -> Result<Json<Done>, HttpError> {
-    fields.only(&[DATASET_ID])?;
+static DELETE: Endpoint = Endpoint {
+    path: "/webhook/delete",
+    operations: &[(HttpMethod::Delete, "deleteWebhook")],
+    group: Group::Webhooks,
+    summary: "Deletes the webhook of a dataset",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID]),
+    answer: Answer::record::<Done>("It is done."),
+    errors: &[404],
+    handler: |method| on(method, delete),
+};
+
+async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&DELETE)?;
     app.delete_webhook(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
-/// `GET /webhook/view`: `dataset_id`.
-pub(super) async fn view(
+static VIEW: Endpoint = Endpoint {
+    path: "/webhook/view",
+    operations: &[(HttpMethod::Get, "viewWebhook")],
+    group: Group::Webhooks,
+    summary: "The webhook of a dataset, if there is one",
+    callers: Callers::Users,
+    input: Input::Query(&[fields::DATASET_ID]),
+    answer: Answer::record::<WebhookAnswer>("The webhook without its secret, or that there is none."),
+    errors: &[404],
+    handler: |method| on(method, view),
+};
+
+async fn view(
     Caller(user): Caller,
     State(app): State<App>,
-    query: Query,
+    query: QueryString,
 ) -> Result<Json<WebhookAnswer>, HttpError> {
-    query.only(&[DATASET_ID])?;
+    let query = query.of(&VIEW)?;
     Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
+}
+
+/// A webhook.
+#[derive(Serialize, ToSchema)]
+struct WebhookRecord {
+    /// Always true.
+    has_webhook: bool,
+    /// The receiver.
+    url: String,
+    /// Whether a secret signs the payload.
+    has_secret: bool,
+    /// Whether new versions fire it.
+    is_active: bool,
+    /// When it was fired last; null if never.
+    last_fired_at: Option<String>,
+    /// The receiver's HTTP status on the last attempt; null if none came.
+    last_status: Option<u16>,
+    /// When it was registered.
+    created_at: String,
+}
+
+/// That there is no webhook.
+#[derive(Serialize, ToSchema)]
+struct NoWebhook {
+    /// Always false.
+    has_webhook: bool,
+}
+
+/// What is known of a dataset's webhook.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum WebhookAnswer {
+    /// There is one.
+    Registered(WebhookRecord),
+    /// There is none.
+    None(NoWebhook),
+}
+
+impl From<Option<Webhook>> for WebhookAnswer {
+    fn from(webhook: Option<Webhook>) -> Self {
+        let Some(webhook) = webhook else { return WebhookAnswer::None(NoWebhook { has_webhook: false }) };
+        WebhookAnswer::Registered(WebhookRecord {
+            has_webhook: true,
+            has_secret: webhook.secret.is_some(),
+            is_active: webhook.is_active,
+            last_fired_at: webhook.last_fired_at.map(time),
+            last_status: webhook.last_status,
+            created_at: time(webhook.created_at),
+            url: webhook.url,
+        })
+    }
 }

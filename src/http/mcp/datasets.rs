@@ -4,11 +4,13 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::error::ToolError;
 use super::output::Output;
-use super::tools::{Effect, Tool, ToolError};
+use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
+use crate::http::error::CallError;
+use crate::http::management::Fields;
 use crate::http::management::records::time;
-use crate::http::management::{CallError, Fields};
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::limits;

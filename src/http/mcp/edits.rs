@@ -5,10 +5,10 @@ use futures::future::BoxFuture;
 use futures::stream;
 use serde_json::json;
 
+use super::error::ToolError;
 use super::output::Output;
-use super::tools::{Effect, Tool, ToolError};
+use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
-use crate::http::management::records::PushAnswer;
 use crate::http::management::{Fields, edits};
 use crate::model::limits;
 
@@ -57,7 +57,7 @@ pub(super) const PUSH_ALT_VERSION: Tool = Tool {
         ];
         schemas::object(properties, &["dataset_id", "version", "etag", "entities"])
     },
-    result: Some(schemas::record::<PushAnswer>),
+    result: Some(schemas::record::<edits::PushAnswer>),
     call: push,
 };
 

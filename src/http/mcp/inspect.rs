@@ -6,14 +6,16 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::error::ToolError;
 use super::output::Output;
-use super::tools::{Effect, Tool, ToolError};
+use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
 use crate::encode::ContentCoding;
 use crate::http::management::Fields;
+use crate::http::management::profile::ProfileRecord;
 use crate::model::limits;
 use crate::query::diff::{ChangeType, DiffPage};
-use crate::service::{DiffError, DiffForm, VersionProfile};
+use crate::service::{DiffError, DiffForm};
 
 /// Most bytes of a result.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
@@ -67,7 +69,7 @@ struct ProfilePage {
     /// The offset of the next page; null at the end.
     next_offset: Option<u64>,
     /// The profile, with the paths of this page.
-    profile: VersionProfile,
+    profile: ProfileRecord,
 }
 
 fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
@@ -91,7 +93,7 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         profile.contents.paths.retain(|_| number.next().is_some_and(|number| page.contains(&number)));
         let next_offset = (limit > 0 && end < path_count).then_some(end);
         let instead = "Ask for less: a smaller limit, or only the paths below one.";
-        output::record(&ProfilePage { path_count, next_offset, profile }, BYTES, instead)
+        output::record(&ProfilePage { path_count, next_offset, profile: profile.into() }, BYTES, instead)
     })
 }
 

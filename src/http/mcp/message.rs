@@ -4,7 +4,7 @@
 use axum::body::Bytes;
 
 use crate::document::{self, DocumentError, member};
-use crate::http::management::CallError;
+use crate::http::error::CallError;
 use crate::model::limits;
 
 /// Most bytes of a message besides the entities in it.

@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `message` | the message that comes: what the protocol's implementation gets of it |
 //! | `server` | what the protocol asks: who this is, which tools there are, calling one |
-//! | `tools` | the one list of tools, and what they have in common |
+//! | `tools` | the one list of tools |
+//! | `tool`, `error` | what a tool is, and why it has no result |
 //! | `schemas` | the JSON Schemas of arguments and results |
 //! | `output` | results, bounded |
 //! | `datasets`, `read`, `inspect`, `edits` | the tools, by subject |
@@ -19,12 +20,14 @@
 
 mod datasets;
 mod edits;
+mod error;
 mod inspect;
 mod message;
 mod output;
 mod read;
 mod schemas;
 mod server;
+mod tool;
 mod tools;
 
 use std::sync::Arc;
@@ -44,11 +47,11 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::json;
 use tracing::Span;
 
-use super::access_log::RequestId;
-use super::auth::authorization;
-use super::client_ip;
-use super::error::HttpError;
-use super::management::{CallError, body};
+use super::error::{CallError, HttpError};
+use super::headers::auth::authorization;
+use super::headers::client_ip;
+use super::layers::access_log::RequestId;
+use super::management::body;
 use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::user::User;
 use crate::service::{App, Authorization, BodyRoom, Client, Holder};

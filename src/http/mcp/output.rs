@@ -5,7 +5,7 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::tools::ToolError;
+use super::error::ToolError;
 use crate::http::error::HttpError;
 use crate::service::{AnswerBody, ReadError};
 

@@ -6,13 +6,15 @@ use futures::future::BoxFuture;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
+use super::error::ToolError;
 use super::output::Output;
-use super::tools::{Effect, Tool, ToolError};
+use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
 use crate::encode::ContentCoding;
-use crate::http::management::{CallError, Fields};
+use crate::http::error::CallError;
+use crate::http::management::Fields;
 use crate::http::params::{self, PARAMETERS, Parameter};
-use crate::http::rate;
+use crate::http::read::rate;
 use crate::model::limits;
 use crate::model::request::{Format, ReadRequest};
 use crate::service::{Admitted, Bucket};

@@ -14,10 +14,12 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tracing::Instrument;
 
 use super::Caller;
+use super::error::ToolError;
 use super::output::Output;
-use super::tools::{self, Tool, ToolError};
+use super::tool::Tool;
+use super::tools;
+use crate::http::layers::panics;
 use crate::http::management::Fields;
-use crate::http::panics;
 use crate::metrics::metrics;
 
 /// What every client hears first, and hands to its model.

@@ -3,7 +3,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `read` | the read endpoint; its parameters come from the registry in `http::params` |
-//! | `management` | the operations of owners, from one table |
+//! | `management` | the endpoints of owners, as they stand beside their handlers |
 //! | `operational` | health, metrics, and this document |
 //! | `parameters` | a parameter of the registry as a parameter of the document |
 //! | `headers`, `responses` | what the answers of several operations share |
@@ -14,7 +14,6 @@
 //!
 //! The document depends on nothing but the build, so it is made once.
 
-mod diffs;
 mod headers;
 mod management;
 mod operational;

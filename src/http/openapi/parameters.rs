@@ -5,7 +5,7 @@ use serde_json::Value;
 use utoipa::openapi::path::{Parameter as Described, ParameterBuilder, ParameterIn, ParameterStyle};
 use utoipa::openapi::{ArrayBuilder, Object, ObjectBuilder, RefOr, Required, Schema, SchemaFormat, Type};
 
-use crate::http::params::{Kind, Parameter, Repetition};
+use crate::http::params::{Parameter, ParameterKind, Repetition};
 
 /// The parameter, with its schema, its default, its example and its documentation.
 pub(super) fn described(parameter: &Parameter) -> Described {
@@ -48,32 +48,32 @@ pub(in crate::http) fn example(parameter: &Parameter) -> Option<Value> {
 }
 
 /// The default as a value; none where the words for it stand for "not given".
-fn default(kind: &Kind, text: &str) -> Option<Value> {
+fn default(kind: &ParameterKind, text: &str) -> Option<Value> {
     match kind {
-        Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_) => kind.json(text),
-        Kind::Paths | Kind::Keywords | Kind::PathValue | Kind::Sort => None,
+        ParameterKind::Boolean | ParameterKind::WholeNumber | ParameterKind::OneOf(_) => kind.json(text),
+        ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => None,
     }
 }
 
 /// The items that one value in a URL stands for.
-fn items(text: &str, repetition: Repetition, kind: &Kind) -> Value {
+fn items(text: &str, repetition: Repetition, kind: &ParameterKind) -> Value {
     match repetition {
         Repetition::List => text.split(',').filter_map(|item| kind.json(item)).collect(),
         Repetition::Single | Repetition::Repeat => kind.json(text).into_iter().collect(),
     }
 }
 
-fn value_schema(kind: &Kind, default: Option<Value>) -> RefOr<Schema> {
+fn value_schema(kind: &ParameterKind, default: Option<Value>) -> RefOr<Schema> {
     let schema = ObjectBuilder::new().default(default);
     let schema = match kind {
-        Kind::Boolean => schema.schema_type(Type::Boolean),
-        Kind::WholeNumber => schema
+        ParameterKind::Boolean => schema.schema_type(Type::Boolean),
+        ParameterKind::WholeNumber => schema
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::Custom("uint64".to_owned())))
             .minimum(Some(0_usize))
             .maximum(Some(u64::MAX as usize)),
-        Kind::OneOf(names) => schema.schema_type(Type::String).enum_values(Some(names.iter().copied())),
-        Kind::Paths | Kind::Keywords | Kind::PathValue | Kind::Sort => {
+        ParameterKind::OneOf(names) => schema.schema_type(Type::String).enum_values(Some(names.iter().copied())),
+        ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => {
             schema.schema_type(Type::String).pattern(kind.pattern())
         }
     };

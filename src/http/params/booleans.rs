@@ -1,11 +1,11 @@
 //! The parameters that are `true` or `false`.
 
-use super::{Kind, Parameter, Repetition, value};
+use super::{Parameter, ParameterKind, Repetition, value};
 
 /// The parameter `include_source`.
 pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
     name: "include_source",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "true",
     summary: "`false` removes the top-level `_source`",
     documentation: "`false` removes the top-level `_source` of every entity before any other step, so that no later step finds it. A \
@@ -21,7 +21,7 @@ pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
 /// The parameter `denull`.
 pub(super) const DENULL: Parameter = Parameter {
     name: "denull",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Removes nulls and empty strings at every depth, and the arrays that this empties",
     documentation: "Removes nulls and empty strings from objects and arrays at every depth. An array that held something and is empty \
@@ -38,7 +38,7 @@ pub(super) const DENULL: Parameter = Parameter {
 /// The parameter `dedup`.
 pub(super) const DEDUP: Parameter = Parameter {
     name: "dedup",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Keeps the first of equal entities, compared without `_source`, or by `dedup_key`",
     documentation: "Keeps the first of each group of equal entities, in the order of `sort` if it is given. Entities are equal when \
@@ -56,7 +56,7 @@ pub(super) const DEDUP: Parameter = Parameter {
 /// The parameter `flatten`.
 pub(super) const FLATTEN: Parameter = Parameter {
     name: "flatten",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Makes `parent.field` keys of nested objects; always on for csv, tsv and parquet",
     documentation: "Makes entities flat. The fields of an object become `parent.field`; an array whose elements are all objects becomes \
@@ -74,7 +74,7 @@ pub(super) const FLATTEN: Parameter = Parameter {
 /// The parameter `pretty`.
 pub(super) const PRETTY: Parameter = Parameter {
     name: "pretty",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "true",
     summary: "Indents JSON; `false` gives compact single-line output; no effect on other formats",
     documentation: "Indents JSON by two spaces; `false` gives compact output on a single line. Has no effect on other formats.",
@@ -89,7 +89,7 @@ pub(super) const PRETTY: Parameter = Parameter {
 /// The parameter `count`.
 pub(super) const COUNT: Parameter = Parameter {
     name: "count",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Returns only `{\"count\":…,\"dataset_id\":…,\"version\":…,\"alt\":…}`",
     documentation: "Returns, instead of the entities, one JSON object with the fields `count`, `dataset_id`, `version` and `alt`. \
@@ -106,7 +106,7 @@ pub(super) const COUNT: Parameter = Parameter {
 /// The parameter `alt`.
 pub(super) const ALT: Parameter = Parameter {
     name: "alt",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Serves the alternate of the version; equals the path suffix `/alt/`",
     documentation: "Serves the alternate of the requested version; 404 when the version has none. The path suffix `/alt/` means the \
@@ -122,7 +122,7 @@ pub(super) const ALT: Parameter = Parameter {
 /// The parameter `strict`.
 pub(super) const STRICT: Parameter = Parameter {
     name: "strict",
-    kind: Kind::Boolean,
+    kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Refuses parameters that do not exist and fields that no entity has",
     documentation: "Answers 400 to a parameter that does not exist, and to a path in `filter`, `filter_contains`, `sort`, `keep_field`, \

@@ -1,11 +1,11 @@
 //! The parameters that list fields by their paths.
 
-use super::{Kind, Parameter, Repetition, value};
+use super::{Parameter, ParameterKind, Repetition, value};
 
 /// The parameter `keep_field`.
 pub(super) const KEEP_FIELD: Parameter = Parameter {
     name: "keep_field",
-    kind: Kind::Paths,
+    kind: ParameterKind::Paths,
     default_text: "none",
     summary: "Keeps only the listed fields; `a.b` keeps of `a` only `b`",
     documentation: "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent `a` with only its \
@@ -25,7 +25,7 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
 /// The parameter `drop_field`.
 pub(super) const DROP_FIELD: Parameter = Parameter {
     name: "drop_field",
-    kind: Kind::Paths,
+    kind: ParameterKind::Paths,
     default_text: "none",
     summary: "Removes the listed fields; `a.b` reaches into objects and arrays of objects",
     documentation: "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into objects and, through \
@@ -44,7 +44,7 @@ pub(super) const DROP_FIELD: Parameter = Parameter {
 /// The parameter `dedup_key`.
 pub(super) const DEDUP_KEY: Parameter = Parameter {
     name: "dedup_key",
-    kind: Kind::Paths,
+    kind: ParameterKind::Paths,
     default_text: "none",
     summary: "With `dedup=true`, compares only these fields",
     documentation: "With `dedup=true`, entities are duplicates when the values that these paths reach are equal; `_source` may be named. \

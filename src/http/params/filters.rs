@@ -1,11 +1,11 @@
 //! The parameters that keep the entities in which a field has a value.
 
-use super::{Kind, Parameter, Repetition, value};
+use super::{Parameter, ParameterKind, Repetition, value};
 
 /// The parameter `filter`.
 pub(super) const FILTER: Parameter = Parameter {
     name: "filter",
-    kind: Kind::PathValue,
+    kind: ParameterKind::PathValue,
     default_text: "none",
     summary: "Exact, case-insensitive match; dot-notation for nested fields; fans out across arrays; all must match",
     documentation: "Keeps the entities in which any value that the path reaches equals the value, whatever the case. Numbers are also \
@@ -24,7 +24,7 @@ pub(super) const FILTER: Parameter = Parameter {
 /// The parameter `filter_contains`.
 pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     name: "filter_contains",
-    kind: Kind::PathValue,
+    kind: ParameterKind::PathValue,
     default_text: "none",
     summary: "Case-insensitive substring match; dot-notation for nested fields; fans out across arrays; all must match",
     documentation: "Keeps the entities in which the text of any value that the path reaches contains the value, whatever the case. Null \

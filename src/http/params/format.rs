@@ -1,12 +1,12 @@
 //! `format`: the serialization of the response.
 
-use super::{InvalidValue, Kind, Parameter, Repetition};
+use super::{InvalidValue, Parameter, ParameterKind, Repetition};
 use crate::model::request::{Format, ReadRequest};
 
 /// The parameter `format`.
 pub(super) const FORMAT: Parameter = Parameter {
     name: "format",
-    kind: Kind::OneOf(&Format::NAMES),
+    kind: ParameterKind::OneOf(&Format::NAMES),
     default_text: "json",
     summary: "Response format",
     documentation: "The serialization of the response. `json` is one array of entities, `jsonl` one compact entity per line, `xml` one \

@@ -1,12 +1,12 @@
 //! `keywords` and `keywords_mode`: full-text search over whole entities.
 
-use super::{InvalidValue, Kind, Parameter, Repetition};
+use super::{InvalidValue, Parameter, ParameterKind, Repetition};
 use crate::model::request::{KeywordsMode, ReadRequest};
 
 /// The parameter `keywords`.
 pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
-    kind: Kind::Keywords,
+    kind: ParameterKind::Keywords,
     default_text: "none",
     summary: "Case-insensitive search in every value at every depth; any keyword matches, or all with `keywords_mode=and`",
     documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, whatever the case; with \
@@ -24,7 +24,7 @@ pub(super) const KEYWORDS: Parameter = Parameter {
 /// The parameter `keywords_mode`.
 pub(super) const KEYWORDS_MODE: Parameter = Parameter {
     name: "keywords_mode",
-    kind: Kind::OneOf(&["or", "and"]),
+    kind: ParameterKind::OneOf(&["or", "and"]),
     default_text: "or",
     summary: "`or`: any keyword matches; `and`: all must be present, in whatever fields",
     documentation: "With `or` any of the `keywords` is enough; with `and` all of them must be present, in the same field or in different \

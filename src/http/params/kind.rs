@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// What a parameter's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ParameterKind {
     /// `true`, `false`, `1` or `0`, in any case.
     Boolean,
     /// Decimal digits, up to the largest `u64`.
@@ -24,17 +24,17 @@ pub enum Kind {
     Sort,
 }
 
-impl Kind {
+impl ParameterKind {
     /// The words for tables, those of docs/read.md, Parameters.
     pub fn text(self) -> Cow<'static, str> {
         match self {
-            Kind::Boolean => "boolean".into(),
-            Kind::WholeNumber => "integer".into(),
-            Kind::OneOf(names) => names.join(", ").into(),
-            Kind::Paths => "comma-separated paths".into(),
-            Kind::Keywords => "comma-separated strings".into(),
-            Kind::PathValue => "path:value".into(),
-            Kind::Sort => "field:asc or field:desc".into(),
+            ParameterKind::Boolean => "boolean".into(),
+            ParameterKind::WholeNumber => "integer".into(),
+            ParameterKind::OneOf(names) => names.join(", ").into(),
+            ParameterKind::Paths => "comma-separated paths".into(),
+            ParameterKind::Keywords => "comma-separated strings".into(),
+            ParameterKind::PathValue => "path:value".into(),
+            ParameterKind::Sort => "field:asc or field:desc".into(),
         }
     }
 
@@ -42,10 +42,12 @@ impl Kind {
     /// for words that are no value of this kind ("all", for a number).
     pub fn json(self, text: &str) -> Option<Value> {
         match self {
-            Kind::Boolean => text.parse().ok().map(Value::Bool),
-            Kind::WholeNumber => text.parse::<u64>().ok().map(Value::from),
-            Kind::OneOf(names) => names.contains(&text).then(|| text.into()),
-            Kind::Paths | Kind::Keywords | Kind::PathValue | Kind::Sort => Some(text.into()),
+            ParameterKind::Boolean => text.parse().ok().map(Value::Bool),
+            ParameterKind::WholeNumber => text.parse::<u64>().ok().map(Value::from),
+            ParameterKind::OneOf(names) => names.contains(&text).then(|| text.into()),
+            ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => {
+                Some(text.into())
+            }
         }
     }
 
@@ -53,10 +55,14 @@ impl Kind {
     /// tell.
     pub fn pattern(self) -> Option<&'static str> {
         match self {
-            Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_) | Kind::Paths | Kind::Keywords => None,
+            ParameterKind::Boolean
+            | ParameterKind::WholeNumber
+            | ParameterKind::OneOf(_)
+            | ParameterKind::Paths
+            | ParameterKind::Keywords => None,
             // A path that is not empty, up to the first colon that no backslash escapes.
-            Kind::PathValue => Some(r"^([^:\\]|\\[\s\S])+:"),
-            Kind::Sort => Some(r"^([\s\S]+:(asc|desc)|[^:]+)$"),
+            ParameterKind::PathValue => Some(r"^([^:\\]|\\[\s\S])+:"),
+            ParameterKind::Sort => Some(r"^([\s\S]+:(asc|desc)|[^:]+)$"),
         }
     }
 }
@@ -69,11 +75,11 @@ mod tests {
 
     #[test]
     fn texts_stand_for_json_values() {
-        assert_eq!(Kind::Boolean.json("true"), Some(json!(true)));
-        assert_eq!(Kind::WholeNumber.json("18446744073709551615"), Some(json!(u64::MAX)));
-        assert_eq!(Kind::WholeNumber.json("all"), None);
-        assert_eq!(Kind::OneOf(&["or", "and"]).json("and"), Some(json!("and")));
-        assert_eq!(Kind::OneOf(&["or", "and"]).json("none"), None);
-        assert_eq!(Kind::PathValue.json("a:b,c"), Some(json!("a:b,c")));
+        assert_eq!(ParameterKind::Boolean.json("true"), Some(json!(true)));
+        assert_eq!(ParameterKind::WholeNumber.json("18446744073709551615"), Some(json!(u64::MAX)));
+        assert_eq!(ParameterKind::WholeNumber.json("all"), None);
+        assert_eq!(ParameterKind::OneOf(&["or", "and"]).json("and"), Some(json!("and")));
+        assert_eq!(ParameterKind::OneOf(&["or", "and"]).json("none"), None);
+        assert_eq!(ParameterKind::PathValue.json("a:b,c"), Some(json!("a:b,c")));
     }
 }

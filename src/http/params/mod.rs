@@ -24,12 +24,12 @@ use std::borrow::Cow;
 
 use crate::model::request::ReadRequest;
 
-pub use kind::Kind;
+pub use kind::ParameterKind;
 pub use registry::{
     ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths,
 };
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_fields_header, unknown_parameters_header};
-pub use value::{PATH_KEYS_LIMIT, boolean};
+pub use value::PATH_KEYS_LIMIT;
 
 /// Writes one decoded value into the request.
 ///
@@ -43,7 +43,7 @@ pub struct Parameter {
     /// The name in a URL: exact, lower case.
     pub name: &'static str,
     /// What its values are.
-    pub kind: Kind,
+    pub kind: ParameterKind,
     /// What holds when it is not given, in the words of the table in docs/read.md, Parameters ("false", "all", "none").
     pub default_text: &'static str,
     /// What it does, in one line without a final full stop, for tables. May hold Markdown.

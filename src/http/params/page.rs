@@ -1,11 +1,11 @@
 //! The parameters that take a part of the result: `sample`, `offset` and `limit`.
 
-use super::{Kind, Parameter, Repetition, value};
+use super::{Parameter, ParameterKind, Repetition, value};
 
 /// The parameter `sample`.
 pub(super) const SAMPLE: Parameter = Parameter {
     name: "sample",
-    kind: Kind::WholeNumber,
+    kind: ParameterKind::WholeNumber,
     default_text: "none",
     summary: "Returns N entities at random, without repetition, in random order",
     documentation: "Returns N of the entities that the steps before have left, or all when there are fewer: chosen without repetition, \
@@ -22,7 +22,7 @@ pub(super) const SAMPLE: Parameter = Parameter {
 /// The parameter `offset`.
 pub(super) const OFFSET: Parameter = Parameter {
     name: "offset",
-    kind: Kind::WholeNumber,
+    kind: ParameterKind::WholeNumber,
     default_text: "0",
     summary: "Skips the first N entities",
     documentation: "Skips the first N entities of what the steps before it have left. An offset past the end gives an empty \
@@ -38,7 +38,7 @@ pub(super) const OFFSET: Parameter = Parameter {
 /// The parameter `limit`.
 pub(super) const LIMIT: Parameter = Parameter {
     name: "limit",
-    kind: Kind::WholeNumber,
+    kind: ParameterKind::WholeNumber,
     default_text: "all",
     summary: "Returns at most N entities",
     documentation: "Returns at most N entities, counted after `offset`. `limit=0` is valid and gives an empty result.",

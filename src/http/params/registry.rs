@@ -12,17 +12,20 @@
 
 use std::collections::HashSet;
 
+use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::{
     InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
     sort,
 };
-use crate::http::management::body::integer;
+use crate::http::error::HttpError;
 use crate::http::text::quoted;
+use crate::http::values::integer;
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 use crate::model::{limits, similar};
+use crate::service::IgnoredParameter;
 
 /// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
@@ -112,6 +115,28 @@ pub enum ParameterError {
         /// How many there are.
         items: usize,
     },
+}
+
+impl From<ParameterError> for HttpError {
+    fn from(error: ParameterError) -> Self {
+        let status = match error {
+            ParameterError::QueryTooLong { .. } => StatusCode::URI_TOO_LONG,
+            ParameterError::NameNotUtf8 { .. }
+            | ParameterError::ValueNotUtf8 { .. }
+            | ParameterError::GivenTwice { .. }
+            | ParameterError::Invalid { .. }
+            | ParameterError::Unknown { .. }
+            | ParameterError::TooManyItems { .. } => StatusCode::BAD_REQUEST,
+        };
+        HttpError::Invalid { status, text: format!("Invalid query: {error}.") }
+    }
+}
+
+impl From<UnknownParameter> for IgnoredParameter {
+    fn from(UnknownParameter(name): UnknownParameter) -> Self {
+        let nearest = similar::nearest(&name, PARAMETERS.iter().map(|parameter| parameter.name));
+        IgnoredParameter { name, nearest }
+    }
 }
 
 /// Parses the part of a URL after `?` (`None` when there is none).

@@ -1,12 +1,12 @@
 //! `sort`: orders the entities by one field.
 
-use super::{InvalidValue, Kind, Parameter, Repetition};
+use super::{InvalidValue, Parameter, ParameterKind, Repetition};
 use crate::model::request::Sort;
 
 /// The parameter `sort`.
 pub(super) const SORT: Parameter = Parameter {
     name: "sort",
-    kind: Kind::Sort,
+    kind: ParameterKind::Sort,
     default_text: "none",
     summary: "Orders by one top-level field: numbers, then strings, false, true; null, missing and nested values last",
     documentation: "Orders the entities by one top-level field, ascending or descending; `field` alone is ascending. Ascending is \

@@ -6,10 +6,8 @@ use std::fmt::Write;
 use axum::http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::PARAMETERS;
+use crate::model::limits;
 use crate::model::path::Path;
-use crate::model::{limits, similar};
-use crate::service::IgnoredParameter;
 
 /// Most bytes of the header's value.
 pub const HEADER_BYTES_LIMIT: usize = limits::UNKNOWN_HEADER_BYTES;
@@ -20,13 +18,6 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// The decoded name of a parameter that was ignored. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownParameter(pub String);
-
-impl From<UnknownParameter> for IgnoredParameter {
-    fn from(UnknownParameter(name): UnknownParameter) -> Self {
-        let nearest = similar::nearest(&name, PARAMETERS.iter().map(|parameter| parameter.name));
-        IgnoredParameter { name, nearest }
-    }
-}
 
 /// The header's value: the names in the order given, percent-encoded, separated by commas.
 ///

@@ -1,19 +1,14 @@
 //! The kinds of values that several parameters share: booleans, whole numbers, lists of paths, and a path with a value.
 
 use super::InvalidValue;
+use crate::http::values;
 use crate::model::limits;
 use crate::model::path::{Path, PathError};
 use crate::model::request::PathValue;
 
 /// `true`, `false`, `1` or `0`, in any case.
-pub fn boolean(value: &str) -> Result<bool, InvalidValue> {
-    if value == "1" || value.eq_ignore_ascii_case("true") {
-        Ok(true)
-    } else if value == "0" || value.eq_ignore_ascii_case("false") {
-        Ok(false)
-    } else {
-        Err(InvalidValue::new("is not a boolean", "true, false, 1 or 0"))
-    }
+pub(super) fn boolean(value: &str) -> Result<bool, InvalidValue> {
+    values::boolean(value).ok_or_else(|| InvalidValue::new("is not a boolean", "true, false, 1 or 0"))
 }
 
 /// Decimal digits only, up to the largest `u64`. Leading zeros do not matter; a sign or a blank is not a digit.

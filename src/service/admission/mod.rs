@@ -39,8 +39,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 pub(in crate::service) use self::semaphore::Permit;
 use crate::config;
@@ -126,8 +124,7 @@ pub struct Load {
 }
 
 /// How much work a query is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// At most `query.medium_bytes`, such as a page without a filter.
     Light,

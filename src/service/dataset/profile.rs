@@ -4,9 +4,6 @@
 //!
 //! Who may see it: the owner, of any of theirs; everybody else, of a public dataset that is not frozen, as for a read.
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
@@ -20,7 +17,7 @@ use crate::storage::profile::StoredProfile;
 use crate::storage::reader::VersionReader;
 
 /// What a version contains.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug)]
 pub struct VersionProfile {
     /// Its dataset.
     pub dataset_id: u64,
@@ -31,7 +28,6 @@ pub struct VersionProfile {
     /// Bytes of the file.
     pub file_size_bytes: u64,
     /// What was computed when it was written.
-    #[serde(flatten)]
     pub contents: StoredProfile,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `record` | the explanation as data, and as JSON |
+//! | `record` | the explanation as data |
 //! | `text` | the explanation for people |
 //! | `hints` | what could make the read cheaper |
 
@@ -32,8 +32,10 @@ use crate::service::{Admitted, AnswerBody, App, CacheKey, ReadError};
 use crate::storage::counts::{CacheUse, ReaderCounts};
 use crate::storage::reader::VersionReader;
 
-use record::{AnswerUse, DocumentUse, KeptAnswer, LookupUse, PartUse, RequestParameter, StageName, StageTime, WorkUse};
-pub use record::{Explanation, IgnoredParameter};
+pub use record::{
+    AnswerUse, DocumentUse, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse, RequestParameter, StageName,
+    StageTime, WorkUse,
+};
 
 /// Why a read is not explained.
 #[derive(Debug, thiserror::Error)]
@@ -179,7 +181,6 @@ impl App {
         let weight = Weight::of(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
         let mut explanation = Explanation {
-            ok: true,
             dataset_id: admitted.dataset_id.get(),
             name_slug: admitted.name_slug,
             version: admitted.version.get(),

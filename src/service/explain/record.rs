@@ -1,18 +1,13 @@
-//! The explanation as data. Its JSON form is what serde makes of it.
+//! The explanation as data.
 
 use std::fmt;
-
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::query::explain::{PlanOperator, ScanUse};
 use crate::service::admission::Weight;
 
 /// What a read did, and what it took.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug)]
 pub struct Explanation {
-    /// Always true.
-    pub ok: bool,
     /// The dataset.
     pub dataset_id: u64,
     /// Its slug.
@@ -30,7 +25,6 @@ pub struct Explanation {
     /// The parameters that differ from their defaults, in the order in which they are applied.
     pub request: Vec<RequestParameter>,
     /// Parameters that no read takes.
-    #[schema(value_type = Vec<String>)]
     pub ignored: Vec<IgnoredParameter>,
     /// The answer.
     pub answer: AnswerUse,
@@ -58,7 +52,7 @@ pub struct Explanation {
     pub hints: Vec<String>,
 }
 
-/// A parameter that no read takes. Its JSON form is its name.
+/// A parameter that no read takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgnoredParameter {
     /// Its name.
@@ -74,14 +68,8 @@ impl fmt::Display for IgnoredParameter {
     }
 }
 
-impl Serialize for IgnoredParameter {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.name)
-    }
-}
-
 /// A parameter of a read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestParameter {
     /// Its name.
     pub name: &'static str,
@@ -96,7 +84,7 @@ impl From<(&'static str, String)> for RequestParameter {
 }
 
 /// The answer that was made and discarded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerUse {
     /// Entities in it, or the count that it holds.
     pub total: u64,
@@ -111,8 +99,7 @@ pub struct AnswerUse {
 }
 
 /// A part of the work on a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageName {
     /// The file's footer.
     Open,
@@ -131,7 +118,7 @@ pub enum StageName {
 }
 
 /// How long a stage took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageTime {
     /// The stage.
     pub stage: StageName,
@@ -140,7 +127,7 @@ pub struct StageTime {
 }
 
 /// The work of a read as it is estimated before it runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkUse {
     /// Its work in bytes, for the worst case.
     pub work_bytes: u64,
@@ -155,7 +142,7 @@ pub struct WorkUse {
 }
 
 /// Where the answer lay ready when the explanation was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// Whether it may be kept at all: no sample is.
     pub cacheable: bool,
@@ -167,7 +154,7 @@ pub struct KeptAnswer {
 }
 
 /// Pages of documents, each counted once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentUse {
     /// All of the file's.
     pub pages: u64,
@@ -182,7 +169,7 @@ pub struct DocumentUse {
 }
 
 /// Parts of the file, from the cache or from the store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartUse {
     /// The footer.
     pub footers: LookupUse,
@@ -199,7 +186,7 @@ pub struct PartUse {
 }
 
 /// Look-ups in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupUse {
     /// Those that found the part.
     pub hits: u64,

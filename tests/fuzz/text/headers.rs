@@ -2,8 +2,8 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT_ENCODING, HeaderValue, IF_RANGE, RANGE};
-use strata::http::content_encoding::ContentCoding;
-use strata::http::range::ByteRange;
+use strata::http::headers::content_encoding::ContentCoding;
+use strata::http::headers::range::ByteRange;
 
 use crate::reference::headers;
 

@@ -1,6 +1,6 @@
 //! The path of a read: what follows `/api/`.
 
-use strata::http::path;
+use strata::http::read::path;
 use strata::model::version::VersionSelector;
 
 use crate::harness::text;

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use strata::http::params::{Kind, PARAMETERS, Parameter, Repetition};
+use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
 use strata::model::limits;
 
 use super::{DATASETS, ORDINARY, World, encoded};
@@ -39,24 +39,24 @@ fn at_most(parameter: &Parameter) -> Vec<String> {
         Repetition::List => given(parameter, [(0..limits::ITEMS).map(item).collect::<Vec<_>>().join(",")]),
     };
     match parameter.kind {
-        Kind::Boolean => ["true", "FALSE", "1", "0"].map(one).into(),
-        Kind::WholeNumber => vec![one("0"), one(&u64::MAX.to_string()), one(&format!("{:0>5000}", 7))],
-        Kind::OneOf(names) => names.iter().copied().map(one).collect(),
-        Kind::Paths => vec![
+        ParameterKind::Boolean => ["true", "FALSE", "1", "0"].map(one).into(),
+        ParameterKind::WholeNumber => vec![one("0"), one(&u64::MAX.to_string()), one(&format!("{:0>5000}", 7))],
+        ParameterKind::OneOf(names) => names.iter().copied().map(one).collect(),
+        ParameterKind::Paths => vec![
             items(|number| format!("f{number}")),
             items(|_| path(3)),
             one(&vec![path(limits::PATH_KEYS); 100].join(",")),
             one(&filling(parameter, "")),
         ],
-        Kind::Keywords => vec![items(|number| format!("w{number}")), one(&filling(parameter, ""))],
-        Kind::PathValue => vec![
+        ParameterKind::Keywords => vec![items(|number| format!("w{number}")), one(&filling(parameter, ""))],
+        ParameterKind::PathValue => vec![
             items(|number| format!("f{number}:x")),
             items(|_| "a.a.a:x".to_owned()),
             given(parameter, vec![format!("{}:x", path(limits::PATH_KEYS)); 100]),
             one(&filling(parameter, "region:")),
             one(&filling(parameter, &format!("{}:", path(limits::PATH_KEYS)))),
         ],
-        Kind::Sort => vec![one("region:desc"), one(&filling(parameter, ""))],
+        ParameterKind::Sort => vec![one("region:desc"), one(&filling(parameter, ""))],
     }
 }
 
@@ -76,21 +76,23 @@ fn beyond(parameter: &Parameter) -> Vec<(String, u16, &'static str)> {
         all.push((format!("{0}&{0}", one(parameter.example.unwrap_or("1"))), 400, "valid"));
     }
     all.extend(match parameter.kind {
-        Kind::Boolean => vec![(one("2"), 400, "true, false, 1 or 0")],
-        Kind::WholeNumber => vec![
+        ParameterKind::Boolean => vec![(one("2"), 400, "true, false, 1 or 0")],
+        ParameterKind::WholeNumber => vec![
             (one("18446744073709551616"), 400, "too large"),
             (one(&"9".repeat(30_000)), 400, "too large"),
             (one("-1"), 400, "decimal digits"),
         ],
-        Kind::OneOf(_) => vec![(one("none"), 400, "valid"), (one(&"x".repeat(30_000)), 400, "valid")],
-        Kind::Paths => vec![(many("f"), 400, "at most 1000"), (one(&path(limits::PATH_KEYS + 1)), 400, "128 names")],
-        Kind::Keywords => vec![(many("w"), 400, "at most 1000")],
-        Kind::PathValue => vec![
+        ParameterKind::OneOf(_) => vec![(one("none"), 400, "valid"), (one(&"x".repeat(30_000)), 400, "valid")],
+        ParameterKind::Paths => {
+            vec![(many("f"), 400, "at most 1000"), (one(&path(limits::PATH_KEYS + 1)), 400, "128 names")]
+        }
+        ParameterKind::Keywords => vec![(many("w"), 400, "at most 1000")],
+        ParameterKind::PathValue => vec![
             (many("a:x"), 400, "at most 1000"),
             (one(&format!("{}:x", path(limits::PATH_KEYS + 1))), 400, "128 names"),
             (one(&path(16_000)), 400, "colon"),
         ],
-        Kind::Sort => vec![(one(""), 400, "valid"), (one(":desc"), 400, "valid")],
+        ParameterKind::Sort => vec![(one(""), 400, "valid"), (one(":desc"), 400, "valid")],
     });
     all
 }
@@ -126,13 +128,16 @@ fn combination(random: &mut StdRng) -> String {
         }
         let all = at_most(parameter);
         let mut pair = all.choose(random).expect("a value").clone();
-        let plain = matches!(parameter.kind, Kind::Boolean | Kind::WholeNumber | Kind::OneOf(_));
+        let plain =
+            matches!(parameter.kind, ParameterKind::Boolean | ParameterKind::WholeNumber | ParameterKind::OneOf(_));
         if !plain {
             // As many items as fit, and as much of the query string.
             let few = random.random_range(1..=(limits::ITEMS - items).clamp(1, 400));
             let item = |number: usize| match parameter.kind {
-                Kind::PathValue => ["region:Europe", "a.a:x", "c7:7", "name.common:", "cca3:f"][number % 5].to_owned(),
-                Kind::Keywords => ["a", "europe", "x", "7"][number % 4].to_owned(),
+                ParameterKind::PathValue => {
+                    ["region:Europe", "a.a:x", "c7:7", "name.common:", "cca3:f"][number % 5].to_owned()
+                }
+                ParameterKind::Keywords => ["a", "europe", "x", "7"][number % 4].to_owned(),
                 _ => ["region", "name.common", "a.a.a", "c7", "cca3", "_source"][number % 6].to_owned(),
             };
             pair = match parameter.repetition {

@@ -1,20 +1,13 @@
-//! The schemas of fields, bodies and records.
+//! The schemas of fields and bodies.
 
 use serde_json::{Map, Value};
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType};
-use utoipa::openapi::{
-    AllOfBuilder, ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type,
-};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
 
-use super::operations::{Field, Kind, Need};
-use crate::http::management::records;
+use crate::http::endpoint::{Field, FieldKind, Need};
 use crate::model::dataset::DatasetName;
 use crate::model::index::INDEX_PATHS;
-use crate::model::source::SourceFormat;
-use crate::query::diff::ChangeType;
-use crate::service::Explanation;
 
 /// Texts that are stored, as a pattern.
 const NO_NUL: &str = r"^[^\u0000]*$";
@@ -31,12 +24,12 @@ pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
         .schema_type(Type::Object)
         .additional_properties(Some(AdditionalProperties::FreeForm(false)));
     let mut shown = Map::new();
-    for Field(name, need, kind, about, example) in fields {
-        object = object.property(*name, schema(*kind, Some(about)));
-        if *need == Need::Required {
-            object = object.required(*name);
+    for field in fields {
+        object = object.property(field.name, schema(field.kind, Some(field.about)));
+        if field.need == Need::Required {
+            object = object.required(field.name);
         }
-        shown.insert((*name).to_owned(), example());
+        shown.insert(field.name.to_owned(), (field.example)());
     }
     let json = ContentBuilder::new().schema(Some(object.build())).example(Some(Value::Object(shown))).build();
     let body = RequestBodyBuilder::new().content("application/json", json);
@@ -54,41 +47,41 @@ pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
 /// How a version is named outside of URLs of reads.
 const VERSION: &str = "^(active|latest|v0|v?[1-9][0-9]*)$";
 
-pub(super) fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
+pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
     let object = || ObjectBuilder::new().description(about);
     let text = || object().schema_type(Type::String);
     let nullable = || object().schema_type(SchemaType::from_iter([Type::String, Type::Null]));
     let format = |format: &str| Some(SchemaFormat::Custom(format.to_owned()));
     let schema = match kind {
-        Kind::Id => object().schema_type(Type::Integer).minimum(Some(1_usize)).maximum(Some(i64::MAX)),
-        Kind::Positive => object().schema_type(Type::Integer).minimum(Some(1_usize)),
-        Kind::Text => text().min_length(Some(1)).pattern(Some(NO_NUL)),
-        Kind::Name => text()
+        FieldKind::Id => object().schema_type(Type::Integer).minimum(Some(1_usize)).maximum(Some(i64::MAX)),
+        FieldKind::Positive => object().schema_type(Type::Integer).minimum(Some(1_usize)),
+        FieldKind::Text => text().min_length(Some(1)).pattern(Some(NO_NUL)),
+        FieldKind::DatasetName => text()
             .min_length(Some(1))
             .max_length(Some(DatasetName::MAX_CHARACTERS))
             .pattern(Some(NAME))
             .format(format("dataset-name")),
-        Kind::Url => text().format(format("uri")),
-        Kind::Source => {
+        FieldKind::Url => text().format(format("uri")),
+        FieldKind::Source => {
             let push = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["push"]));
             let url = ObjectBuilder::new().schema_type(Type::String).format(format("uri"));
             return Schema::AnyOf(AnyOfBuilder::new().item(push).item(url).description(about).build()).into();
         }
-        Kind::Format => text().enum_values(Some(SourceFormat::ALL.map(SourceFormat::name))),
-        Kind::NullableFormat => {
-            let names = SourceFormat::ALL.map(|format| Value::from(format.name()));
-            nullable().enum_values(Some(names.into_iter().chain([Value::Null])))
+        FieldKind::OneOf(names) => text().enum_values(Some(names())),
+        FieldKind::OneOfOrNull(names) => {
+            let names = names().into_iter().map(Value::from);
+            nullable().enum_values(Some(names.chain([Value::Null])))
         }
-        Kind::NullablePath => nullable().min_length(Some(1)).format(format("field-path")),
-        Kind::NullableSchedule => nullable().pattern(Some(SCHEDULE)).format(format("cron")),
-        Kind::Boolean => object().schema_type(Type::Boolean),
-        Kind::Version => text().pattern(Some(VERSION)),
-        Kind::VersionOrNumber => object()
+        FieldKind::PathOrNull => nullable().min_length(Some(1)).format(format("field-path")),
+        FieldKind::ScheduleOrNull => nullable().pattern(Some(SCHEDULE)).format(format("cron")),
+        FieldKind::Boolean => object().schema_type(Type::Boolean),
+        FieldKind::Version => text().pattern(Some(VERSION)),
+        FieldKind::VersionOrNumber => object()
             .schema_type(SchemaType::from_iter([Type::String, Type::Integer]))
             .pattern(Some(VERSION))
             .minimum(Some(1_usize))
             .maximum(Some(i64::MAX)),
-        Kind::Index => {
+        FieldKind::Index => {
             let path =
                 || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).format(format("field-path"));
             let paths = || ArrayBuilder::new().items(path()).max_items(Some(INDEX_PATHS));
@@ -98,44 +91,10 @@ pub(super) fn schema(kind: Kind, about: Option<&str>) -> RefOr<Schema> {
                 .property("never", paths())
                 .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         }
-        Kind::Form => text().enum_values(Some(["text", "json"])),
-        Kind::Count => object().schema_type(Type::Integer).minimum(Some(0_usize)),
-        Kind::ChangeType => text().enum_values(Some(ChangeType::ALL.map(ChangeType::name))),
-        Kind::DiffFormat => text().enum_values(Some(["json", "jsonl"])),
-        Kind::Entities => {
+        FieldKind::WholeNumber => object().schema_type(Type::Integer).minimum(Some(0_usize)),
+        FieldKind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }
     };
     schema.build().into()
-}
-
-/// Every record, under its name.
-pub(super) fn record_schemas() -> Vec<(String, RefOr<Schema>)> {
-    let mut schemas = Vec::new();
-    add::<records::Done>(&mut schemas);
-    add::<records::UserAnswer>(&mut schemas);
-    add::<records::TokenAnswer>(&mut schemas);
-    add::<records::TokensAnswer>(&mut schemas);
-    add::<records::DatasetAnswer>(&mut schemas);
-    add::<records::DatasetsAnswer>(&mut schemas);
-    add::<records::DatasetViewAnswer>(&mut schemas);
-    add::<records::VersionAnswer>(&mut schemas);
-    schemas.push(("PullAnswer".to_owned(), pull_answer()));
-    add::<records::PushAnswer>(&mut schemas);
-    add::<records::ProfileAnswer>(&mut schemas);
-    add::<records::WebhookAnswer>(&mut schemas);
-    add::<Explanation>(&mut schemas);
-    schemas
-}
-
-/// The record of a pull with the entities after it.
-fn pull_answer() -> RefOr<Schema> {
-    let entities = schema(Kind::Entities, Some("The entities, exactly as they are stored."));
-    let entities = ObjectBuilder::new().schema_type(Type::Object).property("entities", entities).required("entities");
-    RefOr::T(Schema::AllOf(AllOfBuilder::new().item(records::PulledRecord::schema()).item(entities).build()))
-}
-
-fn add<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-    schemas.push((T::name().into_owned(), T::schema()));
-    T::schemas(schemas);
 }

@@ -45,7 +45,7 @@ impl ContentCoding {
 }
 
 /// The names and weights that the lines of a header list; items that break the grammar are left out.
-pub(super) fn weighted_items(lines: GetAll<'_, HeaderValue>) -> impl Iterator<Item = (&str, Quality)> {
+pub(in crate::http) fn weighted_items(lines: GetAll<'_, HeaderValue>) -> impl Iterator<Item = (&str, Quality)> {
     // A line that is not text holds nothing that could be meant.
     lines.into_iter().flat_map(|line| line.to_str().unwrap_or_default().split(',')).filter_map(item_of)
 }

@@ -10,30 +10,38 @@
 //!
 //! Requests that come as far as 4 are counted. Before anything is planned or read for an answer, the client is asked
 //! whether it has it already: 304.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `path` | the path of a read |
+//! | `rate` | the counting of reads, and where a client stands |
+//! | `export` | an export as an answer: all of it, or a range |
+
+mod export;
+pub mod path;
+pub(super) mod rate;
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use futures::stream::{self, BoxStream};
-use futures::{StreamExt, future};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::auth::authorization;
-use super::content_encoding::ContentCoding;
-use super::error::{HttpError, log_read_error};
-use super::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
-use super::range::{self, ByteRange};
-use super::{caching, client_ip, cors, path, rate};
+use crate::http::body::streamed;
+use crate::http::error::HttpError;
+use crate::http::headers::auth::authorization;
+use crate::http::headers::content_encoding::ContentCoding;
+use crate::http::headers::range::ByteRange;
+use crate::http::headers::{caching, client_ip, cors};
+use crate::http::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionNumber;
 use crate::service::{
-    Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadError,
-    ReadTarget,
+    Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadTarget,
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
@@ -208,7 +216,7 @@ async fn respond(
     let mut response = match answer.body {
         AnswerBody::Whole(bytes) => Response::new(Body::from(bytes)),
         AnswerBody::Stream(chunks) => Response::new(streamed(chunks).await?),
-        AnswerBody::Export(export) => range::respond(export, range).await?,
+        AnswerBody::Export(export) => export::respond(export, range).await?,
     };
     let disposition =
         file.and_then(|format| content_disposition(&served.name_slug, served.version, served.alt, format));
@@ -260,46 +268,16 @@ fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, forma
     HeaderValue::from_bytes(value.as_bytes()).ok()
 }
 
-/// The body of an answer that is streamed.
-///
-/// Waits for its first bytes, so that a file that cannot be read at all is still an error with a status. A failure
-/// after them is logged and ends the body with an error, on which the HTTP implementation cuts the connection: a cut
-/// body never looks whole.
-pub(super) async fn streamed(mut chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
-    Ok(match first_bytes(&mut chunks).await {
-        None => Body::empty(),
-        Some(Err(error)) => return Err(HttpError::Read(error)),
-        Some(Ok(first)) => {
-            let rest = chunks.inspect(|chunk| {
-                if let Err(error) = chunk {
-                    log_read_error(error);
-                }
-            });
-            Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest))
-        }
-    })
-}
-
-/// The first chunk that holds anything.
-async fn first_bytes(
-    chunks: &mut (impl stream::Stream<Item = Result<Bytes, ReadError>> + Unpin),
-) -> Option<Result<Bytes, ReadError>> {
-    loop {
-        match chunks.next().await {
-            Some(Ok(chunk)) if chunk.is_empty() => {}
-            other => return other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use futures::stream::{Stream, StreamExt};
+    use axum::body::Bytes;
+    use futures::stream::{self, Stream, StreamExt};
     use http_body_util::BodyExt;
 
     use super::*;
     use crate::model::ids::{DatasetId, FileId};
     use crate::model::version::VersionFile;
+    use crate::service::ReadError;
 
     type Chunk = Result<Bytes, ReadError>;
 

@@ -8,21 +8,21 @@ use axum::http::header::HOST;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::error::HttpError;
+use crate::http::error::HttpError;
 
 /// Marks a request that is to be refused.
 #[derive(Clone, Copy)]
 struct Wrong;
 
 /// Marks a request that came from a connection, if it is to be refused.
-pub(super) fn mark(request: &mut Request) {
+pub(in crate::http) fn mark(request: &mut Request) {
     if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
         request.extensions_mut().insert(Wrong);
     }
 }
 
 /// The layer.
-pub(super) async fn refuse_wrong(request: Request, next: Next) -> Response {
+pub(in crate::http) async fn refuse_wrong(request: Request, next: Next) -> Response {
     match request.extensions().get::<Wrong>() {
         Some(Wrong) => HttpError::Host.into_response(),
         None => next.run(request).await,

@@ -4,16 +4,15 @@ use serde_json::{Value, json};
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
+use crate::http::endpoint::NamedSchema;
 use crate::query::diff::ChangeType;
 
-/// The name of the schema of a Diff result.
-pub(super) const DIFF_RESULT: &str = "DiffResult";
-
+const DIFF_RESULT: &str = "DiffResult";
 const DIFF_RECORD: &str = "DiffRecord";
 const FIELD_DIFF: &str = "FieldDiff";
 
-/// The schemas, by name.
-pub(super) fn schemas() -> [(&'static str, RefOr<Schema>); 3] {
+/// The schemas of a Diff result and of what it holds.
+pub(super) fn schemas() -> Vec<NamedSchema> {
     let number = |description: &str| {
         ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)).description(Some(description)).into()
     };
@@ -55,10 +54,10 @@ pub(super) fn schemas() -> [(&'static str, RefOr<Schema>); 3] {
         ("v1", any("Its value in v1; null where it is missing.")),
         ("v2", any("Its value in v2; null where it is missing.")),
     ];
-    [
-        (DIFF_RESULT, object("What two versions differ in.", result)),
-        (DIFF_RECORD, object("An entity that differs.", record)),
-        (FIELD_DIFF, object("A field that differs.", field)),
+    vec![
+        (DIFF_RESULT.to_owned(), object("What two versions differ in.", result)),
+        (DIFF_RECORD.to_owned(), object("An entity that differs.", record)),
+        (FIELD_DIFF.to_owned(), object("A field that differs.", field)),
     ]
 }
 

@@ -7,9 +7,11 @@
 //! 2. Split at `/`, before anything is decoded: an escaped slash belongs to the slug.
 //! 3. Read the parts from left to right; the first wrong one is the error.
 
+use axum::http::StatusCode;
 use percent_encoding::percent_decode_str;
 
-use super::text::quoted;
+use crate::http::error::HttpError;
+use crate::http::text::quoted;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::ReadTarget;
@@ -43,6 +45,12 @@ pub enum ReadPathError {
     /// Something other than `alt` follows the version.
     #[error("{} follows the version; valid: alt, or nothing", quoted(.0))]
     AfterVersion(String),
+}
+
+impl From<ReadPathError> for HttpError {
+    fn from(error: ReadPathError) -> Self {
+        HttpError::Invalid { status: StatusCode::BAD_REQUEST, text: format!("Invalid path: {error}.") }
+    }
 }
 
 /// Parses the path of a request, still percent-encoded, that starts with `/api`.

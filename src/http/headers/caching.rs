@@ -16,13 +16,13 @@ use crate::service::CacheKey;
 
 /// The tag of an answer: strong, as equal tags mean equal bytes. `coding` tells the same entities in another content
 /// coding apart: empty, or `-` and its name. `None` never happens, as both are ASCII.
-pub(super) fn etag(identity: &CacheKey, coding: &str) -> Option<HeaderValue> {
+pub(in crate::http) fn etag(identity: &CacheKey, coding: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("\"{}{coding}\"", identity.short())).ok()
 }
 
 /// Whether `If-None-Match` says that the client has the answer of this tag (RFC 9110, section 13.1.2): it lists the
 /// tag, weak or strong, in any of its lines, or is `*`. What follows a malformed tag on its line is not read.
-pub(super) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+pub(in crate::http) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let mut lines = headers.get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
     lines.any(|line| line.trim_ascii() == b"*" || Tags { rest: line }.any(|tag| tag == etag.as_bytes()))
 }
@@ -53,7 +53,7 @@ impl<'a> Iterator for Tags<'a> {
 
 /// Says how a 200 or a 304 may be kept. Without a tag it is another one each time; `coded` says that `Accept-Encoding`
 /// decides on its content coding.
-pub(super) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
+pub(in crate::http) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
     let control = match (&etag, private) {
         (None, _) => "no-store",
         (Some(_), true) => "private, no-cache",
@@ -75,13 +75,13 @@ pub(super) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, priva
 }
 
 /// Says that an error is not to be kept.
-pub(super) fn forbid(headers: &mut HeaderMap) {
+pub(in crate::http) fn forbid(headers: &mut HeaderMap) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
 /// The body of a 304. Its length is unknown: where it is known to be 0, the router says so in `Content-Length`, which
 /// on a 304 would be the length of the 200 (RFC 9110, section 8.6).
-pub(super) struct NoBody;
+pub(in crate::http) struct NoBody;
 
 impl http_body::Body for NoBody {
     type Data = Bytes;

@@ -1,6 +1,9 @@
 //! Why a management call is refused before any use case is asked.
 
-use crate::{http::text::quoted, model::similar};
+use axum::http::StatusCode;
+
+use crate::http::text::quoted;
+use crate::model::similar;
 
 /// See the module. The texts are for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +94,22 @@ fn unknown(name: &str, known: &[&'static str]) -> String {
 }
 
 impl CallError {
+    /// The status that it is answered with.
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
+            CallError::ForeignOrigin => StatusCode::FORBIDDEN,
+            CallError::NotJson | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } | CallError::MessageTooLarge { .. } => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
+            CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            CallError::Cut | CallError::Body { .. } | CallError::Field { .. } | CallError::NoSuchField { .. } => {
+                StatusCode::BAD_REQUEST
+            }
+        }
+    }
+
     /// A field that cannot be used.
     pub fn field(field: &'static str, problem: impl ToString) -> CallError {
         CallError::Field { field, problem: problem.to_string() }
@@ -100,10 +119,13 @@ impl CallError {
     ///
     /// # Errors
     /// [`CallError::NoSuchField`].
-    pub fn check_known<'a>(names: impl IntoIterator<Item = &'a str>, known: &[&'static str]) -> Result<(), CallError> {
+    pub fn check_known<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+        known: Vec<&'static str>,
+    ) -> Result<(), CallError> {
         match names.into_iter().find(|name| !known.contains(name)) {
             None => Ok(()),
-            Some(name) => Err(CallError::NoSuchField { name: name.to_owned(), known: known.to_vec() }),
+            Some(name) => Err(CallError::NoSuchField { name: name.to_owned(), known }),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! gracefully.
 //!
 //! 1. Accept, whatever there is. With as many connections as are allowed, one makes room on which it is the client's
-//!    turn (`super::connections`), so that neither idle nor stalled ones keep anybody out. Without descriptors, one is
-//!    released and newcomers are told (`super::listener`); what is served goes on.
+//!    turn (`connections`), so that neither idle nor stalled ones keep anybody out. Without descriptors, one is
+//!    released and newcomers are told (`listener`); what is served goes on.
 //! 2. Serve each in a task of its own, under the limits of the HTTP implementation, of `timed_stream` and of
 //!    `activity`. A body that takes longer than allowed fails; where that cannot help, because its peer takes nothing,
 //!    the connection is cut.
@@ -11,6 +11,23 @@
 //!    answer is the last one of its connection, and idle connections may make one more request for a while; HTTP/2
 //!    clients are told to go away, which is done in two steps, so that no request is lost. After the drain limit cut
 //!    what is left.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `listener` | accepting, also without descriptors |
+//! | `connections` | which connections there are, and which one makes room |
+//! | `timed_stream`, `timed_body` | bytes and bodies with deadlines |
+//! | `activity` | whose turn it is on a connection |
+//! | `frames` | frames of HTTP/2 that a client sends beside its requests |
+//! | `request_lines` | targets of HTTP/1.1 as they come |
+
+mod activity;
+mod connections;
+mod frames;
+mod listener;
+mod request_lines;
+mod timed_body;
+mod timed_stream;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,19 +50,19 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tower::Service;
 
-use super::access_log::REQUEST_ID;
-use super::activity::{Activity, Cut, Due, Patience};
-use super::connections::{Admission, Bounds, Connections, Place, outside_at_most};
-use super::host;
-use super::listener::{Accepted, Listener, Refusals, connections_for_descriptors};
-use super::request_lines::ParsedHead;
-use super::router::router;
-use super::timed_body::{AwaitedBody, TimedBody};
-use super::timed_stream::TimedStream;
 use crate::config::{Config, TrustedProxies};
+use crate::http::layers::access_log::REQUEST_ID;
+use crate::http::layers::host;
+use crate::http::router::router;
 use crate::metrics::{self, metrics};
 use crate::model::causes::Causes;
 use crate::service::App;
+use activity::{Activity, Cut, Due, Patience};
+use connections::{Admission, Bounds, Connections, Place, outside_at_most};
+use listener::{Accepted, Listener, Refusals, connections_for_descriptors};
+use request_lines::ParsedHead;
+use timed_body::{AwaitedBody, TimedBody};
+use timed_stream::TimedStream;
 
 /// What one connection may take, and how many there may be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,17 +11,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 
-use super::error::HttpError;
+use crate::http::error::HttpError;
 
 /// The layer.
-pub(super) async fn answer(request: Request, next: Next) -> Response {
+pub(in crate::http) async fn answer(request: Request, next: Next) -> Response {
     caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// What a handler gives, or its panic as [`HttpError::Panic`]. Unwind safety: a handler that panicked is dropped, and
 /// what it shared with others (the pools, the caches) is behind locks and channels that are not left half-changed by an
 /// unwinding thread.
-pub(super) async fn caught<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
+pub(in crate::http) async fn caught<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
     AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| HttpError::Panic(message(&*panic)))
 }
 

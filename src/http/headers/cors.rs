@@ -12,7 +12,7 @@ const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-C
                        ETag, Retry-After, Content-Disposition, Accept-Ranges, Content-Range";
 
 /// Opens an answer to every origin.
-pub(super) fn allow(headers: &mut HeaderMap) {
+pub(in crate::http) fn allow(headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
 }

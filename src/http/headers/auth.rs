@@ -8,7 +8,7 @@ use crate::service::Authorization;
 /// Reads the header: the scheme `Bearer` in any case and a token, or anything else.
 ///
 /// An empty token, a value that is not visible ASCII, and a header given twice are "anything else".
-pub(super) fn authorization(headers: &HeaderMap) -> Authorization<'_> {
+pub(in crate::http) fn authorization(headers: &HeaderMap) -> Authorization<'_> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else {
         return Authorization::None;

@@ -21,23 +21,23 @@ use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
-use super::client_ip::client_address;
-use super::error::ServerFailure;
 use crate::config::TrustedProxies;
+use crate::http::error::ServerFailure;
+use crate::http::headers::client_ip::client_address;
 use crate::metrics::metrics;
 use crate::metrics::request_log::RequestLogContext;
 use crate::model::request::Format;
 
 /// Names one request, for the caller and for the log.
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(in crate::http) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The same for handlers, as an extension of the request.
 #[derive(Clone, Debug)]
-pub(super) struct RequestId(pub Arc<str>);
+pub(in crate::http) struct RequestId(pub Arc<str>);
 
 impl RequestId {
     /// The text of an answer for which the service is to blame, with the id.
-    pub(super) fn named_in(&self, text: &str) -> String {
+    pub(in crate::http) fn named_in(&self, text: &str) -> String {
         format!("{text} Request id: {}.", self.0)
     }
 }
@@ -53,7 +53,7 @@ const PING: &str = "/ping/";
 
 /// What the log is told of the configuration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LogOptions {
+pub(in crate::http) struct LogOptions {
     /// After how long a request is slow, if it can be.
     pub slow_after: Option<Duration>,
     /// Whose word is taken for who the client is.
@@ -61,7 +61,11 @@ pub(super) struct LogOptions {
 }
 
 /// The layer.
-pub(super) async fn record(State(options): State<Arc<LogOptions>>, mut request: Request, next: Next) -> Response {
+pub(in crate::http) async fn record(
+    State(options): State<Arc<LogOptions>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let request_id = RequestId(Arc::from(format!("{:016x}", rand::random::<u64>())));
     request.extensions_mut().insert(request_id.clone());
     let span = tracing::info_span!("request", id = &*request_id.0);

@@ -24,7 +24,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Whom a request counts for.
-pub(super) fn of(head: &Parts, app: &App) -> Client {
+pub(in crate::http) fn of(head: &Parts, app: &App) -> Client {
     let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     client(peer, &head.headers, &app.config().server.trusted_proxies)
 }
@@ -36,7 +36,11 @@ fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxie
 
 /// Whether the client came by https, as a trusted peer says it: `X-Forwarded-Proto`, or `proto` in `Forwarded`, the
 /// last one of each. `None` when nothing is said that can be believed, or the two do not agree.
-pub(super) fn forwarded_https(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<bool> {
+pub(in crate::http) fn forwarded_https(
+    peer: Option<SocketAddr>,
+    headers: &HeaderMap,
+    trusted: &TrustedProxies,
+) -> Option<bool> {
     peer.filter(|peer| trusted.contain(peer.ip()))?;
     let is_https = |scheme: &str| match scheme.trim_matches(BLANKS).to_ascii_lowercase().as_str() {
         "https" => Some(true),
@@ -56,7 +60,7 @@ pub(super) fn forwarded_https(peer: Option<SocketAddr>, headers: &HeaderMap, tru
 }
 
 /// The address of the client that a peer speaks for.
-pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
+pub(in crate::http) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
     if !trusted.contain(peer) {
         return peer;
     }

@@ -6,19 +6,38 @@ use axum::http::header::{CACHE_CONTROL, REFERRER_POLICY};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use utoipa::openapi::HttpMethod;
 
-use super::error::HttpError;
-use super::management::records::VersionAnswer;
-use super::{client_ip, rate};
+use super::records::VersionAnswer;
+use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
+use crate::http::error::HttpError;
+use crate::http::headers::client_ip;
+use crate::http::read::rate;
 use crate::service::{App, Bucket, RateLimitStatus, RefreshError};
 
 /// What comes before the token.
-const PING: &str = "/ping/";
+const PREFIX: &str = "/ping/";
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&PING];
+
+static PING: Endpoint = Endpoint {
+    path: "/ping/{token}",
+    operations: &[(HttpMethod::Get, "ping"), (HttpMethod::Post, "pingByPost")],
+    group: Group::Versions,
+    summary: "Refreshes the dataset whose ping URL this is",
+    callers: Callers::Anybody,
+    input: Input::Token,
+    answer: Answer::record::<VersionAnswer>("The version as it is now."),
+    errors: &[404, 409, 422, 429, 502, 503],
+    handler: |_| any(ping),
+};
 
 /// The handler, for every method. Answers when the refresh is over; a client that leaves does not cancel it.
 ///
 /// Pings count with the public reads of a client (`limits.public_per_minute`), before the token is looked at.
-pub(super) async fn ping(State(app): State<App>, request: Request) -> Response {
+async fn ping(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut status = None;
     let answered = match head.method {
@@ -40,7 +59,7 @@ async fn answer(app: &App, head: &Parts, status: &mut Option<RateLimitStatus>) -
     let client = client_ip::of(head, app);
     *status = rate::count(app, client, Bucket::Public).await;
     rate::check(status.as_ref())?;
-    let token = head.uri.path().strip_prefix(PING).unwrap_or_default();
+    let token = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let mut record = app.ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,
         error => HttpError::Refresh(error),

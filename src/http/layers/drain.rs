@@ -25,7 +25,7 @@ use crate::config;
 
 /// How much of a refused request's body is read, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DrainLimits {
+pub(in crate::http) struct DrainLimits {
     bytes: u64,
     time: Duration,
 }
@@ -69,7 +69,11 @@ impl HttpBody for SharedBody {
 }
 
 /// The layer.
-pub(super) async fn refused_bodies(State(limits): State<DrainLimits>, request: Request, next: Next) -> Response {
+pub(in crate::http) async fn refused_bodies(
+    State(limits): State<DrainLimits>,
+    request: Request,
+    next: Next,
+) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }

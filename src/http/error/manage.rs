@@ -1,0 +1,105 @@
+//! The texts for management calls and comparisons that the service refused, or could not do.
+
+use axum::http::StatusCode;
+
+use super::read;
+use super::shared::{busy, catalog_unavailable};
+use crate::catalog::CatalogError;
+use crate::model::version::VersionNumber;
+use crate::service::{DiffError, ManageError, ReadError};
+
+/// The status and the text for a management call that the service refused, or could not do.
+pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
+    let (status, text) = match error {
+        ManageError::Invalid { field, problem } => {
+            return (StatusCode::BAD_REQUEST, format!("Invalid request: {field}: {problem}."));
+        }
+        ManageError::WrongCredentials => (StatusCode::UNAUTHORIZED, "There is no user with this email and password."),
+        ManageError::TooManyLogins { retry_after_s } => {
+            let text = format!("Too many log-ins; the next one is tried in {retry_after_s} s.");
+            return (StatusCode::TOO_MANY_REQUESTS, text);
+        }
+        ManageError::LoginsBusy => {
+            (StatusCode::SERVICE_UNAVAILABLE, "Too many log-ins are being checked. Try again in a moment.")
+        }
+        ManageError::DatasetNotFound => (StatusCode::NOT_FOUND, "You have no dataset with this dataset_id."),
+        ManageError::CloneNotFound => (
+            StatusCode::NOT_FOUND,
+            "There is no dataset with this dataset_id that you can clone: a public one, or one of your own.",
+        ),
+        ManageError::NothingToClone => {
+            (StatusCode::CONFLICT, "This dataset has no version yet that a clone could begin with.")
+        }
+        ManageError::VersionNotFound => (StatusCode::NOT_FOUND, "This dataset has no such version."),
+        ManageError::NoVersionYet => (StatusCode::NOT_FOUND, "This dataset has no version yet."),
+        ManageError::NoVersionOf { number, there_are } => {
+            return (StatusCode::NOT_FOUND, no_version_of(*number, there_are));
+        }
+        ManageError::AltNotFound => (StatusCode::NOT_FOUND, "This version has no alternate."),
+        ManageError::WebhookNotFound => (StatusCode::NOT_FOUND, "This dataset has no webhook."),
+        ManageError::TokenNotFound => (StatusCode::NOT_FOUND, "You have no API token of this name."),
+        ManageError::PlanLimit { limit } => {
+            let text = format!("Your plan allows at most {limit} active datasets; frozen ones do not count.");
+            return (StatusCode::FORBIDDEN, text);
+        }
+        ManageError::PlanWebhooks => {
+            (StatusCode::FORBIDDEN, "Your plan has no webhooks; they are part of the plans pro and scale.")
+        }
+        ManageError::TooManyTokens { limit } => {
+            return (StatusCode::CONFLICT, format!("You have {limit} API tokens; delete one first."));
+        }
+        ManageError::NameTaken => (StatusCode::CONFLICT, "You have another dataset of this name."),
+        ManageError::TokenNameTaken => (StatusCode::CONFLICT, "You have an API token of this name."),
+        ManageError::Frozen => (StatusCode::CONFLICT, "This dataset is frozen; unfreeze it first."),
+        ManageError::NotFrozen => (StatusCode::CONFLICT, "This dataset is not frozen."),
+        ManageError::HasVersions => (
+            StatusCode::CONFLICT,
+            "This dataset has versions, which are permanent: it cannot be deleted. Freeze it (POST /dataset/rollback with freeze) \
+             to stop serving it; a frozen dataset does not count for your plan.",
+        ),
+        ManageError::Public => (StatusCode::CONFLICT, "This dataset is public and has no private key."),
+        ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is under way."),
+        ManageError::Stale => (
+            StatusCode::CONFLICT,
+            "This is not the etag that the version has now: its alternate was saved or deleted after the etag was given, or the \
+             etag is not written as pull_for_edit gave it, 32 hexadecimal digits in double quotes, the quotes included. Nothing \
+             was saved. Pull again, edit what is there now, and push with the new etag.",
+        ),
+        ManageError::SourceChanged => (
+            StatusCode::CONFLICT,
+            "The dataset got another version, or another alternate, while its files were read; nothing was cloned. Clone \
+             it again.",
+        ),
+        ManageError::Refused(refused) => return (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
+        ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => return catalog_unavailable(*reason),
+        ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "The service could not do this. The failure was logged.")
+        }
+    };
+    (status, text.into())
+}
+
+/// The status and the text for two versions that were not compared.
+pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
+    match error {
+        DiffError::Manage(error) => public(error),
+        DiffError::VersionNotFound { number, there_are } => (StatusCode::NOT_FOUND, no_version_of(*number, there_are)),
+        DiffError::Read(ReadError::Timeout { seconds }) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("Comparing these versions was stopped after {seconds} s."))
+        }
+        DiffError::Read(ReadError::OutOfMemory) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Comparing these versions needed more memory than the service has for it now. Try again later.".into(),
+        ),
+        DiffError::Read(error) => read::public(error),
+    }
+}
+
+/// The text for a version that a dataset does not have.
+fn no_version_of(number: VersionNumber, there_are: &str) -> String {
+    match number.get() {
+        // Longer numbers are read as the largest.
+        u64::MAX => format!("This dataset has no version with so large a number; {there_are}."),
+        number => format!("This dataset has no version {number}; {there_are}."),
+    }
+}

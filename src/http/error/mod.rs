@@ -1,0 +1,460 @@
+//! Every error answer: one exhaustive match from what went wrong to a status and a public text.
+//!
+//! All of them are plain text (docs/semantics.md, Errors). A text says what the caller can know and do; causes inside
+//! the service are logged here, once, and never sent.
+//!
+//! It depends on no endpoint: errors of paths and parameters become [`HttpError::Invalid`] where they are.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `call` | why a call is refused before any use case is asked |
+//! | `read`, `manage`, `refresh` | the texts for what the service refused, or could not do |
+//! | `shared` | texts that errors of several kinds have |
+
+mod call;
+mod manage;
+mod read;
+mod refresh;
+mod shared;
+
+pub use call::CallError;
+pub(super) use read::log as log_read_error;
+
+use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use crate::catalog::Unavailability;
+use crate::model::causes::Causes;
+use crate::service::{
+    AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError, RefreshError,
+    Refused,
+};
+use crate::source::SourceError;
+use crate::storage::budget::SpoolFull;
+use crate::storage::shortage::Shortage;
+
+/// Why a request gets no other answer.
+#[derive(Debug)]
+pub enum HttpError {
+    /// No route has this path.
+    NoSuchPath,
+    /// The path exists, but does not take the method.
+    MethodNotAllowed {
+        /// The header `Allow`; `None` where the router knows it and adds it.
+        allowed: Option<&'static str>,
+    },
+    /// An HTTP/1.1 request without the header `Host`, or with several.
+    Host,
+    /// The request is not one: its path or its query string is wrong.
+    Invalid {
+        /// 400 or 414.
+        status: StatusCode,
+        /// Which part is wrong, and what would be right.
+        text: String,
+    },
+    /// The client has made more requests than it may.
+    RateLimited {
+        /// How long it has to wait.
+        retry_after_s: u64,
+    },
+    /// The body has none of the bytes that the header `Range` asks for.
+    RangeNotSatisfiable {
+        /// The body's length in bytes.
+        length: u64,
+    },
+    /// The service could not answer the read. Of 503, only the text says when to ask again (docs/semantics.md, Errors).
+    Read(ReadError),
+    /// The service could not read what an owner or an agent asks for: as a read, but that a header, too, says when to
+    /// ask again.
+    Inspect(ReadError),
+    /// The service is too busy for what an owner or an agent sends.
+    Busy(Refused),
+    /// A management call is not one.
+    Call(CallError),
+    /// The service refused a management call, or could not do it.
+    Manage(ManageError),
+    /// The service did not compare two versions.
+    Diff(DiffError),
+    /// The service made no version.
+    Refresh(RefreshError),
+    /// There is no profile to be seen.
+    Profile(ProfileError),
+    /// No dataset has this ping URL.
+    NoSuchPing,
+    /// Entities that were sent cannot be used, or not be received.
+    Entities(SourceError),
+    /// The service cannot do its work now.
+    NotReady(NotReady),
+    /// A handler panicked; holds the panic's message.
+    Panic(String),
+}
+
+impl From<ReadError> for HttpError {
+    fn from(error: ReadError) -> Self {
+        HttpError::Read(error)
+    }
+}
+
+impl From<CallError> for HttpError {
+    fn from(error: CallError) -> Self {
+        HttpError::Call(error)
+    }
+}
+
+impl From<ManageError> for HttpError {
+    fn from(error: ManageError) -> Self {
+        HttpError::Manage(error)
+    }
+}
+
+impl From<DiffError> for HttpError {
+    fn from(error: DiffError) -> Self {
+        HttpError::Diff(error)
+    }
+}
+
+impl From<RefreshError> for HttpError {
+    fn from(error: RefreshError) -> Self {
+        HttpError::Refresh(error)
+    }
+}
+
+impl From<AlternateError> for HttpError {
+    fn from(error: AlternateError) -> Self {
+        match error {
+            AlternateError::Manage(error) => HttpError::Manage(error),
+            AlternateError::Body(error) => HttpError::Entities(error),
+            AlternateError::Full(full) => HttpError::Refresh(full.into()),
+            AlternateError::Refused(refused) => HttpError::Refresh(refused.into()),
+            AlternateError::Stopping => HttpError::NotReady(NotReady::Draining),
+        }
+    }
+}
+
+impl From<PullError> for HttpError {
+    fn from(error: PullError) -> Self {
+        match error {
+            PullError::Manage(error) => HttpError::Manage(error),
+            PullError::Read(error) => HttpError::Inspect(error),
+        }
+    }
+}
+
+impl From<ProfileError> for HttpError {
+    fn from(error: ProfileError) -> Self {
+        match error {
+            ProfileError::Unauthenticated => HttpError::Call(CallError::Unauthenticated),
+            ProfileError::Read(error) => HttpError::Inspect(error),
+            error @ (ProfileError::DatasetNotFound | ProfileError::NotKept { .. }) => HttpError::Profile(error),
+        }
+    }
+}
+
+impl From<ExplainError> for HttpError {
+    fn from(error: ExplainError) -> Self {
+        match error {
+            ExplainError::Manage(error) => HttpError::Manage(error),
+            ExplainError::Read(error) => HttpError::Inspect(error),
+        }
+    }
+}
+
+impl From<std::convert::Infallible> for HttpError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl HttpError {
+    /// What is used up or gone at the moment, if that is why there is no answer.
+    fn shortage(&self) -> Option<Shortage> {
+        match self {
+            HttpError::Read(error @ ReadError::Unreadable(_))
+            | HttpError::Inspect(error @ ReadError::Unreadable(_))
+            | HttpError::Diff(DiffError::Read(error @ ReadError::Unreadable(_))) => Shortage::of(error),
+            HttpError::Refresh(error @ (RefreshError::Storage(_) | RefreshError::Source(SourceError::Io(_)))) => {
+                Shortage::of(error)
+            }
+            HttpError::Entities(error @ SourceError::Io(_)) => Shortage::of(error),
+            HttpError::Manage(ManageError::Storage(error)) => Shortage::of(error),
+            _ => None,
+        }
+    }
+
+    /// The status and the text that the caller sees.
+    fn public(&self) -> (StatusCode, String) {
+        if let Some(shortage) = self.shortage() {
+            let text =
+                format!("The service cannot do this now: {shortage}. Try again in {} s.", shortage.retry_after_s());
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
+        }
+        match self {
+            HttpError::NoSuchPath => (
+                StatusCode::NOT_FOUND,
+                "There is nothing at this path. Datasets are read at /api/{dataset_id}/{name_slug}/{version}/; \
+                 /openapi.json describes all paths."
+                    .into(),
+            ),
+            HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
+                (StatusCode::METHOD_NOT_ALLOWED, wrong_method(allowed))
+            }
+            HttpError::MethodNotAllowed { allowed: None } => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "This path does not take this method; the header Allow lists those it takes.".into(),
+            ),
+            HttpError::Host => (
+                StatusCode::BAD_REQUEST,
+                "An HTTP/1.1 request must have the header Host, and have it once (RFC 9112, section 3.2).".into(),
+            ),
+            HttpError::Invalid { status, text } => (*status, text.clone()),
+            HttpError::RateLimited { retry_after_s } => (
+                StatusCode::TOO_MANY_REQUESTS,
+                format!("Too many requests; the next one is answered in {retry_after_s} s."),
+            ),
+            HttpError::RangeNotSatisfiable { length } => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                format!(
+                    "The header Range asks for bytes beyond the body's {length}; valid: bytes=0-{}.",
+                    length.saturating_sub(1)
+                ),
+            ),
+            HttpError::Read(error) | HttpError::Inspect(error) => read::public(error),
+            HttpError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, shared::busy(refused)),
+            HttpError::Call(error) => (error.status(), error.to_string()),
+            HttpError::Manage(error) => manage::public(error),
+            HttpError::Diff(error) => manage::public_diff(error),
+            HttpError::Refresh(error) => refresh::public(error),
+            HttpError::Profile(error) => (
+                StatusCode::NOT_FOUND,
+                match error {
+                    ProfileError::NotKept { version } => format!(
+                        "Version {version} was written before profiles were kept. Refresh the dataset: its next version \
+                         has a profile."
+                    ),
+                    _ => "There is no dataset with this dataset_id that is public or yours.".into(),
+                },
+            ),
+            HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
+            HttpError::Entities(error) => refresh::public_entities(error),
+            HttpError::NotReady(error) => {
+                (StatusCode::SERVICE_UNAVAILABLE, format!("The service is not ready: {error}."))
+            }
+            HttpError::Panic(_) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The service failed while it handled this request. The failure was logged.".into(),
+            ),
+        }
+    }
+
+    /// Why the catalog cannot be used, where that is the reason and passes.
+    fn unavailability(&self) -> Option<Unavailability> {
+        match self {
+            HttpError::Read(ReadError::CatalogUnavailable { reason, .. })
+            | HttpError::Inspect(ReadError::CatalogUnavailable { reason, .. })
+            | HttpError::Diff(DiffError::Read(ReadError::CatalogUnavailable { reason, .. })) => Some(*reason),
+            HttpError::Manage(ManageError::Catalog(error))
+            | HttpError::Diff(DiffError::Manage(ManageError::Catalog(error)))
+            | HttpError::Refresh(RefreshError::Catalog(error)) => error.unavailability(),
+            _ => None,
+        }
+    }
+
+    /// Logs what the caller is not told; nothing for errors that are the caller's own.
+    fn log_cause(&self) {
+        match self {
+            HttpError::NoSuchPath
+            | HttpError::MethodNotAllowed { .. }
+            | HttpError::Host
+            | HttpError::Invalid { .. }
+            | HttpError::RateLimited { .. }
+            | HttpError::RangeNotSatisfiable { .. } => {}
+            HttpError::Call(_) => {}
+            HttpError::Entities(SourceError::Io(error)) => {
+                tracing::error!(cause = %error, "entities could not be received");
+            }
+            HttpError::Entities(_) => {}
+            HttpError::Read(error) | HttpError::Inspect(error) => read::log(error),
+            HttpError::Busy(refused) => tracing::warn!(cause = %refused, "a request was refused"),
+            HttpError::Diff(DiffError::Read(error)) => read::log(error),
+            HttpError::Diff(DiffError::VersionNotFound { .. }) => {}
+            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_)))
+            | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
+                tracing::error!(cause = %Causes(error), "a management call failed");
+            }
+            HttpError::Manage(_)
+            | HttpError::Diff(DiffError::Manage(_))
+            | HttpError::Profile(_)
+            | HttpError::NoSuchPing => {}
+            HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
+                tracing::error!(cause = %Causes(error), "a refresh failed");
+            }
+            // Logged where it ran, whoever waited for it.
+            HttpError::Refresh(_) => {}
+            // Logged when it changes, not for each probe.
+            HttpError::NotReady(_) => {}
+            HttpError::Panic(message) => tracing::error!(cause = %message, "a handler panicked"),
+        }
+    }
+}
+
+/// Seconds after which a refresh that found no room may be tried again.
+const RETRY_REFRESH_S: u64 = 10;
+
+/// Marks an answer of status 5xx and holds its text, to which the layer that knows the request's id adds it.
+#[derive(Clone, Debug)]
+pub(super) struct ServerFailure(pub String);
+
+impl HttpError {
+    /// The status and the text that the caller sees; the cause that is not told is logged.
+    pub(super) fn told(&self) -> (StatusCode, String) {
+        self.log_cause();
+        self.public()
+    }
+}
+
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        let (status, text) = self.told();
+        let failure = status.is_server_error().then(|| ServerFailure(text.clone()));
+        let mut response = (status, text).into_response();
+        if let Some(failure) = failure {
+            response.extensions_mut().insert(failure);
+        }
+        let headers = response.headers_mut();
+        let gone = self.unavailability().map(Unavailability::retry_after_s);
+        let gone = gone.or_else(|| self.shortage().map(Shortage::retry_after_s));
+        if let Some(seconds) = gone.filter(|_| !matches!(self, HttpError::Read(_))) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        // The text may quote the request: no browser may take it for anything but text.
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        match self {
+            HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
+                headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            }
+            HttpError::RateLimited { retry_after_s } => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            HttpError::Busy(_)
+            | HttpError::Inspect(ReadError::Busy(_))
+            | HttpError::Diff(DiffError::Read(ReadError::Busy(_)))
+            | HttpError::Manage(ManageError::Refused(_))
+            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
+            }
+            HttpError::RangeNotSatisfiable { length } => {
+                // Digits and punctuation are always a valid value.
+                if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
+                    headers.insert(CONTENT_RANGE, value);
+                }
+            }
+            HttpError::Refresh(
+                RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
+                | RefreshError::Refused(_)
+                | RefreshError::LeaseLost
+                | RefreshError::Stopping,
+            ) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_REFRESH_S));
+            }
+            HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            HttpError::Manage(ManageError::LoginsBusy) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(Refused::RETRY_AFTER_S));
+            }
+            HttpError::Read(ReadError::Unauthorized)
+            | HttpError::Inspect(ReadError::Unauthorized)
+            | HttpError::Call(CallError::Unauthenticated | CallError::NoToken) => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// Why a method is refused by a path that takes these.
+fn wrong_method(allowed: &str) -> String {
+    let allowed: Vec<&str> = allowed.split(',').map(str::trim).collect();
+    let allowed = match allowed.as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => allowed.concat(),
+    };
+    format!("This path does not take this method; it takes {allowed}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::version::{VersionNumber, VersionSelector};
+    use crate::storage::StorageError;
+
+    #[track_caller]
+    fn check(error: ReadError, status: u16, text: &str) -> Response {
+        let error = HttpError::Read(error);
+        assert_eq!(error.public(), (StatusCode::from_u16(status).expect("a status"), text.to_owned()));
+        error.into_response()
+    }
+
+    #[test]
+    fn reads_that_fail() {
+        check(ReadError::DatasetNotFound, 404, "There is no dataset with this dataset_id and name_slug.");
+        check(ReadError::Forbidden, 403, "The Authorization header does not hold this dataset's private key.");
+        check(ReadError::Frozen, 410, "This dataset is frozen and no longer served.");
+        for (selector, text) in [
+            (VersionSelector::Active, "This dataset has no active version."),
+            (VersionSelector::Latest, "This dataset has no version yet."),
+            (VersionSelector::Number(VersionNumber::new(4)), "This dataset has no version 4."),
+            // It was said to have no version 18446744073709551615, whatever was asked for.
+            (
+                VersionSelector::Number(VersionNumber::new(u64::MAX)),
+                "This dataset has no version with so large a number.",
+            ),
+        ] {
+            check(ReadError::VersionNotFound(selector), 404, text);
+        }
+        check(ReadError::AltNotFound(VersionNumber::new(4)), 404, "Version 4 of this dataset has no alternate.");
+        let text = "The table would have more than 10000 columns. Choose fewer fields with keep_field, or a format that \
+                    is not a table: json, jsonl or xml.";
+        check(ReadError::TooManyColumns { limit: 10_000 }, 400, text);
+        let text = "The query was stopped after 30 s. A narrower query may finish in time.";
+        check(ReadError::Timeout { seconds: 30 }, 503, text);
+    }
+
+    #[test]
+    fn what_is_used_up_or_gone_is_named() {
+        let full = StorageError::Io(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        let text = "The service cannot do this now: a disk is full. Try again in 30 s.";
+        let error = ReadError::from(full);
+        let response = check(error.clone(), 503, text);
+        assert_eq!(response.headers().get(RETRY_AFTER), None, "of reads only 429 has it");
+        let response = HttpError::Inspect(error).into_response();
+        assert_eq!(response.headers().get(RETRY_AFTER), Some(&HeaderValue::from_static("30")));
+        let failed = StorageError::Io(std::io::Error::from_raw_os_error(5));
+        let text = "The dataset cannot be read from storage. The failure was logged.";
+        let response = check(ReadError::from(failed), 500, text);
+        assert_eq!(response.headers().get(RETRY_AFTER), None);
+    }
+
+    #[test]
+    fn management_that_is_refused_for_a_while_says_for_how_long() {
+        for (error, seconds) in [
+            (HttpError::Manage(ManageError::LoginsBusy), "5"),
+            (HttpError::Refresh(RefreshError::LeaseLost), "10"),
+            (HttpError::Refresh(RefreshError::Stopping), "10"),
+        ] {
+            let response = error.into_response();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(response.headers()[RETRY_AFTER], seconds);
+        }
+    }
+
+    #[test]
+    fn a_missing_key_is_asked_for() {
+        let text = "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.";
+        let response = check(ReadError::Unauthorized, 401, text);
+        assert_eq!(response.headers().get(WWW_AUTHENTICATE), Some(&HeaderValue::from_static("Bearer")));
+    }
+}

@@ -1,0 +1,136 @@
+//! The texts for reads that the service could not answer.
+
+use axum::http::StatusCode;
+
+use super::shared::{busy, catalog_unavailable};
+use crate::http::text::quoted;
+use crate::model::causes::Causes;
+use crate::model::version::VersionSelector;
+use crate::service::{ReadError, UnknownCause, UnknownField};
+
+/// The status and the text for a read that the service could not answer.
+pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
+    match error {
+        ReadError::DatasetNotFound => {
+            (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id and name_slug.".into())
+        }
+        ReadError::NotReadable => {
+            (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id that is public or yours.".into())
+        }
+        ReadError::Unauthorized => (
+            StatusCode::UNAUTHORIZED,
+            "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.".into(),
+        ),
+        ReadError::Forbidden => {
+            (StatusCode::FORBIDDEN, "The Authorization header does not hold this dataset's private key.".into())
+        }
+        ReadError::Frozen => (StatusCode::GONE, "This dataset is frozen and no longer served.".into()),
+        ReadError::VersionNotFound(selector) => (StatusCode::NOT_FOUND, version_not_found(selector)),
+        ReadError::AltNotFound(version) => {
+            (StatusCode::NOT_FOUND, format!("Version {version} of this dataset has no alternate."))
+        }
+        ReadError::TooManyColumns { limit } => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "The table would have more than {limit} columns. Choose fewer fields with keep_field, or a format that is \
+                 not a table: json, jsonl or xml."
+            ),
+        ),
+        ReadError::EntityTooLarge { limit_bytes } => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "An entity of the answer would take more than {limit_bytes} bytes in this form. Choose fewer fields with \
+                 keep_field, or a form that repeats nothing: format=jsonl, or pretty=false, without flatten."
+            ),
+        ),
+        ReadError::UnknownFields(fields) => (StatusCode::BAD_REQUEST, unknown_fields(fields)),
+        ReadError::Timeout { seconds } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("The query was stopped after {seconds} s. A narrower query may finish in time."),
+        ),
+        ReadError::OutOfMemory => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The query needed more memory than the service has for it now. Try again later, or ask for less.".into(),
+        ),
+        ReadError::TooMuchMemory { needed_bytes, limit_bytes } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "The answer needs {needed_bytes} bytes of memory while it is made, and query.memory_bytes allows \
+                 one client {limit_bytes}. Ask for fewer columns with keep_field, or for another format."
+            ),
+        ),
+        ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
+        ReadError::CatalogUnavailable { reason, .. } => catalog_unavailable(*reason),
+        ReadError::Unreadable(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The dataset cannot be read from storage. The failure was logged.".into(),
+        ),
+    }
+}
+
+/// Fields that a refusal of a strict request names.
+const NAMED_FIELDS: usize = 3;
+
+/// Which fields a strict request names in vain, and what would do.
+fn unknown_fields(fields: &[UnknownField]) -> String {
+    let mut text = "Invalid query: strict=true takes only fields that are there.".to_owned();
+    for UnknownField { parameter, path, cause } in fields.iter().take(NAMED_FIELDS) {
+        let path = path.to_string();
+        let (path, cause) = (
+            quoted(&path),
+            match cause {
+                UnknownCause::Absent { nearest: Some(nearest) } => {
+                    format!("no entity of this version has it; did you mean {}?", quoted(nearest))
+                }
+                UnknownCause::Absent { nearest: None } => {
+                    "no entity of this version has it; GET /dataset/profile lists the paths that there are.".to_owned()
+                }
+                UnknownCause::Taken { step } => format!("{step} has taken it from every entity before."),
+            },
+        );
+        text.push_str(&format!(" {parameter}: {path}: {cause}"));
+    }
+    match fields.len().saturating_sub(NAMED_FIELDS) {
+        0 => {}
+        more => text.push_str(&format!(" And {more} more.")),
+    }
+    text
+}
+
+fn version_not_found(selector: &VersionSelector) -> String {
+    match selector {
+        VersionSelector::Active => "This dataset has no active version.".into(),
+        VersionSelector::Latest => "This dataset has no version yet.".into(),
+        // Longer numbers are read as the largest.
+        VersionSelector::Number(number) if number.get() == u64::MAX => {
+            "This dataset has no version with so large a number.".into()
+        }
+        VersionSelector::Number(number) => format!("This dataset has no version {number}."),
+    }
+}
+
+/// Logs a failed read when the reason is the service's own.
+///
+/// Also for a body that fails after its first byte, whose status can no longer change.
+pub(in crate::http) fn log(error: &ReadError) {
+    match error {
+        ReadError::DatasetNotFound
+        | ReadError::NotReadable
+        | ReadError::Unauthorized
+        | ReadError::Forbidden
+        | ReadError::Frozen
+        | ReadError::VersionNotFound(_)
+        | ReadError::AltNotFound(_)
+        | ReadError::UnknownFields(_)
+        | ReadError::TooManyColumns { .. }
+        | ReadError::EntityTooLarge { .. } => {}
+        ReadError::Timeout { .. }
+        | ReadError::OutOfMemory
+        | ReadError::TooMuchMemory { .. }
+        | ReadError::Busy(_)
+        | ReadError::CatalogUnavailable { .. } => {
+            tracing::warn!(cause = %Causes(error), "a read was stopped");
+        }
+        ReadError::Unreadable(_) => tracing::error!(cause = %Causes(error), "a dataset cannot be read"),
+    }
+}

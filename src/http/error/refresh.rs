@@ -1,0 +1,69 @@
+//! The texts for versions and alternates that were not made.
+
+use axum::http::StatusCode;
+
+use super::shared::catalog_unavailable;
+use crate::catalog::CatalogError;
+use crate::service::RefreshError;
+use crate::source::SourceError;
+use crate::storage::budget::SpoolFull;
+
+/// The status and the text for a refresh that made nothing (docs/semantics.md, A version or nothing).
+pub(super) fn public(error: &RefreshError) -> (StatusCode, String) {
+    let status = match error {
+        RefreshError::NotFound => return (StatusCode::NOT_FOUND, "You have no dataset with this dataset_id.".into()),
+        RefreshError::Frozen | RefreshError::Busy | RefreshError::NothingToFetch | RefreshError::NotPushed => {
+            StatusCode::CONFLICT
+        }
+        RefreshError::Source(error) => match error {
+            SourceError::BadAddress { .. } => StatusCode::BAD_REQUEST,
+            SourceError::BadBody { reason } => return (StatusCode::BAD_REQUEST, format!("Invalid body: {reason}.")),
+            SourceError::Interrupted { .. } => StatusCode::BAD_REQUEST,
+            SourceError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            SourceError::BadDocument { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            SourceError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            SourceError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            SourceError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            SourceError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
+            SourceError::Io(_) => return made_nothing(),
+        },
+        RefreshError::Full(SpoolFull::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        RefreshError::Full(SpoolFull::Share { .. } | SpoolFull::All { .. } | SpoolFull::Disk { .. })
+        | RefreshError::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,
+        RefreshError::LeaseLost | RefreshError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        RefreshError::Catalog(CatalogError::Unavailable { reason, .. }) => {
+            let (status, text) = catalog_unavailable(*reason);
+            return (status, format!("No version was made. {text}"));
+        }
+        RefreshError::Storage(_) | RefreshError::Catalog(_) | RefreshError::RecordsPath(_) | RefreshError::Worker => {
+            return made_nothing();
+        }
+    };
+    (status, format!("No version was made: {error}."))
+}
+
+fn made_nothing() -> (StatusCode, String) {
+    (StatusCode::INTERNAL_SERVER_ERROR, "The service failed to make the version. The failure was logged.".into())
+}
+
+/// The status and the text for entities that were sent (docs/semantics.md, A version or nothing).
+pub(super) fn public_entities(error: &SourceError) -> (StatusCode, String) {
+    match error {
+        SourceError::BadBody { reason } => (StatusCode::BAD_REQUEST, format!("Invalid body: {reason}.")),
+        SourceError::BadAddress { .. } | SourceError::Interrupted { .. } => {
+            (StatusCode::BAD_REQUEST, format!("Invalid request: {error}."))
+        }
+        SourceError::BadDocument { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, format!("These entities cannot be used: {error}."))
+        }
+        SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("This is too large: {error}.")),
+        SourceError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, format!("Invalid request: {error}.")),
+        SourceError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, format!("{error}.")),
+        SourceError::Full(SpoolFull::User { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}.")),
+        SourceError::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}.")),
+        SourceError::Io(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The service could not receive these entities. The failure was logged.".into(),
+        ),
+    }
+}

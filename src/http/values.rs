@@ -1,0 +1,28 @@
+//! Values of query strings and of JSON members that several kinds of requests have.
+
+use serde_json::Number;
+
+use crate::document::NumericValue;
+use crate::model::ids::DatasetId;
+
+/// `true`, `false`, `1` or `0`, in any case.
+pub(super) fn boolean(text: &str) -> Option<bool> {
+    if text == "1" || text.eq_ignore_ascii_case("true") {
+        Some(true)
+    } else if text == "0" || text.eq_ignore_ascii_case("false") {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// The whole number that a JSON number is, however it is written: `7.0` is 7.
+pub(super) fn integer(number: &Number) -> Option<u64> {
+    let integer = NumericValue::parse(&number.to_string()).and_then(|value| value.integer());
+    integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.as_u64())
+}
+
+/// `[1-9][0-9]*`. One past `u64` is well formed and becomes `u64::MAX`.
+pub(super) fn positive(text: &str) -> Option<u64> {
+    text.parse::<DatasetId>().ok().map(DatasetId::get)
+}
