@@ -52,6 +52,7 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod crash;
+pub mod diff;
 pub mod document;
 pub mod encode;
 pub mod http;

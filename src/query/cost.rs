@@ -12,11 +12,11 @@
 //!
 //! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
 
-use super::access::{self, Access};
-use super::columns;
-use super::predicate::{Compare, Comparison, Keywords, Predicate};
-use super::reshape::Reshape;
 use crate::model::request::ReadRequest;
+use crate::query::fetch::reshape::Reshape;
+use crate::query::scan::access::{self, Access};
+use crate::query::scan::columns;
+use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::storage::layout::Layout;
 
 /// Bytes that one value of a stored column counts.

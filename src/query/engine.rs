@@ -31,18 +31,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::compact::CompactBeforeSort;
-use super::diff::{self, Diff, DiffBounds};
-use super::explain::{Explained, Observer, Planned};
-use super::limit_pushdown::LimitPushdown;
-use super::selection::Selection;
-use super::table::VersionTable;
-use super::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
-use super::{QueryError, pipeline};
 use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::request::ReadRequest;
 use crate::priority::Priority;
+use crate::query::QueryError;
+use crate::query::explain::{Explained, Observer, Planned};
+use crate::query::fetch::selection::Selection;
+use crate::query::plan::compact::CompactBeforeSort;
+use crate::query::plan::limit_pushdown::LimitPushdown;
+use crate::query::plan::pipeline;
+use crate::query::plan::table::VersionTable;
+use crate::query::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
 use crate::storage::reader::VersionReader;
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
@@ -217,13 +217,18 @@ impl Engine {
     }
 
     /// What queries run in: the memory pool and where they spill.
-    pub(super) fn context(&self) -> &TaskContext {
+    pub(crate) fn context(&self) -> &Arc<TaskContext> {
         &self.context
     }
 
     /// How long settling a selection may take.
     pub fn timeout(&self) -> Duration {
         self.shared.timeout
+    }
+
+    /// How long comparing two versions may take.
+    pub(crate) fn diff_timeout(&self) -> Duration {
+        self.shared.diff_timeout
     }
 
     /// What all queries together hold now, in bytes.
@@ -315,30 +320,21 @@ impl Engine {
         let engine = self.clone();
         let limit = self.shared.timeout;
         let log_context = request_log::current();
-        let mut measured = Measured::start();
-        let work =
-            async move { tokio::time::timeout(limit, engine.run(reader, &request, log_context, observer)).await };
-        let outcome = match self.spawn(work).await? {
-            Ok(outcome) => outcome,
-            Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
-        };
-        measured.end(&outcome);
-        outcome
+        let query = async move { engine.run(reader, &request, log_context, observer).await };
+        self.run_within(limit, query).await
     }
 
-    /// Settles what two versions differ in. Dropping the future stops the work.
+    /// Runs a query on the engine's threads, and counts it. Dropping the future stops it.
     ///
     /// # Errors
-    /// As of [`Engine::select`].
-    pub async fn diff(&self, v1: VersionReader, v2: VersionReader, bounds: DiffBounds) -> Result<Diff, QueryError> {
-        let engine = self.clone();
-        let limit = self.shared.diff_timeout;
+    /// [`QueryError::Timeout`] when it takes longer than the limit, and what it fails with.
+    pub(crate) async fn run_within<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
+    ) -> Result<T, QueryError> {
         let mut measured = Measured::start();
-        let work = async move {
-            let context = engine.context.clone();
-            tokio::time::timeout(limit, diff::run([v1, v2], &bounds, context, engine.shared.threads)).await
-        };
-        let outcome = match self.spawn(work).await? {
+        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
         };
@@ -435,7 +431,7 @@ impl Drop for Measured {
 }
 
 /// Counts what the operators of a plan have spilled, when its execution ends in whatever way.
-pub(super) struct Spilled(pub Arc<dyn ExecutionPlan>);
+pub(crate) struct Spilled(pub(crate) Arc<dyn ExecutionPlan>);
 
 impl Drop for Spilled {
     fn drop(&mut self) {

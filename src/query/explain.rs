@@ -11,7 +11,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::scan::VersionScan;
+use crate::query::scan::VersionScan;
 
 /// What a query has done.
 #[derive(Clone, Debug)]

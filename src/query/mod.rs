@@ -12,28 +12,14 @@
 //! What queries hold is accounted to whom they run for ([`tenants`]). [`explain`] tells what a query did. [`diff`]
 //! compares two versions on the same engine.
 
-pub mod access;
-pub mod columns;
-mod compact;
 pub mod cost;
-pub mod diff;
-pub mod documents;
 pub mod engine;
-mod error;
+pub(crate) mod error;
 pub mod explain;
-pub mod functions;
-pub mod kernels;
-pub mod limit_pushdown;
+pub mod fetch;
 mod pace;
-pub mod pipeline;
-pub mod predicate;
-mod reorder;
-pub mod reshape;
-pub mod rows;
+pub mod plan;
 pub mod scan;
-pub mod selection;
-pub mod spilled;
-pub mod table;
 pub mod tenants;
 
 pub use engine::{Engine, EngineOptions};

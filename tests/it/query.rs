@@ -13,8 +13,9 @@ use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner}
 use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest};
 use strata::query::engine::Outcome;
-use strata::query::selection::Positions;
-use strata::query::{Engine, EngineOptions, QueryError, documents};
+use strata::query::fetch::documents;
+use strata::query::fetch::selection::Positions;
+use strata::query::{Engine, EngineOptions, QueryError};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::store::{self, S3Options, Store};

@@ -8,11 +8,11 @@ use axum::response::Response;
 
 use super::DATASET_ID;
 use super::{Caller, Query};
+use crate::diff::{ChangeType, DiffPage};
 use crate::http::content_encoding::ContentCoding;
 use crate::http::error::HttpError;
 use crate::http::read::streamed;
 use crate::model::request::Format;
-use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{AnswerBody, App, DiffError, DiffForm};
 
 /// The formats of a diff.

@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 use super::output::Output;
 use super::tools::{Effect, Tool, ToolError};
 use super::{Caller, output, schemas};
+use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::management::Fields;
 use crate::model::limits;
-use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{DiffError, DiffForm, VersionProfile};
 
 /// Most bytes of a result.

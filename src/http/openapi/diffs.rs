@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
-use crate::query::diff::ChangeType;
+use crate::diff::ChangeType;
 
 /// The name of the schema of a Diff result.
 pub(super) const DIFF_RESULT: &str = "DiffResult";

@@ -7,11 +7,11 @@ use datafusion::physical_plan::metrics::Time;
 
 use super::VersionScan;
 use crate::model::path::Path;
-use crate::query::access::{Access, PrunedBy};
-use crate::query::columns;
 use crate::query::explain::{AccessName, KeyUse, PredicateUse, RowGroupUse, ScanUse, VerificationUse};
-use crate::query::predicate::Predicate;
-use crate::query::table::{GROUP, ORDER};
+use crate::query::plan::table::{GROUP, ORDER};
+use crate::query::scan::access::{Access, PrunedBy};
+use crate::query::scan::columns;
+use crate::query::scan::predicate::Predicate;
 
 /// A number that only grows.
 #[derive(Debug, Default)]

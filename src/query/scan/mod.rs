@@ -4,8 +4,13 @@
 //! shredded columns select rows, the search text selects rows that may match, and documents are read only for rows that
 //! are still selected and only when a predicate needs them.
 
+pub mod access;
+pub mod columns;
 mod counts;
+pub mod kernels;
+pub mod predicate;
 mod row_group;
+pub mod rows;
 
 use std::fmt;
 use std::ops::Range;
@@ -30,10 +35,10 @@ use futures::{StreamExt, TryStreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::counts::{ScanCounts, timed};
-use super::access::{self, Access};
-use super::predicate::Predicate;
-use super::rows::First;
-use super::table::{Computed, POSITION};
+use crate::query::plan::table::{Computed, POSITION};
+use crate::query::scan::access::Access;
+use crate::query::scan::predicate::Predicate;
+use crate::query::scan::rows::First;
 use crate::storage::reader::VersionReader;
 
 /// A scan of one version. One partition, in order of position.

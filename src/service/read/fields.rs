@@ -14,7 +14,7 @@ use crate::document;
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 use crate::model::similar;
-use crate::query::reshape::{Reshape, ReshapeScratch};
+use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::service::admission::Weight;
 use crate::service::{Admitted, App, ReadError};
 use crate::storage::StorageError;

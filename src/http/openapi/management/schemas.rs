@@ -9,11 +9,11 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 
 use super::operations::{Field, Kind, Need};
+use crate::diff::ChangeType;
 use crate::http::management::records;
 use crate::model::dataset::DatasetName;
 use crate::model::index::INDEX_PATHS;
 use crate::model::source::SourceFormat;
-use crate::query::diff::ChangeType;
 use crate::service::Explanation;
 
 /// Texts that are stored, as a pattern.
