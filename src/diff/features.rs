@@ -12,7 +12,7 @@ use super::values::{HASH_BITS, ValueHasher};
 use super::weights::Weights;
 use crate::document;
 use crate::query::QueryError;
-use crate::query::fetch::documents::Pages;
+use crate::query::fetch::pages::Pages;
 
 /// A field of an entity: its rank in the highest bits, the hash of its value in the others. Features of one rank are
 /// equal where the values are.

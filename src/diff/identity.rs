@@ -29,8 +29,8 @@ use super::{Session, tasks};
 use crate::document::{self, CanonicalForm};
 use crate::query::QueryError;
 use crate::query::engine::Spilled;
-use crate::query::fetch::documents::Pages;
-use crate::query::scan::columns::{OrderSpec, SortColumn};
+use crate::query::fetch::pages::Pages;
+use crate::query::scan::sort_key::{OrderSpec, SortColumn};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 

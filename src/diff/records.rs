@@ -12,7 +12,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Change;
 use super::identity::SOURCE;
 use crate::document::{self, CanonicalForm, Kind, Text};
-use crate::query::fetch::documents::Pages;
+use crate::query::fetch::pages::Pages;
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 

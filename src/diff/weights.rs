@@ -17,7 +17,7 @@ use super::tasks;
 use super::values::ValueHasher;
 use crate::document::{self, Text};
 use crate::query::QueryError;
-use crate::query::fetch::documents::Pages;
+use crate::query::fetch::pages::Pages;
 
 /// Fields and their numbers, by their names as they stand in documents.
 type FieldNumbers = HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>;

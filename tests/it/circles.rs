@@ -8,13 +8,17 @@ use std::path::Path;
 use crate::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 10] = [
+const LAYERS: [&str; 14] = [
     "catalog",
+    "diff",
     "document",
     "encode",
     "http",
     "http/management",
     "query",
+    "query/fetch",
+    "query/plan",
+    "query/scan",
     "service",
     "source",
     "source/parquet",
@@ -26,23 +30,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("catalog", &["checksums", "datasets", "leases", "validators", "versions", "webhooks"]),
     ("document", &["number", "order"]),
     ("http", &["error", "management", "params", "range", "rate", "read"]),
-    (
-        "query",
-        &[
-            "columns",
-            "compact",
-            "diff",
-            "documents",
-            "engine",
-            "explain",
-            "functions",
-            "limit_pushdown",
-            "pipeline",
-            "reorder",
-            "scan",
-            "table",
-        ],
-    ),
     (
         "service",
         &[

@@ -23,7 +23,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::query::error::not_spilled;
-use crate::query::fetch::documents::Pages;
+use crate::query::fetch::pages::Pages;
 use crate::query::{Engine, QueryError};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;

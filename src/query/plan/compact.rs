@@ -22,7 +22,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
-use crate::query::scan::VersionScan;
+use crate::query::scan::version_scan::VersionScan;
 
 /// The rule: below every sort whose input is not the scan itself, which gives batches of their own.
 #[derive(Debug, Default)]

@@ -16,12 +16,12 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use crate::query::plan::table::ORDER;
-use crate::query::scan::VersionScan;
+use crate::query::scan::schema::ORDER;
+use crate::query::scan::version_scan::VersionScan;
 
 /// The rule. Order of rows is kept by every operator of these plans, so cutting early cuts the same rows.
 #[derive(Debug, Default)]
-pub struct LimitPushdown;
+pub(super) struct LimitPushdown;
 
 impl PhysicalOptimizerRule for LimitPushdown {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
@@ -30,9 +30,9 @@ impl PhysicalOptimizerRule for LimitPushdown {
                 return match (sort.fetch(), sort.input().downcast_ref::<VersionScan>()) {
                     // The operator for the first rows of a sort panics when none is wanted.
                     (Some(0), _) => Ok(Transformed::yes(Arc::new(EmptyExec::new(plan.schema())) as _)),
-                    (Some(most), Some(scan)) if sorts_by_order(sort) => {
-                        let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_first(most));
-                        let sort = SortExec::new(sort.expr().clone(), scan).with_fetch(Some(most));
+                    (Some(k), Some(scan)) if sorts_by_order(sort) => {
+                        let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_top_k(k));
+                        let sort = SortExec::new(sort.expr().clone(), scan).with_fetch(Some(k));
                         Ok(Transformed::yes(Arc::new(sort) as Arc<dyn ExecutionPlan>))
                     }
                     _ => Ok(Transformed::no(plan)),
@@ -53,7 +53,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
                 return Ok(Transformed::yes(input.clone()));
             }
             let Some(scan) = input.downcast_ref::<VersionScan>() else { return Ok(Transformed::no(plan)) };
-            Ok(Transformed::yes(scan.windowed(skip, fetch)))
+            Ok(Transformed::yes(scan.with_limit(skip, fetch)))
         })
         .data()
     }

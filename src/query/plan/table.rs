@@ -11,53 +11,34 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::query::plan::functions::predicate_of;
-use crate::query::scan::VersionScan;
-use crate::query::scan::columns::{GroupSpec, OrderSpec};
+use crate::query::scan::dedup_key::GroupSpec;
+use crate::query::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::sort_key::OrderSpec;
+use crate::query::scan::version_scan::VersionScan;
 use crate::storage::reader::VersionReader;
-
-/// The column that holds an entity's position in the version, from 0: the order of rows, as data.
-pub const POSITION: &str = "position";
-
-/// The column that holds an entity's document.
-pub const DOCUMENT: &str = "document";
-
-/// The column that holds the key of `sort`, where there is one: bytes that order as the entities shall.
-pub const ORDER: &str = "order";
-
-/// The column that holds the key of `dedup`, where there is one: bytes that are equal for duplicates.
-pub const GROUP: &str = "group";
 
 /// A version as a table of [`POSITION`], [`DOCUMENT`], and the computed columns of a query.
 #[derive(Debug)]
-pub struct VersionTable {
+pub(super) struct VersionTable {
     reader: VersionReader,
     threads: usize,
     computed: Computed,
 }
 
-/// The computed columns of a query.
-#[derive(Clone, Debug, Default)]
-pub struct Computed {
-    /// [`ORDER`].
-    pub order: Option<OrderSpec>,
-    /// [`GROUP`].
-    pub group: Option<GroupSpec>,
-}
-
 impl VersionTable {
     /// A table over a version file whose scan works on this many row groups at once.
-    pub fn new(reader: VersionReader, threads: usize) -> VersionTable {
+    pub(super) fn new(reader: VersionReader, threads: usize) -> VersionTable {
         VersionTable { reader, threads, computed: Computed::default() }
     }
 
     /// The same with the column [`ORDER`].
-    pub fn with_order(mut self, order: Option<OrderSpec>) -> VersionTable {
+    pub(super) fn with_order(mut self, order: Option<OrderSpec>) -> VersionTable {
         self.computed.order = order;
         self
     }
 
     /// The same with the column [`GROUP`].
-    pub fn with_group(mut self, group: Option<GroupSpec>) -> VersionTable {
+    pub(super) fn with_group(mut self, group: Option<GroupSpec>) -> VersionTable {
         self.computed.group = group;
         self
     }

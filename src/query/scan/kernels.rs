@@ -15,14 +15,14 @@ use crate::model::request::KeywordsMode;
 use crate::storage::layout::Kind;
 
 /// The elements of a shredded column: the array itself, or what a list array holds, and how to get back to rows.
-pub struct Elements<'a> {
+pub(super) struct Elements<'a> {
     values: &'a ArrayRef,
     list: Option<&'a ListArray>,
 }
 
 impl<'a> Elements<'a> {
     /// The elements of a column.
-    pub fn of(column: &'a ArrayRef) -> Elements<'a> {
+    pub(super) fn of(column: &'a ArrayRef) -> Elements<'a> {
         match column.as_list_opt::<i32>() {
             Some(list) => Elements { values: list.values(), list: Some(list) },
             None => Elements { values: column, list: None },
@@ -30,7 +30,7 @@ impl<'a> Elements<'a> {
     }
 
     /// The rows that have a selected element.
-    pub fn rows(&self, selected: BooleanBuffer) -> BooleanBuffer {
+    pub(super) fn rows(&self, selected: BooleanBuffer) -> BooleanBuffer {
         let Some(list) = self.list else { return selected };
         let offsets = list.value_offsets();
         let mut rows = BooleanBufferBuilder::new(list.len());
@@ -46,17 +46,17 @@ impl<'a> Elements<'a> {
     }
 
     /// Elements whose text equals `text`.
-    pub fn text_equals(&self, text: &[u8]) -> BooleanBuffer {
+    pub(super) fn text_equals(&self, text: &[u8]) -> BooleanBuffer {
         self.texts(|values| select(values, |value| value == text))
     }
 
     /// Elements whose text contains `text`.
-    pub fn text_contains(&self, text: &[u8]) -> BooleanBuffer {
+    pub(super) fn text_contains(&self, text: &[u8]) -> BooleanBuffer {
         self.texts(|values| contains(values, text))
     }
 
     /// Elements whose number is `number`, by double and remainder. A number without remainder equals only its own text.
-    pub fn number_equals(&self, remainders: &Elements<'_>, number: &NumericValue) -> BooleanBuffer {
+    pub(super) fn number_equals(&self, remainders: &Elements<'_>, number: &NumericValue) -> BooleanBuffer {
         let doubles = self.values.as_primitive::<Float64Type>();
         let (double, Some(remainder)) = (number.double(), number.remainder()) else {
             return BooleanBuffer::new_unset(doubles.len());
@@ -73,7 +73,7 @@ impl<'a> Elements<'a> {
     }
 
     /// Elements of this kind.
-    pub fn kind_is(&self, kind: Kind) -> BooleanBuffer {
+    pub(super) fn kind_is(&self, kind: Kind) -> BooleanBuffer {
         let kinds = self.values.as_primitive::<UInt8Type>().values();
         let wanted = kind as u8;
         BooleanBuffer::collect_bool(kinds.len(), |index| kinds[index] == wanted)
@@ -103,7 +103,7 @@ impl<'a> Elements<'a> {
 }
 
 /// The rows whose bytes contain `needle`.
-pub fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
+pub(super) fn contains(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     if needle.is_empty() {
         return valid(BooleanBuffer::new_set(values.len()), values.nulls());
     }
@@ -155,7 +155,7 @@ impl HeuristicFrequencyRank for Wanted {
 /// The rows whose search text contains one of the words, or all of them. There is a word, and none is empty.
 ///
 /// The rows are gone through a stretch at a time, which stays in the processor's cache for all words.
-pub fn contains_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMode) -> BooleanBuffer {
+pub(super) fn contains_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMode) -> BooleanBuffer {
     /// Bytes of a stretch: less than the second-level cache of a core.
     const STRETCH_BYTES: usize = 128 << 10;
     let mut words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -248,7 +248,7 @@ fn occurrences(values: &BinaryArray, needle: &[u8]) -> Vec<u32> {
 /// elsewhere, too.
 ///
 /// No text holds the separator, so occurrences in the search text are those in the single texts.
-pub fn contains_besides(search: &BinaryArray, shredded_columns: &[ArrayRef], needle: &[u8]) -> BooleanBuffer {
+pub(super) fn contains_besides(search: &BinaryArray, shredded_columns: &[ArrayRef], needle: &[u8]) -> BooleanBuffer {
     let mut counts = occurrences(search, needle);
     for shredded in shredded_columns {
         let elements = Elements::of(shredded);

@@ -17,8 +17,8 @@ use datafusion::logical_expr::{
 use datafusion::prelude::{col, lit};
 
 use crate::model::path::Path;
-use crate::query::plan::table::DOCUMENT;
 use crate::query::scan::predicate::{Compare, Comparison, Predicate};
+use crate::query::scan::schema::DOCUMENT;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CompareFunction {
@@ -36,7 +36,7 @@ fn function(comparison: Comparison) -> Arc<ScalarUDF> {
 }
 
 /// The call that compares `path` of the table's documents with `value`; with `denull`, as if it had run.
-pub fn compare(comparison: Comparison, path: &Path, value: &str, denull: bool) -> Expr {
+pub(in crate::query::plan) fn compare(comparison: Comparison, path: &Path, value: &str, denull: bool) -> Expr {
     let function = match comparison {
         Comparison::Equal => &EQUAL,
         Comparison::Contains => &CONTAINS,

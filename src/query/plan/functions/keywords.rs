@@ -19,8 +19,8 @@ use datafusion::prelude::{col, lit};
 use crate::model::path::Path;
 use crate::model::request::KeywordsMode;
 use crate::query::fetch::reshape::Reshape;
-use crate::query::plan::table::DOCUMENT;
 use crate::query::scan::predicate::{Keywords, Predicate};
+use crate::query::scan::schema::DOCUMENT;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct KeywordsFunction {
@@ -33,7 +33,7 @@ static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
 });
 
 /// The call that searches what `reshape` leaves of the table's documents.
-pub fn keywords(words: &[String], mode: KeywordsMode, reshape: &Reshape) -> Expr {
+pub(in crate::query::plan) fn keywords(words: &[String], mode: KeywordsMode, reshape: &Reshape) -> Expr {
     let list = |paths: &[Path]| paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",");
     let mut arguments = vec![
         col(DOCUMENT),

@@ -7,15 +7,15 @@ mod random;
 
 use datafusion::logical_expr::Expr;
 
-pub use compare::compare;
-pub use keywords::keywords;
-pub use position::position;
-pub use random::random;
+pub(super) use compare::compare;
+pub(super) use keywords::keywords;
+pub(super) use position::position;
+pub(super) use random::random;
 
 use crate::query::scan::predicate::Predicate;
 
 /// The predicate that an expression is, when it is a call made by [`compare`] or [`keywords`].
-pub fn predicate_of(expression: &Expr) -> Option<Predicate> {
+pub(super) fn predicate_of(expression: &Expr) -> Option<Predicate> {
     let Expr::ScalarFunction(call) = expression else { return None };
     compare::predicate_of(call).or_else(|| keywords::predicate_of(call))
 }

@@ -21,7 +21,7 @@ static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
 });
 
 /// The call.
-pub fn position(order: Expr) -> Expr {
+pub(in crate::query::plan) fn position(order: Expr) -> Expr {
     FUNCTION.call(vec![order])
 }
 

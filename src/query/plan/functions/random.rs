@@ -22,7 +22,7 @@ static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
 });
 
 /// The call.
-pub fn random() -> Expr {
+pub(in crate::query::plan) fn random() -> Expr {
     FUNCTION.call(Vec::new())
 }
 

@@ -7,8 +7,8 @@ use datafusion::prelude::col;
 use super::Pipeline;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
-use crate::query::plan::table::GROUP;
-use crate::query::scan::columns::GroupSpec;
+use crate::query::scan::dedup_key::GroupSpec;
+use crate::query::scan::schema::GROUP;
 
 /// What to group by.
 pub(super) fn group_spec(request: &ReadRequest, reshape: &Reshape) -> Option<GroupSpec> {

@@ -26,7 +26,8 @@ use datafusion::prelude::{col, lit};
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::plan::functions::position;
-use crate::query::plan::table::{ORDER, POSITION, VersionTable};
+use crate::query::plan::table::VersionTable;
+use crate::query::scan::schema::{ORDER, POSITION};
 
 /// The plan so far.
 struct Pipeline<'a> {
@@ -60,7 +61,7 @@ const STEPS: &[Step] = &[
 ];
 
 /// The name of the column that a counting plan gives.
-pub const COUNT: &str = "count";
+pub(super) const COUNT: &str = "count";
 
 /// The name that the version has in plans.
 const TABLE: &str = "entities";
@@ -69,7 +70,7 @@ const TABLE: &str = "entities";
 ///
 /// # Errors
 /// When DataFusion refuses the plan, which no request should bring about.
-pub fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
+pub(super) fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
     let reshape = Reshape::of(request);
     let order_spec = sort::order_spec(request, &reshape);
     let order = if order_spec.is_some() { ORDER } else { POSITION };

@@ -6,7 +6,7 @@ use datafusion::prelude::col;
 
 use super::{Pipeline, offset_limit};
 use crate::query::plan::functions::random;
-use crate::query::plan::table::POSITION;
+use crate::query::scan::schema::POSITION;
 
 const SHUFFLE: &str = "shuffle";
 

@@ -7,8 +7,8 @@ use datafusion::prelude::col;
 use super::Pipeline;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
-use crate::query::plan::table::ORDER;
-use crate::query::scan::columns::OrderSpec;
+use crate::query::scan::schema::ORDER;
+use crate::query::scan::sort_key::OrderSpec;
 
 /// What to sort by; `None` where nothing could be sorted, so that all entities come last and keep their order, and
 /// where the order does not matter: for a count, and for a sample of what no dedup has chosen from.

@@ -1,27 +1,20 @@
-//! Columns of a version that are computed for a query: the key that `sort` orders by, and the one that `dedup`
-//! groups by. From shredded columns and the stored hash where these hold them, from the documents otherwise.
+//! The key of `sort`: from a shredded column where one holds it, from the documents otherwise.
 
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
-use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
-use sha2::{Digest, Sha256};
 
-use crate::document::{self, CanonicalForm};
-use crate::model::path::Path;
-use crate::query::fetch::documents::Pages;
-use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::query::pace::Pace;
+use crate::document;
+use crate::query::fetch::pages::Pages;
 use crate::storage::StorageError;
 use crate::storage::layout::{Kind, Layout, ShreddedPart};
 use crate::storage::reader::VersionReader;
 
 /// What `sort` orders by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OrderSpec {
+pub(crate) struct OrderSpec {
     /// The top-level field.
     pub field: String,
     /// The direction.
@@ -30,30 +23,14 @@ pub struct OrderSpec {
     pub denull: bool,
 }
 
-/// What `dedup` groups by.
-#[derive(Clone, Debug)]
-pub struct GroupSpec {
-    /// The paths of `dedup_key`; none is the whole entity.
-    pub paths: Vec<Path>,
-    /// What is left of an entity before it is compared.
-    pub reshape: Reshape,
-}
-
-impl GroupSpec {
-    /// Whether the stored hashes are the keys.
-    pub fn is_stored(&self) -> bool {
-        self.paths.is_empty() && self.reshape.changes_source_alone()
-    }
-}
-
 /// The shredded column that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on
 /// its path: those a shredded column cannot tell from single values.
-pub fn order_column(layout: &Layout, field: &str) -> Option<usize> {
+pub(crate) fn order_column(layout: &Layout, field: &str) -> Option<usize> {
     layout.shredded(&[field.to_owned()]).filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
 }
 
 /// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
-pub struct OrderKeys<'a> {
+pub(crate) struct OrderKeys<'a> {
     spec: &'a OrderSpec,
     first: u64,
     shredded: Option<SortColumn>,
@@ -65,7 +42,7 @@ impl<'a> OrderKeys<'a> {
     ///
     /// # Errors
     /// When a part of the version cannot be read.
-    pub async fn open(
+    pub(crate) async fn open(
         reader: &'a VersionReader,
         row_group: usize,
         wanted: usize,
@@ -80,7 +57,7 @@ impl<'a> OrderKeys<'a> {
     ///
     /// # Errors
     /// When a part of the version cannot be read.
-    pub async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
+    pub(crate) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let spec = self.spec;
         let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
         let mut key = Vec::new();
@@ -101,13 +78,13 @@ impl<'a> OrderKeys<'a> {
     }
 
     /// Pages of documents that had to tell.
-    pub fn pages_used(&self) -> usize {
+    pub(crate) fn pages_used(&self) -> usize {
         self.pages.used()
     }
 }
 
 /// The parts of a shredded column that a sort needs.
-pub struct SortColumn {
+pub(crate) struct SortColumn {
     kind: ArrayRef,
     text: ArrayRef,
     exact: Option<ArrayRef>,
@@ -119,7 +96,7 @@ impl SortColumn {
     ///
     /// # Errors
     /// When a column cannot be read.
-    pub async fn open(
+    pub(crate) async fn open(
         reader: &VersionReader,
         row_group: usize,
         spec: &OrderSpec,
@@ -161,7 +138,7 @@ impl SortColumn {
     }
 
     /// The string of a row; `None` where there is none, and where the document has to tell.
-    pub fn string_at(&self, row: usize) -> Option<&[u8]> {
+    pub(crate) fn string_at(&self, row: usize) -> Option<&[u8]> {
         (self.kind.as_primitive::<UInt8Type>().value(row) == Kind::String as u8).then(|| self.string(row))
     }
 
@@ -173,7 +150,7 @@ impl SortColumn {
     }
 
     /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
-    pub fn compare(&self, spec: &OrderSpec, one: usize, other: usize) -> Ordering {
+    pub(crate) fn compare(&self, spec: &OrderSpec, one: usize, other: usize) -> Ordering {
         let kind = self.kind.as_primitive::<UInt8Type>().value(one);
         let values = if kind == Kind::Number as u8 {
             self.number(one).zip(self.number(other)).map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
@@ -195,7 +172,7 @@ impl SortColumn {
 
     /// A number for every row that orders no worse than its key: rows of a lower rank come first, rows of one rank are
     /// told apart by their keys. `u64::MAX` is for rows that come last or whose document has to tell.
-    pub fn ranks(&self, spec: &OrderSpec) -> Ranks {
+    pub(crate) fn ranks(&self, spec: &OrderSpec) -> Ranks {
         let kinds = self.kind.as_primitive::<UInt8Type>().values();
         let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
         if let Some(doubles) = doubles
@@ -287,7 +264,7 @@ fn prefix(text: &[u8]) -> u64 {
 }
 
 /// What [`SortColumn::ranks`] gives.
-pub struct Ranks {
+pub(crate) struct Ranks {
     /// By row.
     pub ranks: Vec<u64>,
     /// Whether some row's document has to tell.
@@ -303,87 +280,4 @@ fn bytes_at(array: &ArrayRef, row: usize) -> &[u8] {
         Some(_) => b"",
         None => array.as_binary::<i32>().value(row),
     }
-}
-
-/// The group keys of rows of a row group: 32 bytes each, equal exactly for entities that are duplicates.
-pub struct GroupKeys<'a> {
-    spec: &'a GroupSpec,
-    /// The stored hashes, where they are the keys.
-    hashes: Option<ArrayRef>,
-    pages: Pages<'a>,
-}
-
-impl<'a> GroupKeys<'a> {
-    /// Of `wanted` rows, most likely.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
-    pub async fn open(
-        reader: &'a VersionReader,
-        row_group: usize,
-        wanted: usize,
-        spec: &'a GroupSpec,
-    ) -> Result<GroupKeys<'a>, StorageError> {
-        let hashes = if spec.is_stored() { Some(reader.hashes(row_group).await?) } else { None };
-        let pages = Pages::of(reader, row_group, wanted, reader.row_groups()[row_group].rows);
-        Ok(GroupKeys { spec, hashes, pages })
-    }
-
-    /// The keys of these rows, which come after those asked for before.
-    ///
-    /// # Errors
-    /// When a part of the version cannot be read.
-    pub async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
-        if let Some(hashes) = &self.hashes {
-            let hashes = hashes.as_fixed_size_binary();
-            return Ok(Arc::new(fixed(rows.iter().map(|row| hashes.value(*row)), rows.len())?));
-        }
-        let spec = self.spec;
-        let mut scratch = ReshapeScratch::default();
-        let mut canonical = CanonicalForm::default();
-        let mut form = Vec::new();
-        let mut keys = Vec::with_capacity(rows.len());
-        let mut pace = Pace::default();
-        for row in rows {
-            let entity = spec.reshape.apply(self.pages.document(*row).await?, &mut scratch);
-            pace.worked(entity.len()).await;
-            if spec.paths.is_empty() {
-                keys.push(canonical.hash(entity));
-                continue;
-            }
-            // Value by value: a thousand paths may reach the same large one.
-            let mut key = Sha256::new();
-            for path in &spec.paths {
-                pace.worked(entity.len()).await;
-                key.update(b"[");
-                document::reach_values(entity, path, |value| {
-                    form.clear();
-                    canonical.write(value, &mut form);
-                    form.push(b',');
-                    key.update(&form);
-                    ControlFlow::Continue(())
-                });
-                key.update(b"]");
-            }
-            keys.push(key.finalize().into());
-        }
-        Ok(Arc::new(fixed(keys.iter().map(|key: &[u8; 32]| key.as_slice()), rows.len())?))
-    }
-
-    /// Pages of documents that had to tell.
-    pub fn pages_used(&self) -> usize {
-        self.pages.used()
-    }
-}
-
-/// Values of 32 bytes as a binary array, which DataFusion groups faster than one of fixed size.
-fn fixed<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<BinaryArray, StorageError> {
-    let mut bytes = Vec::with_capacity(count * 32);
-    let mut ends = Vec::with_capacity(count + 1);
-    ends.push(0);
-    for value in values {
-        bytes.extend_from_slice(value);
-        ends.push(bytes.len() as i32);
-    }
-    Ok(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(ends)), bytes.into(), None)?)
 }
