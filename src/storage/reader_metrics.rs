@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::cache::PartKey;
+use super::parts::PartKey;
 
-/// Counts of what a reader asks for while they are attached to it ([`super::reader::VersionReader::observed`]).
+/// Metrics of what a reader asks for while they are attached to it ([`super::reader::VersionReader::observed`]).
 #[derive(Debug, Default)]
-pub struct ReaderCounts {
+pub struct ReaderMetrics {
     footers: Lookups,
     documents: Lookups,
     columns: Lookups,
@@ -43,7 +43,7 @@ impl Lookups {
     }
 }
 
-impl ReaderCounts {
+impl ReaderMetrics {
     /// Counts a look-up in the cache.
     pub(super) fn looked_up(&self, key: &PartKey, found: bool) {
         let lookups = match key {
@@ -104,11 +104,11 @@ impl ReaderCounts {
 
     /// How many pages of documents were asked for, each counted once.
     pub fn distinct_pages(&self) -> u64 {
-        self.distinct_pages_with(&ReaderCounts::default())
+        self.distinct_pages_with(&ReaderMetrics::default())
     }
 
     /// How many pages of documents were asked for by this reader or another one of the same file, each counted once.
-    pub fn distinct_pages_with(&self, other: &ReaderCounts) -> u64 {
+    pub fn distinct_pages_with(&self, other: &ReaderMetrics) -> u64 {
         let mut all = self.pages().clone();
         for (row_group, words) in other.pages().iter() {
             let both = all.entry(*row_group).or_default();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn pages_count_once_whoever_asks_for_them() {
-        let (one, other) = (ReaderCounts::default(), ReaderCounts::default());
+        let (one, other) = (ReaderMetrics::default(), ReaderMetrics::default());
         let page = |row_group, page| PartKey::Documents { file: 1, row_group, page };
         for (row_group, number) in [(0, 0), (0, 0), (0, 63), (0, 64), (7, 200)] {
             one.looked_up(&page(row_group, number), true);
