@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures::TryStreamExt;
 
-use super::Session;
 use super::account::Accounted;
 use super::identity::SOURCE;
+use super::session::Session;
 use super::tasks;
 use super::values::{HASH_BITS, ValueHasher};
 use super::weights::Weights;

@@ -25,7 +25,8 @@ use futures::StreamExt;
 use sha2::{Digest, Sha256};
 
 use super::account::Accounted;
-use super::{Session, tasks};
+use super::session::Session;
+use super::tasks;
 use crate::document::{self, CanonicalForm};
 use crate::query::QueryError;
 use crate::query::engine::Spilled;

@@ -9,10 +9,10 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use futures::TryStreamExt;
 use hashbrown::HashMap;
 
-use super::Session;
 use super::account::Accounted;
 use super::distinct::{self, Distinct};
 use super::identity::SOURCE;
+use super::session::Session;
 use super::tasks;
 use super::values::ValueHasher;
 use crate::document::{self, Text};
