@@ -128,16 +128,16 @@ async fn keys(reader: &VersionReader, row_group: usize, version: u8) -> Result<A
     let hashes = hashes.as_fixed_size_binary();
     let mut sources = Sources::open(reader, row_group).await?;
     let mut bytes = Vec::with_capacity(group.rows * KEY_BYTES);
-    let mut ends: Vec<i32> = Vec::with_capacity(group.rows + 1);
-    ends.push(0);
+    let mut offsets: Vec<i32> = Vec::with_capacity(group.rows + 1);
+    offsets.push(0);
     for row in 0..group.rows {
         bytes.extend_from_slice(&sources.hash(row).await?);
         bytes.extend_from_slice(&hashes.value(row)[..16]);
         bytes.push(version);
         bytes.extend_from_slice(&(group.first + row as u64).to_be_bytes());
-        ends.push(bytes.len() as i32);
+        offsets.push(bytes.len() as i32);
     }
-    Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(ends)), bytes.into(), None)?))
+    Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
 }
 
 /// Hashes of the canonical forms of the `_source`s of a row group: of nothing where there is none.

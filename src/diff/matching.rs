@@ -20,7 +20,7 @@ use super::features::{Feature, Features, rank};
 use super::{DiffBounds, Session};
 use crate::query::QueryError;
 
-/// The least similarity of a match.
+/// The minimum similarity of a match.
 const LEAST_SIMILARITY: f64 = 0.3 - 1e-9;
 
 /// Sources of no more pairs are compared without an index.

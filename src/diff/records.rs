@@ -11,7 +11,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Change;
 use super::identity::SOURCE;
-use crate::document::{self, CanonicalForm, Kind, Text};
+use crate::document::{self, CanonicalForm, JsonType, Text};
 use crate::query::fetch::pages::Pages;
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
@@ -176,10 +176,10 @@ impl RecordWriter {
 
 /// The `_source` of a record.
 fn write_source(value: Option<&[u8]>, out: &mut Vec<u8>) {
-    let kind = value.and_then(|value| Kind::of(*value.first()?));
-    match (kind, value) {
-        (Some(Kind::String), Some(value)) => out.extend_from_slice(value),
-        (None | Some(Kind::Null), _) | (_, None) => out.extend_from_slice(b"\"\""),
+    let json_type = value.and_then(|value| JsonType::of(*value.first()?));
+    match (json_type, value) {
+        (Some(JsonType::String), Some(value)) => out.extend_from_slice(value),
+        (None | Some(JsonType::Null), _) | (_, None) => out.extend_from_slice(b"\"\""),
         // Canonical text is UTF-8.
         (_, Some(value)) => document::write_string(&String::from_utf8_lossy(value), out),
     }

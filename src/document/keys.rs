@@ -54,7 +54,7 @@ pub(super) struct Winners {
 }
 
 impl Winners {
-    /// Settles equal keys among `count` members: the first of equals keeps its place and takes the value of the last,
+    /// Merges equal keys among `count` members: the first of equals keeps its place and takes the value of the last,
     /// the others go (`None`). Returns nothing when all keys differ.
     pub(super) fn find<'k>(&mut self, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Option<&[Option<usize>]> {
         self.order.clear();

@@ -252,7 +252,7 @@ registry! {
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
     /// Damaged version files that scrubs have found, each time that they did.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
-    /// Heavy queries that settle their selection or find their columns.
+    /// Heavy queries that select entities or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for their turn.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";

@@ -24,7 +24,7 @@ use crate::query::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, 
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
 /// its share.
-const LEAST_MEMORY_BYTES: u64 = 16 << 20;
+const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
 /// What bounds the engine.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Engine {
         let runtimes = [short?, medium?, heavy?, long?];
         let context = task_context(config, environment.clone());
         let EngineOptions { timeout, diff_timeout, .. } = *options;
-        let memory = Arc::new(Budget::new(options.memory_bytes as u64, LEAST_MEMORY_BYTES, options.shares));
+        let memory = Arc::new(Budget::new(options.memory_bytes as u64, MIN_MEMORY_BYTES, options.shares));
         let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
         let shared = Shared { environment, memory, spilled, threads, timeout, diff_timeout, runtimes };
         let most_memory_bytes = options.memory_bytes as u64;

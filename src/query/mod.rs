@@ -13,7 +13,7 @@
 //! |---|---|
 //! | [`engine`] | what queries run in: threads, memory, disk |
 //! | [`tenants`] | the shares of those for whom queries run |
-//! | [`error`] | what can go wrong |
+//! | `error` | what can go wrong |
 //! | `pace` | points of giving way |
 //! | [`fetch`] | documents of selected entities |
 //! | [`scan`] | what is read per row group, and the predicates over it |

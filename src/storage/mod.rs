@@ -10,7 +10,7 @@
 //! | [`checksums`] | what tells a damaged part of a version file from a sound one |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
-//! | [`profile`] | what a version contains, gathered in one pass; decides which paths get a shredded column |
+//! | [`profile`] | what a version contains, found in one pass; decides which paths get a shredded column |
 //! | [`budget`] | how much disk spools may take, in all and for one user |
 //! | [`spool`] | the entities on local disk between the two passes of a write |
 //! | [`shred`] | entities to the Arrow arrays of a row group |

@@ -28,10 +28,10 @@ use crate::query::{Engine, QueryError};
 use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
-/// Least bytes of a run: what is read of one bucket in one go.
+/// Minimum bytes of a run: what is read of one bucket in one go.
 const RUN_BYTES: u64 = 16 << 10;
 
-/// Least and most bytes of a bucket.
+/// Minimum and maximum bytes of a bucket.
 const BUCKET_BYTES: Range<u64> = 1 << 20..64 << 20;
 
 /// Buckets kept in memory: those of the units that are worked on.

@@ -1,4 +1,4 @@
-//! Which entities an answer holds, in its order: settled before its first byte.
+//! Which entities an answer holds, in its order: selected before its first byte.
 
 use std::ops::Range;
 

@@ -87,7 +87,7 @@ pub async fn pruned(
     let mut by = PrunedBy::BloomFilter;
     if let Some(number) = predicate.number() {
         let range = reader.number_range(row_group, shredded);
-        if range.is_some_and(|(least, greatest)| (least..=greatest).contains(&number.double())) {
+        if range.is_some_and(|(min, max)| (min..=max).contains(&number.double())) {
             return Ok(None);
         }
         by = PrunedBy::Numbers;

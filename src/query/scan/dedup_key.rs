@@ -105,11 +105,11 @@ impl<'a> GroupKeys<'a> {
 /// Values of 32 bytes as a binary array, which DataFusion groups faster than one of fixed size.
 fn fixed<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<BinaryArray, StorageError> {
     let mut bytes = Vec::with_capacity(count * 32);
-    let mut ends = Vec::with_capacity(count + 1);
-    ends.push(0);
+    let mut offsets = Vec::with_capacity(count + 1);
+    offsets.push(0);
     for value in values {
         bytes.extend_from_slice(value);
-        ends.push(bytes.len() as i32);
+        offsets.push(bytes.len() as i32);
     }
-    Ok(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(ends)), bytes.into(), None)?)
+    Ok(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?)
 }

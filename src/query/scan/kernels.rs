@@ -12,7 +12,7 @@ use memchr::memmem;
 
 use crate::document::NumericValue;
 use crate::model::request::KeywordsMode;
-use crate::storage::layout::Kind;
+use crate::storage::layout::ShreddedKind;
 
 /// The elements of a shredded column: the array itself, or what a list array holds, and how to get back to rows.
 pub(super) struct Elements<'a> {
@@ -73,7 +73,7 @@ impl<'a> Elements<'a> {
     }
 
     /// Elements of this kind.
-    pub(super) fn kind_is(&self, kind: Kind) -> BooleanBuffer {
+    pub(super) fn kind_is(&self, kind: ShreddedKind) -> BooleanBuffer {
         let kinds = self.values.as_primitive::<UInt8Type>().values();
         let wanted = kind as u8;
         BooleanBuffer::collect_bool(kinds.len(), |index| kinds[index] == wanted)
@@ -181,8 +181,8 @@ pub(super) fn contains_words(search: &BinaryArray, words: &[Vec<u8>], mode: Keyw
                 (Some(rows), KeywordsMode::Or) => &rows | &hits,
                 (Some(rows), KeywordsMode::And) => &rows & &hits,
             };
-            let settled = mode == KeywordsMode::And && rows.count_set_bits() == 0;
-            if settled { ControlFlow::Break(rows) } else { ControlFlow::Continue(Some(rows)) }
+            let decided = mode == KeywordsMode::And && rows.count_set_bits() == 0;
+            if decided { ControlFlow::Break(rows) } else { ControlFlow::Continue(Some(rows)) }
         });
         match rows {
             ControlFlow::Break(rows) | ControlFlow::Continue(Some(rows)) => found.append_buffer(&rows),

@@ -23,7 +23,7 @@ use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
 use crate::query::scan::sort_key::{OrderKeys, SortColumn};
 use crate::query::scan::spec::ScanSpec;
 use crate::storage::StorageError;
-use crate::storage::layout::{Kind, ShreddedPart};
+use crate::storage::layout::{ShreddedKind, ShreddedPart};
 
 impl ScanSpec {
     /// What the scan gives of one row group.
@@ -166,7 +166,7 @@ impl ScanSpec {
             && self.reader.holds_null(row_group, shredded)
             && let Some(kinds) = self.reader.shredded(row_group, shredded, ShreddedPart::Kind).await?
         {
-            elements = &elements | &Elements::of(&kinds).kind_is(Kind::Null);
+            elements = &elements | &Elements::of(&kinds).kind_is(ShreddedKind::Null);
         }
         Ok(text.rows(elements))
     }

@@ -9,7 +9,7 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 use crate::document;
 use crate::query::fetch::pages::Pages;
 use crate::storage::StorageError;
-use crate::storage::layout::{Kind, Layout, ShreddedPart};
+use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
 use crate::storage::reader::VersionReader;
 
 /// What `sort` orders by.
@@ -114,17 +114,17 @@ impl SortColumn {
     /// Appends the key of a row; false when the document has to tell.
     fn write(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
         let kind = self.kind.as_primitive::<UInt8Type>().value(row);
-        if kind == Kind::Null as u8 || kind == Kind::Nothing as u8 {
+        if kind == ShreddedKind::Null as u8 || kind == ShreddedKind::Nothing as u8 {
             document::write_order(None, spec.descending, key);
-        } else if kind == Kind::Number as u8 {
+        } else if kind == ShreddedKind::Number as u8 {
             let Some((number, remainder)) = &self.number else { return false };
             let remainders = remainder.as_primitive::<Int64Type>();
             let remainder = if remainders.is_null(row) { 0 } else { remainders.value(row) };
             let double = number.as_primitive::<Float64Type>().value(row);
             document::write_order_double(double, remainder, spec.descending, key);
-        } else if kind == Kind::Boolean as u8 {
+        } else if kind == ShreddedKind::Boolean as u8 {
             document::write_order_boolean(bytes_at(&self.text, row) == b"true", spec.descending, key);
-        } else if kind == Kind::String as u8 {
+        } else if kind == ShreddedKind::String as u8 {
             let text = self.string(row);
             if spec.denull && text.is_empty() {
                 document::write_order(None, spec.descending, key);
@@ -139,7 +139,7 @@ impl SortColumn {
 
     /// The string of a row; `None` where there is none, and where the document has to tell.
     pub(crate) fn string_at(&self, row: usize) -> Option<&[u8]> {
-        (self.kind.as_primitive::<UInt8Type>().value(row) == Kind::String as u8).then(|| self.string(row))
+        (self.kind.as_primitive::<UInt8Type>().value(row) == ShreddedKind::String as u8).then(|| self.string(row))
     }
 
     fn string(&self, row: usize) -> &[u8] {
@@ -152,9 +152,9 @@ impl SortColumn {
     /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
     pub(crate) fn compare(&self, spec: &OrderSpec, one: usize, other: usize) -> Ordering {
         let kind = self.kind.as_primitive::<UInt8Type>().value(one);
-        let values = if kind == Kind::Number as u8 {
+        let values = if kind == ShreddedKind::Number as u8 {
             self.number(one).zip(self.number(other)).map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
-        } else if kind == Kind::String as u8 {
+        } else if kind == ShreddedKind::String as u8 {
             self.string(one).cmp(self.string(other))
         } else {
             Ordering::Equal
@@ -176,10 +176,14 @@ impl SortColumn {
         let kinds = self.kind.as_primitive::<UInt8Type>().values();
         let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
         if let Some(doubles) = doubles
-            && kinds.iter().all(|kind| *kind == Kind::Number as u8 || *kind <= Kind::Nothing as u8)
+            && kinds.iter().all(|kind| *kind == ShreddedKind::Number as u8 || *kind <= ShreddedKind::Nothing as u8)
         {
             let rank = |(kind, double): (&u8, &f64)| {
-                if *kind <= Kind::Nothing as u8 { u64::MAX } else { directed(number_rank(*double), spec.descending) }
+                if *kind <= ShreddedKind::Nothing as u8 {
+                    u64::MAX
+                } else {
+                    directed(number_rank(*double), spec.descending)
+                }
             };
             return Ranks { ranks: kinds.iter().zip(doubles.iter()).map(rank).collect(), undecided: false };
         }
@@ -188,19 +192,19 @@ impl SortColumn {
         let mut undecided = false;
         let mut ranks = Vec::with_capacity(kinds.len());
         for (row, kind) in kinds.iter().enumerate() {
-            let rank = if *kind == Kind::Number as u8 {
+            let rank = if *kind == ShreddedKind::Number as u8 {
                 doubles.map_or(0, |doubles| number_rank(doubles[row]))
-            } else if *kind == Kind::String as u8 {
+            } else if *kind == ShreddedKind::String as u8 {
                 if spec.denull && texts.is_empty(row) {
                     ranks.push(u64::MAX);
                     continue;
                 }
                 let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
                 2 << 61 | exact.or_else(|| texts.get(row)).unwrap_or_default() >> 3
-            } else if *kind == Kind::Boolean as u8 {
+            } else if *kind == ShreddedKind::Boolean as u8 {
                 3 << 61 | u64::from(bytes_at(&self.text, row) == b"true")
             } else {
-                undecided |= *kind == Kind::LongInteger as u8;
+                undecided |= *kind == ShreddedKind::LongInteger as u8;
                 ranks.push(u64::MAX);
                 continue;
             };

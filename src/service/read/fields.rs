@@ -376,9 +376,9 @@ mod tests {
 
     fn index() -> PathIndex {
         use crate::model::index::IndexSettings;
-        use crate::storage::profile::{Profile, ShreddingBounds};
+        use crate::storage::profile::{ProfileBuilder, ShreddingBounds};
 
-        let mut profile = Profile::new();
+        let mut profile = ProfileBuilder::new();
         ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let settings = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &settings), &settings);

@@ -87,7 +87,8 @@ impl VersionReader {
         }
     }
 
-    /// The least and greatest double among a shredded column's numbers in a row group: `None` where there is no number.
+    /// The minimum and maximum double among a shredded column's numbers in a row group: `None` where there is no
+    /// number.
     /// Costs nothing: the footer holds them.
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
@@ -101,7 +102,7 @@ impl VersionReader {
     pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
         let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Kind) else { return true };
         match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
-            Some(Statistics::Int32(kinds)) => kinds.min_opt().is_none_or(|least| *least == 0),
+            Some(Statistics::Int32(kinds)) => kinds.min_opt().is_none_or(|min| *min == 0),
             _ => true,
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
         return Ok(pipeline);
     }
     let (order, counted) = (pipeline.order, pipeline.request.count);
-    // Aggregation forgets the order of arrival: the first is the least, and the order is restored by it.
+    // Aggregation forgets the order of arrival: the first is the minimum, and the order is restored by it.
     pipeline.with(|plan| {
         let firsts = plan.aggregate([col(GROUP)], [min(col(order)).alias(order)])?.project([col(order)])?;
         if counted { Ok(firsts) } else { firsts.sort([col(order).sort(true, false)]) }

@@ -1,4 +1,4 @@
-//! The least and the greatest of a path's values: of its numbers by value, of its strings by code point.
+//! The minimum and the maximum of a path's values: of its numbers by value, of its strings by code point.
 //!
 //! Most values lie between the two, and are told apart from those that do not by a few bytes.
 
@@ -50,23 +50,23 @@ impl Cut {
     }
 }
 
-/// The least and the greatest number.
+/// The minimum and the maximum of numbers.
 #[derive(Default)]
-pub(super) struct NumberEnds {
+pub(super) struct NumberMinMax {
     /// With their texts; of equal ones, the first.
-    pub(super) ends: Option<Box<[(NumericValue, Cut); 2]>>,
+    pub(super) min_max: Option<Box<[(NumericValue, Cut); 2]>>,
     low: f64,
     high: f64,
 }
 
-impl NumberEnds {
+impl NumberMinMax {
     #[inline]
     pub(super) fn add(&mut self, text: &str) {
         // A double's order is that of the values, but that values near each other may share one.
-        if let Some((least, greatest)) = bounds(text)
-            && self.ends.is_some()
-            && self.low < least
-            && greatest < self.high
+        if let Some((min, max)) = bounds(text)
+            && self.min_max.is_some()
+            && self.low < min
+            && max < self.high
         {
             return;
         }
@@ -81,19 +81,19 @@ impl NumberEnds {
             _ => NumericValue::parse("1e999"),
         };
         let Some(value) = value else { return };
-        let Some(ends) = &mut self.ends else {
+        let Some(min_max) = &mut self.min_max else {
             (self.low, self.high) = (value.double(), value.double());
-            let end = (value, Cut::of_number(text));
-            self.ends = Some(Box::new([end.clone(), end]));
+            let first = (value, Cut::of_number(text));
+            self.min_max = Some(Box::new([first.clone(), first]));
             return;
         };
-        let [least, greatest] = &mut **ends;
-        if value < least.0 {
+        let [min, max] = &mut **min_max;
+        if value < min.0 {
             self.low = value.double();
-            *least = (value, Cut::of_number(text));
-        } else if value > greatest.0 {
+            *min = (value, Cut::of_number(text));
+        } else if value > max.0 {
             self.high = value.double();
-            *greatest = (value, Cut::of_number(text));
+            *max = (value, Cut::of_number(text));
         }
     }
 }
@@ -116,19 +116,19 @@ fn bounds(text: &str) -> Option<(f64, f64)> {
     Some(if digits.len() < text.len() { (-far, -near) } else { (near, far) })
 }
 
-/// The least and the greatest string.
+/// The minimum and the maximum of strings.
 #[derive(Default)]
-pub(super) struct StringEnds {
-    pub(super) ends: Option<Box<[Cut; 2]>>,
+pub(super) struct StringMinMax {
+    pub(super) min_max: Option<Box<[Cut; 2]>>,
     /// Their first eight bytes.
     low: u64,
     high: u64,
 }
 
-impl StringEnds {
+impl StringMinMax {
     #[inline]
     pub(super) fn add(&mut self, text: Text<'_>) {
-        if self.ends.is_some()
+        if self.min_max.is_some()
             && let Some(prefix) = raw_prefix(text)
             && self.low < prefix
             && prefix < self.high
@@ -140,16 +140,16 @@ impl StringEnds {
 
     fn compare(&mut self, value: Cut) {
         let prefix = prefix(&value.bytes);
-        let Some(ends) = &mut self.ends else {
+        let Some(min_max) = &mut self.min_max else {
             (self.low, self.high) = (prefix, prefix);
-            self.ends = Some(Box::new([value.clone(), value]));
+            self.min_max = Some(Box::new([value.clone(), value]));
             return;
         };
-        let [least, greatest] = &mut **ends;
-        if value < *least {
-            (*least, self.low) = (value, prefix);
-        } else if value > *greatest {
-            (*greatest, self.high) = (value, prefix);
+        let [min, max] = &mut **min_max;
+        if value < *min {
+            (*min, self.low) = (value, prefix);
+        } else if value > *max {
+            (*max, self.high) = (value, prefix);
         }
     }
 }
@@ -175,15 +175,15 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(texts: &[&str], least: &str, greatest: &str) {
-        let mut numbers = NumberEnds::default();
+    fn check(texts: &[&str], min: &str, max: &str) {
+        let mut numbers = NumberMinMax::default();
         texts.iter().for_each(|text| numbers.add(text));
-        let [found_least, found_greatest] = *numbers.ends.expect("numbers");
-        assert_eq!((found_least.1.shown(), found_greatest.1.shown()), (least, greatest));
+        let [found_min, found_max] = *numbers.min_max.expect("numbers");
+        assert_eq!((found_min.1.shown(), found_max.1.shown()), (min, max));
     }
 
     #[test]
-    fn numbers_end_by_value_exactly() {
+    fn numbers_compare_by_value_exactly() {
         check(&["1"], "1", "1");
         check(&["1.0", "1", "1e0"], "1.0", "1.0");
         check(&["-0", "0", "0.0"], "-0", "-0");
@@ -202,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn strings_end_by_code_point_and_are_cut() {
-        let check = |raw: &[&str], least: (&str, bool), greatest: (&str, bool)| {
-            let mut strings = StringEnds::default();
+    fn strings_compare_by_code_point_and_are_cut() {
+        let check = |raw: &[&str], min: (&str, bool), max: (&str, bool)| {
+            let mut strings = StringMinMax::default();
             raw.iter().for_each(|raw| strings.add(Text::new(raw.as_bytes())));
-            let [found_least, found_greatest] = *strings.ends.expect("strings");
-            assert_eq!((found_least.shown(), found_least.cut), least);
-            assert_eq!((found_greatest.shown(), found_greatest.cut), greatest);
+            let [found_min, found_max] = *strings.min_max.expect("strings");
+            assert_eq!((found_min.shown(), found_min.cut), min);
+            assert_eq!((found_max.shown(), found_max.cut), max);
         };
         check(&["b", "", "a", "ab"], ("", false), ("b", false));
         check(&["0", "\\n", "\\u0001", "\\\""], ("\u{1}", false), ("0", false));

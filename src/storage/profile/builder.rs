@@ -30,8 +30,8 @@ pub(super) struct PathProfile {
     pub(super) values: Values,
 }
 
-/// A profile being gathered.
-pub struct Profile {
+/// A profile being built: one pass over the entities.
+pub struct ProfileBuilder {
     pub(super) tree: PathTree,
     pub(super) paths: Vec<PathProfile>,
     shared: Shared,
@@ -41,16 +41,16 @@ pub struct Profile {
     pub(super) paths_left_out: bool,
 }
 
-impl Default for Profile {
+impl Default for ProfileBuilder {
     fn default() -> Self {
-        Profile::new()
+        ProfileBuilder::new()
     }
 }
 
-impl Profile {
+impl ProfileBuilder {
     /// A profile of nothing.
-    pub fn new() -> Profile {
-        Profile {
+    pub fn new() -> ProfileBuilder {
+        ProfileBuilder {
             tree: PathTree::new(PATHS, PATH_BYTES),
             paths: Vec::new(),
             shared: Shared::default(),
@@ -74,7 +74,7 @@ impl Profile {
     pub fn add(&mut self, document: &[u8]) {
         self.entities += 1;
         self.document_bytes += document.len() as u64;
-        let Profile { tree, paths, shared, entities, paths_left_out, .. } = self;
+        let ProfileBuilder { tree, paths, shared, entities, paths_left_out, .. } = self;
         tree.walk(document, true, |node, fanned, found| {
             if node == UNKNOWN {
                 *paths_left_out = true;
