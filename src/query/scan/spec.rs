@@ -44,6 +44,7 @@ impl ScanSpec {
         }
         self.reader.row_group_of(self.range.start)..self.reader.row_group_of(self.range.end - 1) + 1
     }
+
     /// Whether the scan gives a column.
     pub(super) fn gives(&self, column: &str) -> bool {
         self.schema.fields().iter().any(|field| field.name() == column)
