@@ -281,7 +281,7 @@ registry! {
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
     /// Queries that ended; `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
     queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "failed", "cancelled"]];
-    /// Seconds that settling a selection, or comparing two versions, took, its wait for a turn not counted.
+    /// Seconds that selecting entities, or comparing two versions, took, its wait for a turn not counted.
     query_seconds: Histogram = "strata_query_seconds";
     /// Bytes that running queries hold, as accounted to the memory pool.
     query_memory_bytes: Gauge = "strata_query_memory_bytes";
