@@ -17,8 +17,24 @@ use hashbrown::HashMap;
 
 use super::account::Accounted;
 use super::features::{Feature, Features, rank};
-use super::{DiffBounds, Session};
+use super::session::Session;
 use crate::query::QueryError;
+
+/// From when on similar entities are not looked for among all: docs/semantics.md, Diffs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiffBounds {
+    /// Most candidate pairs of one source.
+    pub candidate_pairs: u64,
+    /// Where there are more: most entities that may have a value on each side, for those that share it to be
+    /// candidates.
+    pub value_holders: u64,
+}
+
+impl Default for DiffBounds {
+    fn default() -> DiffBounds {
+        DiffBounds { candidate_pairs: 10_000_000, value_holders: 100 }
+    }
+}
 
 /// The minimum similarity of a match.
 const LEAST_SIMILARITY: f64 = 0.3 - 1e-9;

@@ -35,6 +35,9 @@ mod tasks;
 mod values;
 mod weights;
 
+pub use changes::{Change, ChangeType, Cursor, Diff, DiffPage};
+pub use matching::DiffBounds;
+
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
@@ -42,7 +45,6 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 
 use self::account::Accounted;
 use self::changes::NONE;
-pub use self::changes::{Change, ChangeType, Cursor, Diff, DiffPage};
 use self::features::Features;
 use self::identity::{Contested, Unmatched};
 use self::matching::Side;
@@ -56,22 +58,6 @@ const CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
 
 /// Most entities that have their fields in memory at once, but for those of one source.
 const CHUNK_ENTITIES: u64 = 1 << 19;
-
-/// From when on similar entities are not looked for among all: docs/semantics.md, Diffs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiffBounds {
-    /// Most candidate pairs of one source.
-    pub candidate_pairs: u64,
-    /// Where there are more: most entities that may have a value on each side, for those that share it to be
-    /// candidates.
-    pub value_holders: u64,
-}
-
-impl Default for DiffBounds {
-    fn default() -> DiffBounds {
-        DiffBounds { candidate_pairs: 10_000_000, value_holders: 100 }
-    }
-}
 
 /// Finds what two versions differ in. Dropping the future stops the work.
 ///

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::Change;
+use super::changes::Change;
 use super::identity::SOURCE;
 use crate::document::{self, CanonicalForm, JsonType, Text};
 use crate::query::fetch::pages::Pages;

@@ -10,12 +10,13 @@ mod end;
 mod object_file;
 mod verification;
 
+pub use verification::{Pace, Unbounded};
+
 use std::sync::Arc;
 
 use object_store::path::Path as ObjectPath;
 
 use self::object_file::ObjectFile;
-pub use self::verification::{Pace, Unbounded};
 use crate::model::version::VersionFile;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
