@@ -11,7 +11,8 @@
 //! | [`cli`] | the command line: one file per command |
 //! | [`http`] | the server: routes, query parameters, management, tools for agents, OpenAPI, errors |
 //! | [`service`] | the use cases; the only place that combines the parts below |
-//! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last; diffs; what a plan did |
+//! | [`diff`] | two versions matched, on the query engine |
+//! | [`query`] | a request as a DataFusion plan; the selection; documents fetched last; what a plan did |
 //! | [`encode`] | documents to the bytes of an answer, one file per format |
 //! | [`source`] | sources: fetch, decompress, decode |
 //! | [`webhook`] | the POST after a refresh: its body, signature and delivery |
@@ -28,15 +29,15 @@
 //! # The layer rule
 //!
 //! A module uses only modules of lower layers, none of its own or of a higher layer: `cli` > `http` > `service` >
-//! {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} > `document` > {`config`, `metrics`,
-//! `crash`, `priority`} > `model`. A test reads the sources and checks it.
+//! `diff` > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} > `document` > {`config`,
+//! `metrics`, `crash`, `priority`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
 //! | To add | Write |
 //! |---|---|
 //! | a query parameter | one file in `http/params/` and its registry line |
-//! | a step of the pipeline | one file in `query/pipeline/` and its place in the list |
+//! | a step of the pipeline | one file in `query/plan/pipeline/` and its place in the list |
 //! | an output format | one file in `encode/` and its arm in `encode::text_encoder` |
 //! | a source format | one file in `source/` and its arm in `source::open_as` |
 //! | a migration | the same-named file in both folders of `sql/` |
@@ -52,6 +53,7 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod crash;
+pub mod diff;
 pub mod document;
 pub mod encode;
 pub mod http;

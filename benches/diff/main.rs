@@ -30,7 +30,7 @@ use clap::Parser;
 use futures::StreamExt;
 use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
-use strata::query::diff::{Change, DiffBounds, DiffPage, records};
+use strata::diff::{self, Change, DiffBounds, DiffPage, records};
 use strata::query::{Engine, EngineOptions};
 use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
@@ -259,7 +259,9 @@ fn compare(directory: &Path) -> Report {
         let readers = [open(0).await, open(1).await];
         let cpu_before = cpu_seconds();
         let started = Instant::now();
-        let diff = engine.diff(readers[0].clone(), readers[1].clone(), DiffBounds::default()).await.expect("a diff");
+        let diff = diff::compare(&engine, readers[0].clone(), readers[1].clone(), DiffBounds::default())
+            .await
+            .expect("a diff");
         let seconds = started.elapsed().as_secs_f64();
         let cpu_seconds = cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before);
         let counts = Counts { modified: diff.modified(), added: diff.added(), subtracted: diff.subtracted() };

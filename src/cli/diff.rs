@@ -11,9 +11,9 @@ use super::diff_text::{Lengths, Palette, Report};
 use super::error::CliError;
 use super::signals::Signals;
 use crate::config::Config;
+use crate::diff::{ChangeType, DiffPage};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
-use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{App, DiffError, DiffForm, VersionDiff};
 
 /// The default number of listed records.

@@ -5,9 +5,9 @@ use std::fmt::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
 
+use crate::diff::DiffPage;
 use crate::document::{self, Cursor, Text};
 use crate::model::text::is_invisible;
-use crate::query::diff::DiffPage;
 use crate::service::{DiffSummary, VersionDiff};
 
 /// How much of a value and of an entity is shown.

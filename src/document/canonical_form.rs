@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use sha2::{Digest, Sha256};
 
 use super::MAX_DEPTH;
-use super::cursor::{Cursor, Kind};
+use super::cursor::{Cursor, JsonType};
 use super::number::NumericValue;
 
 /// Writes canonical forms, with working memory that is kept from one value to the next.
@@ -76,8 +76,8 @@ impl CanonicalForm {
     /// Appends the form of the value that comes next, at level `depth`; of an object without the member `except`.
     fn value(&mut self, cursor: &mut Cursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
         match cursor.peek() {
-            Some(Kind::Object) if depth <= MAX_DEPTH => self.object(cursor, depth, except, out),
-            Some(Kind::Array) if depth <= MAX_DEPTH => {
+            Some(JsonType::Object) if depth <= MAX_DEPTH => self.object(cursor, depth, except, out),
+            Some(JsonType::Array) if depth <= MAX_DEPTH => {
                 cursor.enter();
                 out.push(b'[');
                 let first = out.len();
@@ -89,7 +89,7 @@ impl CanonicalForm {
                 }
                 out.push(b']');
             }
-            Some(Kind::Number) => write_number(cursor.skip_value(), out),
+            Some(JsonType::Number) => write_number(cursor.skip_value(), out),
             _ => out.extend_from_slice(cursor.skip_value()),
         }
     }

@@ -132,7 +132,7 @@ impl Parser<'_> {
             }
         }
         if suspect {
-            self.settle_repeated_keys(first);
+            self.merge_repeated_keys(first);
         }
         self.memory.members.truncate(first);
         self.memory.hashes.truncate(first);
@@ -289,7 +289,7 @@ impl Parser<'_> {
 
     /// Rewrites the object that has just been closed if keys repeat; its members begin at number `first`.
     #[cold]
-    fn settle_repeated_keys(&mut self, first: usize) {
+    fn merge_repeated_keys(&mut self, first: usize) {
         self.copy();
         let Canonicalizer { members, winners, object, .. } = &mut *self.memory;
         let members = &members[first..];

@@ -62,9 +62,9 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// The kind of the next value.
+/// The type of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonType {
     /// `null`
     Null,
     /// `true` or `false`
@@ -79,17 +79,17 @@ pub enum Kind {
     Object,
 }
 
-impl Kind {
-    /// The kind of the value whose canonical text begins with `byte`.
+impl JsonType {
+    /// The type of the value whose canonical text begins with `byte`.
     #[inline]
-    pub fn of(byte: u8) -> Option<Kind> {
+    pub fn of(byte: u8) -> Option<JsonType> {
         match byte {
-            b'"' => Some(Kind::String),
-            b'-' | b'0'..=b'9' => Some(Kind::Number),
-            b'{' => Some(Kind::Object),
-            b'[' => Some(Kind::Array),
-            b't' | b'f' => Some(Kind::Bool),
-            b'n' => Some(Kind::Null),
+            b'"' => Some(JsonType::String),
+            b'-' | b'0'..=b'9' => Some(JsonType::Number),
+            b'{' => Some(JsonType::Object),
+            b'[' => Some(JsonType::Array),
+            b't' | b'f' => Some(JsonType::Bool),
+            b'n' => Some(JsonType::Null),
             _ => None,
         }
     }
@@ -116,10 +116,10 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// The kind of the value that comes next; `None` at the end of a container or of the text.
+    /// The type of the value that comes next; `None` at the end of a container or of the text.
     #[inline]
-    pub fn peek(&mut self) -> Option<Kind> {
-        Kind::of(self.peek_byte()?)
+    pub fn peek(&mut self) -> Option<JsonType> {
+        JsonType::of(self.peek_byte()?)
     }
 
     /// Skips the next value (after a key, or in an array) and returns its text. Looks only at its quotes and brackets.
@@ -186,7 +186,7 @@ impl<'a> Cursor<'a> {
                 false
             }
             // Text that is not canonical must not stop a loop over elements from ending.
-            Some(byte) if Kind::of(byte).is_none() => {
+            Some(byte) if JsonType::of(byte).is_none() => {
                 self.at = self.text.len();
                 false
             }

@@ -1,7 +1,7 @@
 //! Removes nulls and empty strings (docs/semantics.md, denull).
 
 use super::MAX_DEPTH;
-use super::cursor::{Cursor, Kind};
+use super::cursor::{Cursor, JsonType};
 
 /// Appends the entity without the nulls and empty strings in its objects and arrays, at every depth. An array that
 /// becomes empty is removed too, from the inside out. An array that came empty stays. So does every object, also the
@@ -21,8 +21,8 @@ pub fn denull(document: &[u8], out: &mut Vec<u8>) {
 /// Appends what is left of the value that comes next, at level `depth`, and says whether anything is.
 fn write_value(cursor: &mut Cursor<'_>, depth: usize, out: &mut Vec<u8>) -> bool {
     match cursor.peek() {
-        Some(Kind::Object) if depth <= MAX_DEPTH => write_object(cursor, depth, out),
-        Some(Kind::Array) if depth <= MAX_DEPTH => return write_array(cursor, depth, out),
+        Some(JsonType::Object) if depth <= MAX_DEPTH => write_object(cursor, depth, out),
+        Some(JsonType::Array) if depth <= MAX_DEPTH => return write_array(cursor, depth, out),
         _ => {
             let value = cursor.skip_value();
             if value == b"null" || value == b"\"\"" {

@@ -33,7 +33,7 @@ mod text;
 
 pub use canonical_form::CanonicalForm;
 pub use canonicalize::{Canonicalizer, canonicalize};
-pub use cursor::{Cursor, Kind, Scalar, Token};
+pub use cursor::{Cursor, JsonType, Scalar, Token};
 pub use denull::denull;
 pub use error::DocumentError;
 pub use fold::{fold, fold_into, fold_text_into};

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use std::hash::Hash;
 
 use super::canonicalize::number_end;
-use super::order::WITHIN;
 
 /// A number by its value: `1`, `1.0` and `10e-1` are equal, and so are `0` and `-0`; `9007199254740993` is not
 /// `9007199254740992`; `1e400` is infinite and above every integer.
@@ -37,6 +36,16 @@ impl Double {
     fn get(self) -> f64 {
         f64::from_bits(self.0)
     }
+}
+
+/// An integer that neither 64 bits nor a double hold.
+pub(super) struct LongInteger<'a> {
+    /// Whether it is below 0.
+    pub(super) negative: bool,
+    /// Without sign or leading zeros.
+    pub(super) digits: &'a str,
+    /// Whether it is above its double, and not below.
+    pub(super) above_double: bool,
 }
 
 /// 2^63, the first integer above `i64`.
@@ -113,22 +122,13 @@ impl NumericValue {
         }
     }
 
-    /// Appends bytes that order integers too far from their double for a remainder: among each other by value, and
-    /// around [`WITHIN`], which stands for all integers with a remainder.
-    pub(super) fn write_long_order(&self, out: &mut Vec<u8>) {
-        let Form::Long { negative, digits } = &self.0 else { return };
+    /// The value as an integer that neither 64 bits nor a double hold, if it is one.
+    pub(super) fn long_integer(&self) -> Option<LongInteger<'_>> {
+        let Form::Long { negative, digits } = &self.0 else { return None };
         let double = self.double();
         // The integers of an infinite double all lie on its near side.
         let above = if double.is_infinite() { *negative } else { self > &NumericValue::from_double(double) };
-        out.push(if above { WITHIN + 1 } else { WITHIN - 1 });
-        let start = out.len();
-        out.extend_from_slice(&(digits.len() as u64).to_be_bytes());
-        out.extend_from_slice(digits.as_bytes());
-        if *negative {
-            for byte in &mut out[start..] {
-                *byte = !*byte;
-            }
-        }
+        Some(LongInteger { negative: *negative, digits, above_double: above })
     }
 
     /// Appends bytes that are equal exactly for equal values, that end where they end by themselves when a comma or

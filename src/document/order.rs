@@ -5,7 +5,7 @@
 //! both directions. No key is the beginning of another, so more bytes (a position) may follow.
 
 use super::cursor::Scalar;
-use super::number::NumericValue;
+use super::number::{LongInteger, NumericValue};
 use super::text::Text;
 
 const NUMBER: u8 = 1;
@@ -64,7 +64,7 @@ pub fn write_order_number(number: &NumericValue, descending: bool, out: &mut Vec
             let start = out.len();
             out.push(NUMBER);
             out.extend_from_slice(&ordered_bits(number.double()).to_be_bytes());
-            number.write_long_order(out);
+            write_long_integer(number, out);
             direct(descending, &mut out[start..]);
         }
     }
@@ -82,7 +82,18 @@ pub fn write_order_double(double: f64, remainder: i64, descending: bool, out: &m
 }
 
 /// Between integers below and above that share a double but are too far from it for a remainder.
-pub(super) const WITHIN: u8 = 1;
+const WITHIN: u8 = 1;
+
+/// Appends bytes that order integers too far from their double for a remainder: among themselves by value, and around
+/// [`WITHIN`], which stands for all that have one.
+fn write_long_integer(number: &NumericValue, out: &mut Vec<u8>) {
+    let Some(LongInteger { negative, digits, above_double }) = number.long_integer() else { return };
+    out.push(if above_double { WITHIN + 1 } else { WITHIN - 1 });
+    let start = out.len();
+    out.extend_from_slice(&(digits.len() as u64).to_be_bytes());
+    out.extend_from_slice(digits.as_bytes());
+    direct(negative, &mut out[start..]);
+}
 
 /// Bits that order as the doubles do. Zero is one value.
 pub fn ordered_bits(double: f64) -> u64 {

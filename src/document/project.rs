@@ -2,11 +2,11 @@
 //! docs/semantics.md, keep_field; docs/semantics.md, drop_field).
 //!
 //! The paths become two trees of keys, which are walked together with the entity in one pass. The result is the same as
-//! keeping first and dropping afterwards: whether a value is kept depends only on its kind, never on fields dropped
+//! keeping first and dropping afterwards: whether a value is kept depends only on its type, never on fields dropped
 //! inside it. A value that neither tree reaches into is copied unchanged.
 
 use super::MAX_DEPTH;
-use super::cursor::{Cursor, Kind};
+use super::cursor::{Cursor, JsonType};
 use super::text::{Text, escape_into};
 use crate::model::path::Path;
 
@@ -102,8 +102,8 @@ fn write_value(
     depth: usize,
     out: &mut Vec<u8>,
 ) -> bool {
-    let kind = cursor.peek();
-    let nested = matches!(kind, Some(Kind::Object | Kind::Array));
+    let json_type = cursor.peek();
+    let nested = matches!(json_type, Some(JsonType::Object | JsonType::Array));
     if (keep.is_none() && drop.is_none()) || !nested || depth > MAX_DEPTH {
         let value = cursor.skip_value();
         let kept = keep.is_none();
@@ -113,7 +113,7 @@ fn write_value(
         return kept;
     }
     cursor.enter();
-    if kind == Some(Kind::Object) {
+    if json_type == Some(JsonType::Object) {
         out.push(b'{');
         let first = out.len();
         while let Some(key) = cursor.next_key() {

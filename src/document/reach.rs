@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use super::MAX_DEPTH;
-use super::cursor::{Cursor, Kind, Scalar};
+use super::cursor::{Cursor, JsonType, Scalar};
 use super::text::Text;
 use crate::model::path::Path;
 
@@ -85,14 +85,14 @@ fn descend<'a>(
 ) -> ControlFlow<()> {
     let [first, rest @ ..] = keys else { return found(cursor) };
     match cursor.peek() {
-        Some(Kind::Object) if depth <= MAX_DEPTH => {
+        Some(JsonType::Object) if depth <= MAX_DEPTH => {
             cursor.enter();
             if find_key(cursor, first) {
                 descend(cursor, rest, depth + 1, found)?;
                 cursor.leave();
             }
         }
-        Some(Kind::Array) if depth <= MAX_DEPTH => {
+        Some(JsonType::Array) if depth <= MAX_DEPTH => {
             cursor.enter();
             while cursor.next_element() {
                 descend(cursor, keys, depth + 1, found)?;
@@ -108,14 +108,14 @@ fn descend<'a>(
 /// Visits the scalars of the value that comes next: itself, or those of an array at any nesting.
 fn fan_out<'a>(cursor: &mut Cursor<'a>, visit: &mut impl FnMut(Scalar<'a>) -> ControlFlow<()>) -> ControlFlow<()> {
     match cursor.peek() {
-        Some(Kind::Array) => {
+        Some(JsonType::Array) => {
             cursor.enter();
             // Nested arrays are told apart by counting, which bounds the stack over any text.
             let mut depth = 1;
             while depth > 0 {
                 if !cursor.next_element() {
                     depth -= 1;
-                } else if cursor.peek() == Some(Kind::Array) {
+                } else if cursor.peek() == Some(JsonType::Array) {
                     cursor.enter();
                     depth += 1;
                 } else if let Some(scalar) = cursor.next_scalar() {

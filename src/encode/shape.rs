@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::document::{Cursor, Kind, MAX_DEPTH, Text};
+use crate::document::{Cursor, JsonType, MAX_DEPTH, Text};
 
 /// Most places and key bytes. Above these the tree is dropped and learned again, so entities that never repeat a key do
 /// not fill the memory. One entity may exceed them while it is walked. A body with a slow reader keeps its trees, one
@@ -94,7 +94,7 @@ impl Shape {
     pub(super) fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
         let mut cursor = Cursor::new(document);
         let walked = match cursor.peek() {
-            Some(Kind::Object) => self.members(&mut cursor, ROOT, 1, place),
+            Some(JsonType::Object) => self.members(&mut cursor, ROOT, 1, place),
             _ => Ok(()),
         };
         if self.nodes.len() > MOST_PLACES || self.keys.len() > MOST_KEY_BYTES {
@@ -130,8 +130,8 @@ impl Shape {
         place: &mut P,
     ) -> Result<(), P::Error> {
         match cursor.peek() {
-            Some(Kind::Object) if depth <= MAX_DEPTH => self.members(cursor, node, depth, place),
-            Some(Kind::Array) if depth <= MAX_DEPTH && holds_objects_only(cursor.clone()) => {
+            Some(JsonType::Object) if depth <= MAX_DEPTH => self.members(cursor, node, depth, place),
+            Some(JsonType::Array) if depth <= MAX_DEPTH && holds_objects_only(cursor.clone()) => {
                 cursor.enter();
                 let mut previous = NONE;
                 while cursor.next_element() {
@@ -310,7 +310,7 @@ fn holds_objects_only(mut cursor: Cursor<'_>) -> bool {
     cursor.enter();
     let mut any = false;
     while cursor.next_element() {
-        if cursor.peek() != Some(Kind::Object) {
+        if cursor.peek() != Some(JsonType::Object) {
             return false;
         }
         cursor.skip_value();

@@ -12,7 +12,7 @@
 use super::pool::Pool;
 use super::tag::{ArrayTagsMemory, write_tag};
 use super::{Encode, EntityBound, EntityTooLarge};
-use crate::document::{Cursor, Kind, MAX_DEPTH, Scalar, Text};
+use crate::document::{Cursor, JsonType, MAX_DEPTH, Scalar, Text};
 
 /// The tag of elements without a field name: those of an array directly inside an array.
 const ITEM: &[u8] = b"item";
@@ -81,7 +81,7 @@ impl<'d> Writer<'_, 'd> {
     fn field(&mut self, name: Text<'d>, depth: usize) {
         let start = self.out.len();
         self.out.push(b'<');
-        if self.cursor.peek() == Some(Kind::Array) {
+        if self.cursor.peek() == Some(JsonType::Array) {
             let tags = self.memory.array_tags.get(name);
             self.out.extend_from_slice(&tags.array);
             self.content(start, &tags.element, depth);
@@ -98,7 +98,7 @@ impl<'d> Writer<'_, 'd> {
         self.out.push(b'>');
         let content = self.out.len();
         match self.cursor.peek() {
-            Some(Kind::Object) if depth <= MAX_DEPTH => {
+            Some(JsonType::Object) if depth <= MAX_DEPTH => {
                 self.cursor.enter();
                 while self.out.len() <= self.most
                     && let Some(name) = self.cursor.next_key()
@@ -106,7 +106,7 @@ impl<'d> Writer<'_, 'd> {
                     self.field(name, depth + 1);
                 }
             }
-            Some(Kind::Array) if depth <= MAX_DEPTH => {
+            Some(JsonType::Array) if depth <= MAX_DEPTH => {
                 self.cursor.enter();
                 while self.out.len() <= self.most && self.cursor.next_element() {
                     self.element(element, depth + 1);

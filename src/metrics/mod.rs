@@ -252,7 +252,7 @@ registry! {
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
     /// Damaged version files that scrubs have found. Each scrub counts a file again.
     scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
-    /// Heavy queries that settle their selection or find their columns.
+    /// Heavy queries that select entities or find their columns.
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for a permit.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
@@ -283,7 +283,7 @@ registry! {
     buffered_bytes: Gauge = "strata_stream_buffered_bytes";
     /// Queries that ended. `outcome` is `settled`, `timeout`, `memory`, `failed` or `cancelled`.
     queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "failed", "cancelled"]];
-    /// Seconds to settle a selection, or to compare two versions, without the wait for a permit.
+    /// Seconds to select entities, or to compare two versions, without the wait for a permit.
     query_seconds: Histogram = "strata_query_seconds";
     /// Bytes that running queries hold, as the memory pool counts them.
     query_memory_bytes: Gauge = "strata_query_memory_bytes";

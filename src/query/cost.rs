@@ -12,11 +12,11 @@
 //!
 //! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
 
-use super::access::{self, Access};
-use super::columns;
-use super::predicate::{Compare, Comparison, Keywords, Predicate};
-use super::reshape::Reshape;
 use crate::model::request::ReadRequest;
+use crate::query::fetch::reshape::Reshape;
+use crate::query::scan::access::{self, Access};
+use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::query::scan::sort_key;
 use crate::storage::layout::Layout;
 
 /// Bytes that one value of a stored column counts.
@@ -39,7 +39,7 @@ pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
         }
     }
     if let (Some(sort), false) = (&request.sort, request.count) {
-        add(if columns::order_column(layout, &sort.field).is_some() { column } else { documents });
+        add(if sort_key::order_column(layout, &sort.field).is_some() { column } else { documents });
     }
     if request.dedup {
         let hashed = request.dedup_key.is_empty() && Reshape::of(request).changes_source_alone();

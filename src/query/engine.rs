@@ -1,53 +1,30 @@
-//! The query engine: one DataFusion session for all queries, with the rules that their plans need, a memory
-//! pool, and threads of its own.
+//! The query engine: what queries run in. Threads of their own, a memory pool and disk to spill to, shared by all
+//! queries, and by tenants ([`super::tenants`]).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
-use datafusion::common::internal_datafusion_err;
-use datafusion::error::Result as EngineResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::OptimizerRule;
-use datafusion::optimizer::optimize_projections::OptimizeProjections;
-use datafusion::optimizer::push_down_filter::PushDownFilter;
-use datafusion::optimizer::push_down_limit::PushDownLimit;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
-use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
-use futures::StreamExt;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::compact::CompactBeforeSort;
-use super::diff::{self, Diff, DiffBounds};
-use super::explain::{Explained, Observer, Planned};
-use super::limit_pushdown::LimitPushdown;
-use super::selection::Selection;
-use super::table::VersionTable;
-use super::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
-use super::{QueryError, pipeline};
 use crate::metrics::metrics;
-use crate::metrics::request_log::{self, RequestLogContext};
-use crate::model::request::ReadRequest;
 use crate::priority::Priority;
-use crate::storage::reader::VersionReader;
+use crate::query::QueryError;
+use crate::query::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, TenantShares};
 
 /// Memory that sorts and dedups need to spill, whatever they spill. One tenant who is alone may have so much, whatever
 /// its share.
-const LEAST_MEMORY_BYTES: u64 = 16 << 20;
+const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
 /// What bounds the engine.
 #[derive(Clone, Debug)]
@@ -58,7 +35,7 @@ pub struct EngineOptions {
     pub memory_bytes: usize,
     /// What those of one tenant may have of that, and of what may be spilled.
     pub shares: TenantShares,
-    /// How long settling a selection may take.
+    /// How long selecting entities may take.
     pub timeout: Duration,
     /// How long comparing two versions may take.
     pub diff_timeout: Duration,
@@ -80,7 +57,7 @@ pub struct Engine {
 }
 
 struct Shared {
-    state: SessionState,
+    environment: Arc<RuntimeEnv>,
     memory: Arc<Budget>,
     spilled: Arc<Budget>,
     threads: usize,
@@ -122,21 +99,13 @@ impl Drop for QueryRuntime {
 pub(super) const BATCH_ROWS: usize = 2_048;
 
 /// The stack of a thread that works on queries. Entities nest 128 levels, and so deep do the encoders recurse; plans
-/// nest as deep as their operators are many, which no request can raise ([`pipeline`]), and DataFusion's own recursion
-/// guard takes over before the end. Given here, so that no setting of the system or its environment makes it smaller.
+/// nest as deep as their operators are many, which no request can raise (`plan/pipeline`), and DataFusion's own
+/// recursion guard takes over before the end. Given here, so that no setting of the system or its environment makes it
+/// smaller.
 const STACK_BYTES: usize = 4 << 20;
 
 /// What a sort sets aside for the merge of what it has spilled, where there is much memory.
 const MERGE_BYTES: usize = 10 << 20;
-
-/// What a query found.
-#[derive(Debug)]
-pub enum Outcome {
-    /// `count=true`: how many entities the request would return.
-    Count(u64),
-    /// The entities.
-    Selection(Selection),
-}
 
 impl Engine {
     /// An engine with threads of its own.
@@ -154,34 +123,28 @@ impl Engine {
             .with_max_temp_directory_size(options.spill_bytes);
         let environment =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
-        // The scan itself works on several row groups at once and keeps their order; partitions would lose it.
-        let config = SessionConfig::new()
-            .with_target_partitions(1)
-            .with_batch_size(BATCH_ROWS)
-            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES));
-        let state = SessionStateBuilder::new()
-            .with_config(config)
-            .with_runtime_env(environment)
-            .with_analyzer_rules(Vec::new())
-            .with_optimizer_rules(logical_rules())
-            .with_physical_optimizer_rules(physical_rules())
-            .build();
+        let config = session_config().with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES));
         let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
         let runtimes = [short?, medium?, heavy?, long?];
-        let context = state.task_ctx();
+        let context = task_context(config, environment.clone());
         let EngineOptions { timeout, diff_timeout, .. } = *options;
-        let memory = Arc::new(Budget::new(options.memory_bytes as u64, LEAST_MEMORY_BYTES, options.shares));
+        let memory = Arc::new(Budget::new(options.memory_bytes as u64, MIN_MEMORY_BYTES, options.shares));
         let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
-        let shared = Shared { state, memory, spilled, threads, timeout, diff_timeout, runtimes };
+        let shared = Shared { environment, memory, spilled, threads, timeout, diff_timeout, runtimes };
         let most_memory_bytes = options.memory_bytes as u64;
-        Ok(Engine { shared: Arc::new(shared), context, most_memory_bytes, priority: Priority::Short })
+        Ok(Engine {
+            shared: Arc::new(shared),
+            context: Arc::new(context),
+            most_memory_bytes,
+            priority: Priority::Short,
+        })
     }
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
     /// cannot be told apart shares with all.
     pub fn of(&self, tenant: Tenant) -> Engine {
         let shared = &self.shared;
-        let all = shared.state.runtime_env();
+        let all = &shared.environment;
         let pool = TenantPool { all: all.memory_pool.clone(), budget: shared.memory.clone(), tenant };
         let share = DiskShare { budget: shared.spilled.clone(), tenant };
         let files = TenantFiles { all: all.disk_manager.clone(), share };
@@ -192,16 +155,7 @@ impl Engine {
             disk_manager: disk.map_or_else(|_| all.disk_manager.clone(), Arc::new),
             ..(**all).clone()
         };
-        let context = TaskContext::new(
-            None,
-            self.context.session_id(),
-            self.context.session_config().clone(),
-            HashMap::new(),
-            HashMap::new(),
-            HashMap::new(),
-            HashMap::new(),
-            Arc::new(environment),
-        );
+        let context = task_context(self.context.session_config().clone(), Arc::new(environment));
         let most_memory_bytes = shared.memory.most(tenant);
         Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes, priority: self.priority }
     }
@@ -217,13 +171,18 @@ impl Engine {
     }
 
     /// What queries run in: the memory pool and where they spill.
-    pub(super) fn context(&self) -> &TaskContext {
+    pub(crate) fn context(&self) -> &Arc<TaskContext> {
         &self.context
     }
 
-    /// How long settling a selection may take.
+    /// How long selecting entities may take.
     pub fn timeout(&self) -> Duration {
         self.shared.timeout
+    }
+
+    /// How long comparing two versions may take.
+    pub(crate) fn diff_timeout(&self) -> Duration {
+        self.shared.diff_timeout
     }
 
     /// What all queries together hold now, in bytes.
@@ -282,128 +241,43 @@ impl Engine {
         })
     }
 
-    /// Settles which entities of a version a request selects. Dropping the future stops the query.
+    /// Runs a query on the engine's threads, and counts it. Dropping the future stops it.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when the version
-    /// cannot be read.
-    pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
-        self.settle(reader, request, None).await
-    }
-
-    /// As [`Engine::select`], and tells what the query did: the same plan, seen while it ran.
-    ///
-    /// # Errors
-    /// As of [`Engine::select`].
-    pub async fn explain(
+    /// [`QueryError::Timeout`] when it takes longer than the limit, and what it fails with.
+    pub(crate) async fn run_within<T: Send + 'static>(
         &self,
-        reader: VersionReader,
-        request: Arc<ReadRequest>,
-    ) -> Result<(Outcome, Explained), QueryError> {
-        let observer = Arc::new(Observer::default());
-        let outcome = self.settle(reader, request, Some(observer.clone())).await?;
-        let unplanned = || QueryError::Engine(internal_datafusion_err!("a query was settled without a plan"));
-        Ok((outcome, observer.explained().ok_or_else(unplanned)?))
-    }
-
-    async fn settle(
-        &self,
-        reader: VersionReader,
-        request: Arc<ReadRequest>,
-        observer: Option<Arc<Observer>>,
-    ) -> Result<Outcome, QueryError> {
-        let engine = self.clone();
-        let limit = self.shared.timeout;
-        let log_context = request_log::current();
+        limit: Duration,
+        query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
+    ) -> Result<T, QueryError> {
         let mut measured = Measured::start();
-        let work =
-            async move { tokio::time::timeout(limit, engine.run(reader, &request, log_context, observer)).await };
-        let outcome = match self.spawn(work).await? {
+        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
         };
         measured.end(&outcome);
         outcome
-    }
-
-    /// Settles what two versions differ in. Dropping the future stops the work.
-    ///
-    /// # Errors
-    /// As of [`Engine::select`].
-    pub async fn diff(&self, v1: VersionReader, v2: VersionReader, bounds: DiffBounds) -> Result<Diff, QueryError> {
-        let engine = self.clone();
-        let limit = self.shared.diff_timeout;
-        let mut measured = Measured::start();
-        let work = async move {
-            let context = engine.context.clone();
-            tokio::time::timeout(limit, diff::run([v1, v2], &bounds, context, engine.shared.threads)).await
-        };
-        let outcome = match self.spawn(work).await? {
-            Ok(outcome) => outcome,
-            Err(_) => Err(QueryError::Timeout { seconds: limit.as_secs() }),
-        };
-        measured.end(&outcome);
-        outcome
-    }
-
-    async fn run(
-        &self,
-        reader: VersionReader,
-        request: &ReadRequest,
-        log_context: Option<Arc<RequestLogContext>>,
-        observer: Option<Arc<Observer>>,
-    ) -> Result<Outcome, QueryError> {
-        let started = Instant::now();
-        let Plans { logical, optimized, physical: plan } = self.plans(reader, request).await?;
-        let planning = started.elapsed();
-        if let Some(observer) = &observer {
-            observer.planned(Planned { logical, optimized, physical: plan.clone(), planning });
-        }
-        if let Some(log_context) = log_context {
-            log_context.set_plan(OneLine(plan.clone()));
-        }
-        let outcome = self.execute(plan, request).await;
-        if let Some(observer) = &observer {
-            observer.selected(started.elapsed().saturating_sub(planning));
-        }
-        outcome
-    }
-
-    /// What a physical plan gives.
-    async fn execute(&self, plan: Arc<dyn ExecutionPlan>, request: &ReadRequest) -> Result<Outcome, QueryError> {
-        let _spilled = Spilled(plan.clone());
-        let mut batches = execute_stream(plan, self.context.clone())?;
-        if request.count {
-            let mut count = 0;
-            while let Some(batch) = batches.next().await {
-                let batch = batch?;
-                count += batch.column(0).as_primitive::<Int64Type>().values().iter().sum::<i64>();
-            }
-            return Ok(Outcome::Count(u64::try_from(count).unwrap_or_default()));
-        }
-        let consumer = MemoryConsumer::new("selection");
-        let mut selection = Selection::new(consumer.register(self.context.memory_pool()));
-        while let Some(batch) = batches.next().await {
-            selection.append(&batch?)?;
-        }
-        Ok(Outcome::Selection(selection))
-    }
-
-    /// The plans of a request, each made of the one before.
-    async fn plans(&self, reader: VersionReader, request: &ReadRequest) -> EngineResult<Plans> {
-        let state = &self.shared.state;
-        let logical = pipeline::plan(VersionTable::new(reader, self.shared.threads), request)?;
-        let optimized = state.optimize(&logical)?;
-        let physical = state.query_planner().create_physical_plan(&optimized, state).await?;
-        Ok(Plans { logical, optimized, physical })
     }
 }
 
-/// The plans of a request.
-struct Plans {
-    logical: LogicalPlan,
-    optimized: LogicalPlan,
-    physical: Arc<dyn ExecutionPlan>,
+/// The session's settings that planning and execution share.
+pub(super) fn session_config() -> SessionConfig {
+    // The scan itself works on several row groups at once and keeps their order; partitions would lose it.
+    SessionConfig::new().with_target_partitions(1).with_batch_size(BATCH_ROWS)
+}
+
+/// What plans are executed in. They hold the functions that they call, so it needs to name none.
+fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskContext {
+    TaskContext::new(
+        None,
+        "queries".to_owned(),
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        environment,
+    )
 }
 
 /// Counts a query when it ends, or is cancelled.
@@ -435,7 +309,7 @@ impl Drop for Measured {
 }
 
 /// Counts what the operators of a plan have spilled, when its execution ends in whatever way.
-pub(super) struct Spilled(pub Arc<dyn ExecutionPlan>);
+pub(crate) struct Spilled(pub(crate) Arc<dyn ExecutionPlan>);
 
 impl Drop for Spilled {
     fn drop(&mut self) {
@@ -445,37 +319,4 @@ impl Drop for Spilled {
         }
         metrics().spilled_bytes.increment(bytes(&self.0) as u64);
     }
-}
-
-/// Displays a plan on one line, each operator before its input.
-struct OneLine(Arc<dyn ExecutionPlan>);
-
-impl fmt::Display for OneLine {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = displayable(&*self.0).indent(false).to_string();
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        formatter.write_str(lines.next().unwrap_or_default())?;
-        lines.try_for_each(|line| write!(formatter, " <- {line}"))
-    }
-}
-
-/// The logical rules that these plans need, out of DataFusion's two dozen: each costs time in every request.
-fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    vec![
-        Arc::new(PushDownLimit::new()),
-        // After limits, which filters cannot pass.
-        Arc::new(PushDownFilter::new()),
-        // Last: what the filters that were pushed down needed is not read any more.
-        Arc::new(OptimizeProjections::new()),
-    ]
-}
-
-/// The physical rules that these plans need.
-fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    vec![
-        Arc::new(LimitPushdown),
-        Arc::new(CompactBeforeSort),
-        // After windows: a count over a scan without predicates is known then.
-        Arc::new(AggregateStatistics::new()),
-    ]
 }

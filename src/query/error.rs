@@ -48,7 +48,7 @@ impl From<DataFusionError> for QueryError {
 
 /// What it means that something cannot be spilled. A disk that is full, or refuses, is told as such; the bound of what
 /// may be spilled is a matter of room, as with memory.
-pub(super) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
+pub(crate) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
     match Shortage::of(&error) {
         Some(_) => through_engine(StorageError::Io(error)),
         None => DataFusionError::ResourcesExhausted(format!("{what} cannot be spilled: {error}")),
@@ -56,7 +56,7 @@ pub(super) fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
 }
 
 /// Carries a storage error through DataFusion.
-pub(super) fn through_engine(error: StorageError) -> DataFusionError {
+pub(crate) fn through_engine(error: StorageError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 

@@ -5,11 +5,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
-use super::scan::VersionScan;
+use crate::query::plan::planner::Plans;
+use crate::query::scan::report::ScanUse;
+use crate::query::scan::version_scan::VersionScan;
 
 /// What a query has done.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub struct Explained {
     pub scan: Option<ScanUse>,
     /// How long planning took.
     pub planning: Duration,
-    /// How long it took from there until the selection was settled.
+    /// How long it took from there until the entities were selected.
     pub selecting: Duration,
 }
 
@@ -47,131 +48,27 @@ pub struct PlanOperator {
     pub spilled_bytes: u64,
 }
 
-/// Where something was read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessName {
-    /// The columns of one path.
-    ShreddedColumn,
-    /// The search text, which decides.
-    SearchText,
-    /// The search text; what it found was verified in documents.
-    SearchTextThenDocuments,
-    /// Documents.
-    Documents,
-    /// The stored hash of every entity.
-    StoredHashes,
-}
-
-/// What the scan of the version did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScanUse {
-    /// The first position that was looked at.
-    pub first_position: u64,
-    /// The position after the last one.
-    pub end_position: u64,
-    /// The row groups.
-    pub row_groups: RowGroupUse,
-    /// Entities in the row groups that were scanned, as far as their positions count.
-    pub rows_tested: u64,
-    /// Entities that it gave.
-    pub rows_selected: u64,
-    /// The predicates, in the order in which they ran.
-    pub predicates: Vec<PredicateUse>,
-    /// What reading documents for predicates did; null where none needs them.
-    pub verification: Option<VerificationUse>,
-    /// Entities left out because they could not be among the first of the order; null where that was not tried.
-    pub left_out_early: Option<u64>,
-    /// Where the keys of `sort` came from; null where nothing was sorted.
-    pub sort: Option<KeyUse>,
-    /// Where the keys of `dedup` came from; null where none was asked for.
-    pub dedup: Option<KeyUse>,
-}
-
-/// What became of the row groups. All but `total` add up to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowGroupUse {
-    /// All of the version's.
-    pub total: u64,
-    /// Outside of the positions that `offset` and `limit` leave.
-    pub outside_positions: u64,
-    /// Left out because a bloom filter says that the text is not there.
-    pub pruned_by_bloom_filter: u64,
-    /// Left out because the number lies outside of what the statistics say, nor is its text there.
-    pub pruned_by_numbers: u64,
-    /// Scanned.
-    pub scanned: u64,
-    /// Not looked at, because there were enough entities before.
-    pub not_reached: u64,
-}
-
-/// What became of a predicate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PredicateUse {
-    /// The predicate, as the parameter that asks for it.
-    pub predicate: String,
-    /// What answered it.
-    pub access: AccessName,
-    /// The path of the shredded column, where it is one.
-    pub column: Option<String>,
-    /// Entities that it was asked about; null where documents alone answer, which all predicates share.
-    pub rows_in: Option<u64>,
-    /// Entities that were left.
-    pub rows_out: Option<u64>,
-}
-
-/// What reading documents for predicates did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerificationUse {
-    /// Entities whose documents were looked at.
-    pub rows_in: u64,
-    /// Entities that matched.
-    pub rows_out: u64,
-    /// Pages that these documents lie in.
-    pub pages: u64,
-}
-
-/// Where the keys of an order or of groups came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyUse {
-    /// The fields.
-    pub by: String,
-    /// What held the keys.
-    pub access: AccessName,
-    /// The path of the shredded column, where it is one.
-    pub column: Option<String>,
-    /// Pages of documents that were looked at: with a shredded column, for values that it cannot hold.
-    pub pages: u64,
-}
-
 /// Sees a query run.
 #[derive(Default)]
 pub(super) struct Observer {
-    planned: OnceLock<Planned>,
+    planned: OnceLock<(Plans, Duration)>,
     selecting: OnceLock<Duration>,
 }
 
-/// The plans of a query.
-pub(super) struct Planned {
-    pub(super) logical: LogicalPlan,
-    pub(super) optimized: LogicalPlan,
-    pub(super) physical: Arc<dyn ExecutionPlan>,
-    pub(super) planning: Duration,
-}
-
 impl Observer {
-    /// The query is planned.
-    pub(super) fn planned(&self, planned: Planned) {
-        let _ = self.planned.set(planned);
+    /// The query is planned, which took so long.
+    pub(super) fn planned(&self, plans: Plans, planning: Duration) {
+        let _ = self.planned.set((plans, planning));
     }
 
-    /// The selection is settled, so long after the query was planned.
+    /// The entities are selected, so long after the query was planned.
     pub(super) fn selected(&self, selecting: Duration) {
         let _ = self.selecting.set(selecting);
     }
 
     /// What it saw; `None` before the query was planned.
     pub(super) fn explained(&self) -> Option<Explained> {
-        let Planned { logical, optimized, physical, planning } = self.planned.get()?;
+        let (Plans { logical, optimized, physical }, planning) = self.planned.get()?;
         let (mut operators, mut scan) = (Vec::new(), None);
         walk(physical, 0, &mut operators, &mut scan);
         Some(Explained {

@@ -1,41 +1,41 @@
 //! A read as a DataFusion plan: `ReadRequest -> LogicalPlan -> positions -> documents`.
 //!
 //! Steps of one query:
-//! 1. [`pipeline`] builds the logical plan, one step per file, in the order of docs/semantics.md, Steps.
-//! 2. The few optimizer rules that these plans need push predicates and limits into the scan ([`engine`]).
-//! 3. [`scan`] decides what to read per row group ([`access`]) and evaluates predicates over shredded columns, search
-//!    text and documents ([`kernels`]), giving positions in order.
-//! 4. The positions are the [`selection`]: settled before the first byte of an answer, accounted to the memory pool.
-//! 5. [`documents`] fetches the selected documents last, page by page, or by way of the disk (`reorder`) where they
-//!    are many and in another order than the file's.
+//! 1. [`plan`] builds the logical plan, one step per file, in the order of docs/semantics.md, Steps. The few optimizer
+//!    rules that these plans need push predicates and limits into the scan.
+//! 2. [`scan`] decides what to read per row group and evaluates predicates over shredded columns, search text and
+//!    documents, giving positions in order.
+//! 3. The positions are the selection: complete before the first byte of an answer, accounted to the memory pool.
+//! 4. [`fetch`] reads the selected documents last, page by page, or by way of the disk where they are many and in
+//!    another order than the file's.
 //!
-//! What queries hold is accounted to whom they run for ([`tenants`]). [`explain`] tells what a query did. [`diff`]
-//! compares two versions on the same engine.
+//! | Module | Holds |
+//! |---|---|
+//! | [`engine`] | what queries run in: threads, memory, disk |
+//! | [`tenants`] | the shares of those for whom queries run |
+//! | `error` | what can go wrong |
+//! | `pace` | points of giving way |
+//! | [`fetch`] | documents of selected entities |
+//! | [`scan`] | what is read per row group, and the predicates over it |
+//! | [`plan`] | requests as plans |
+//! | [`select`] | the run of a plan |
+//! | [`explain`] | what a query did |
+//! | [`cost`] | how much work a request is, before it runs |
+//!
+//! Modules use those above them in this table.
 
-pub mod access;
-pub mod columns;
-mod compact;
 pub mod cost;
-pub mod diff;
-pub mod documents;
 pub mod engine;
-mod error;
+pub(crate) mod error;
 pub mod explain;
-pub mod functions;
-pub mod kernels;
-pub mod limit_pushdown;
+pub mod fetch;
 mod pace;
-pub mod pipeline;
-pub mod predicate;
-mod reorder;
-pub mod reshape;
-pub mod rows;
+pub mod plan;
 pub mod scan;
-pub mod selection;
-pub mod spilled;
-pub mod table;
+pub mod select;
 pub mod tenants;
 
 pub use engine::{Engine, EngineOptions};
 pub use error::QueryError;
+pub use select::Outcome;
 pub use tenants::{Tenant, TenantShares};

@@ -47,7 +47,7 @@ pub struct TenantShares {
 pub(super) struct Budget {
     limit: u64,
     /// What one may have who is alone, whatever its share.
-    least: u64,
+    min: u64,
     shares: TenantShares,
     taken: Mutex<Taken>,
 }
@@ -63,8 +63,8 @@ struct Taken {
 }
 
 impl Budget {
-    pub(super) fn new(limit: u64, least: u64, shares: TenantShares) -> Budget {
-        Budget { limit, least, shares, taken: Mutex::default() }
+    pub(super) fn new(limit: u64, min: u64, shares: TenantShares) -> Budget {
+        Budget { limit, min, shares, taken: Mutex::default() }
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -87,7 +87,7 @@ impl Budget {
         }
         let mut most = percent(left, self.shares.one_percent);
         if others == 0 {
-            most = most.max(self.least.min(self.limit));
+            most = most.max(self.min.min(self.limit));
         }
         if own.saturating_add(bytes) > most {
             return Err(most);
@@ -100,7 +100,7 @@ impl Budget {
     pub(super) fn most(&self, tenant: Tenant) -> u64 {
         let of_anonymous = percent(self.limit, self.shares.anonymous_percent);
         let left = if tenant.anonymous { of_anonymous } else { self.limit };
-        percent(left, self.shares.one_percent).max(self.least.min(self.limit))
+        percent(left, self.shares.one_percent).max(self.min.min(self.limit))
     }
 
     fn take_anyway(&self, tenant: Tenant, bytes: u64) {

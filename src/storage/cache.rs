@@ -7,48 +7,9 @@ use moka::future::Cache;
 use tokio::sync::mpsc;
 
 use super::StorageError;
-use super::counts::ReaderCounts;
-use super::parts::Part;
+use super::parts::{Part, PartKey};
+use super::reader_metrics::ReaderMetrics;
 use crate::metrics::metrics;
-
-/// Which part of which file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum PartKey {
-    /// The footer of the file at this path.
-    Footer(Arc<str>),
-    /// Page `page` of the documents of a row group. The number is the file's ([`super::reader::Footer::id`]).
-    Documents {
-        /// The file.
-        file: u64,
-        /// The row group.
-        row_group: u32,
-        /// The page.
-        page: u32,
-    },
-    /// A column of a row group.
-    Column {
-        /// The file.
-        file: u64,
-        /// The row group.
-        row_group: u32,
-        /// The column.
-        column: u32,
-    },
-    /// The bloom filter of a column of a row group.
-    Bloom {
-        /// The file.
-        file: u64,
-        /// The row group.
-        row_group: u32,
-        /// The column.
-        column: u32,
-    },
-    /// The paths of the profile of a file.
-    Paths {
-        /// The file.
-        file: u64,
-    },
-}
 
 /// Hits and misses of one kind of part.
 struct Lookups {
@@ -64,10 +25,10 @@ static LOOKUPS: LazyLock<[Lookups; 5]> = LazyLock::new(|| {
     })
 });
 
-impl PartKey {
-    fn lookups(&self) -> &'static Lookups {
+impl Lookups {
+    fn of(key: &PartKey) -> &'static Lookups {
         let [footers, documents, columns, blooms, paths] = &*LOOKUPS;
-        match self {
+        match key {
             PartKey::Footer(_) => footers,
             PartKey::Documents { .. } => documents,
             PartKey::Column { .. } => columns,
@@ -100,8 +61,8 @@ pub struct DamageReport {
 #[derive(Clone)]
 pub struct PartCache {
     parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
-    /// What counts the look-ups of this clone alone.
-    counts: Option<Arc<ReaderCounts>>,
+    /// The metrics of the look-ups of this clone alone.
+    reader_metrics: Option<Arc<ReaderMetrics>>,
     /// Who is told of files that cannot be read.
     damage: Option<mpsc::Sender<DamageReport>>,
 }
@@ -113,7 +74,7 @@ impl PartCache {
             .max_capacity(capacity_bytes)
             .weigher(|_, part: &Part| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        PartCache { parts, counts: None, damage: None }
+        PartCache { parts, reader_metrics: None, damage: None }
     }
 
     /// The same cache; files that cannot be read through this clone of it are reported there.
@@ -122,8 +83,8 @@ impl PartCache {
     }
 
     /// The same cache; look-ups through this clone of it are counted there, too.
-    pub fn observed(&self, counts: Arc<ReaderCounts>) -> PartCache {
-        PartCache { counts: Some(counts), ..self.clone() }
+    pub fn observed(&self, metrics: Arc<ReaderMetrics>) -> PartCache {
+        PartCache { reader_metrics: Some(metrics), ..self.clone() }
     }
 
     /// Reports a file that cannot be read. A report that nobody has time for is dropped: the read fails all the same.
@@ -134,16 +95,16 @@ impl PartCache {
         }
     }
 
-    /// Who counts the look-ups of this clone.
-    pub(super) fn counts(&self) -> Option<&Arc<ReaderCounts>> {
-        self.counts.as_ref()
+    /// The metrics of the look-ups of this clone.
+    pub(super) fn reader_metrics(&self) -> Option<&Arc<ReaderMetrics>> {
+        self.reader_metrics.as_ref()
     }
 
     fn looked_up(&self, key: &PartKey, found: bool) {
-        let lookups = key.lookups();
+        let lookups = Lookups::of(key);
         if found { &lookups.hits } else { &lookups.misses }.increment(1);
-        if let Some(counts) = &self.counts {
-            counts.looked_up(key, found);
+        if let Some(reader) = &self.reader_metrics {
+            reader.looked_up(key, found);
         }
     }
 

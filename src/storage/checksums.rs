@@ -50,6 +50,14 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
     running.finish()
 }
 
+/// Compares bytes with their checksum.
+pub(super) fn verify(bytes: &[u8], expected: Option<u32>) -> Result<(), StorageError> {
+    match expected == Some(checksum(bytes)) {
+        true => Ok(()),
+        false => Err(StorageError::unverified()),
+    }
+}
+
 /// A checksum of bytes that come one after the other.
 #[derive(Clone, Default)]
 pub(super) struct Running(Hasher);

@@ -74,4 +74,14 @@ impl StorageError {
     pub fn gone(reason: &'static str) -> StorageError {
         StorageError::Gone(StoreGone { reason })
     }
+
+    /// That bytes do not have their checksum.
+    pub(super) fn unverified() -> StorageError {
+        StorageError::Layout("it does not have its checksum".to_owned())
+    }
+
+    /// That bytes which may be damaged make a decoder panic.
+    pub(super) fn undecodable() -> StorageError {
+        StorageError::Layout("it cannot be decoded".to_owned())
+    }
 }

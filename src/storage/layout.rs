@@ -9,8 +9,8 @@
 //! | `hash` | 32 bytes | SHA-256 of the canonical form without `_source` |
 //! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar that the path of shredded column N reaches; null for null and nothing |
 //! | `leaf.N.exact` | bytes (UTF-8) | its exact text, only where folding changed it |
-//! | `leaf.N.kind` | integer | its [`Kind`] |
-//! | `leaf.N.number` | double | the nearest double of a number, but for [`Kind::LongInteger`] |
+//! | `leaf.N.kind` | integer | its [`ShreddedKind`] |
+//! | `leaf.N.number` | double | the nearest double of a number, but for [`ShreddedKind::LongInteger`] |
 //! | `leaf.N.remainder` | integer | an integer less that double, where that is not 0 |
 //!
 //! The five parts of a shredded column whose path fans out are lists: one element per scalar, in document order.
@@ -45,7 +45,7 @@ pub const HASH: &str = "hash";
 /// What stands at a shredded column's path in one entity, or is one element of a fanned-out shredded column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ShreddedKind {
     /// The path reaches `null`. The lowest, so that a chunk's minimum tells whether it holds any.
     Null = 0,
     /// The path reaches no scalar.
@@ -56,8 +56,7 @@ pub enum Kind {
     String = 3,
     /// A number whose double and remainder are its value.
     Number = 4,
-    /// An integer whose remainder does not fit: it equals only what has its text, and its order is settled from the
-    /// document.
+    /// An integer whose remainder does not fit: it equals only what has its text, and the document decides its order.
     LongInteger = 5,
 }
 
@@ -68,7 +67,7 @@ pub enum ShreddedPart {
     Text,
     /// Exact text where folding changed it.
     Exact,
-    /// [`Kind`].
+    /// [`ShreddedKind`].
     Kind,
     /// Nearest double.
     Number,

@@ -10,27 +10,29 @@
 //! | [`checksums`] | what tells a damaged part of a version file from a sound one |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
-//! | [`profile`] | what a version contains, gathered in one pass; decides which paths get a shredded column |
+//! | [`profile`] | what a version contains, found in one pass; decides which paths get a shredded column |
 //! | [`budget`] | how much disk spools may take, in all and for one user |
 //! | [`spool`] | the entities on local disk between the two passes of a write |
 //! | [`shred`] | entities to the Arrow arrays of a row group |
 //! | [`writer`] | entities in, one Parquet object out |
-//! | [`reader`] | an opened version file: footer, page index, its parts by row group and page |
+//! | [`footer`] | what the end of a version file says |
+//! | [`reader`] | an opened version file: its parts by row group and page |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
-//! | [`counts`] | what one reader has asked cache and store for |
+//! | [`reader_metrics`] | what one reader has asked cache and store for |
 
 pub mod budget;
 pub mod cache;
 pub mod checksums;
-pub mod counts;
 pub mod durable;
 mod error;
+pub mod footer;
 pub mod layout;
 pub mod parts;
 pub mod profile;
 pub mod reader;
+pub mod reader_metrics;
 pub mod shortage;
 pub mod shred;
 pub mod spool;

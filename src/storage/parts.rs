@@ -13,6 +13,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::StorageError;
+use super::footer::Footer;
 use super::profile::PathIndex;
 
 /// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
@@ -136,11 +137,50 @@ impl DocumentPage {
     }
 }
 
+/// Which part of which file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PartKey {
+    /// The footer of the file at this path.
+    Footer(Arc<str>),
+    /// Page `page` of the documents of a row group. The number is the file's ([`Footer::id`]).
+    Documents {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+        /// The page.
+        page: u32,
+    },
+    /// A column of a row group.
+    Column {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+        /// The column.
+        column: u32,
+    },
+    /// The bloom filter of a column of a row group.
+    Bloom {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+        /// The column.
+        column: u32,
+    },
+    /// The paths of the profile of a file.
+    Paths {
+        /// The file.
+        file: u64,
+    },
+}
+
 /// One decoded part, as the cache keeps it. Clones share memory.
 #[derive(Clone)]
 pub enum Part {
     /// Footer, page index and layout.
-    Footer(Arc<super::reader::Footer>),
+    Footer(Arc<Footer>),
     /// A page of documents.
     Documents(DocumentPage),
     /// A column of a row group as an Arrow array.

@@ -14,7 +14,7 @@ use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::StorageError;
-use super::layout::{Kind, Layout, SEARCH, SEPARATOR, ShreddedPart};
+use super::layout::{Layout, SEARCH, SEPARATOR, ShreddedKind, ShreddedPart};
 use super::tree::{Found, PathTree, ROOT, UNKNOWN};
 use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 
@@ -39,8 +39,8 @@ struct ShreddedBuilders {
     kind: UInt8Builder,
     number: Float64Builder,
     remainder: Int64Builder,
-    /// Elements of each row so far, where the shredded column fans out.
-    ends: Vec<i32>,
+    /// Where each row's elements end so far, where the shredded column fans out; otherwise its rows.
+    offsets: Vec<i32>,
 }
 
 impl Shredder {
@@ -68,7 +68,7 @@ impl Shredder {
             kind: UInt8Builder::new(),
             number: Float64Builder::new(),
             remainder: Int64Builder::new(),
-            ends: Vec::new(),
+            offsets: Vec::new(),
         });
         Shredder {
             schema: layout.schema(),
@@ -87,8 +87,8 @@ impl Shredder {
     pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch, StorageError> {
         let mut search = std::mem::take(&mut self.search);
         search.clear();
-        let mut search_ends: Vec<i32> = Vec::with_capacity(documents.len() + 1);
-        search_ends.push(0);
+        let mut search_offsets: Vec<i32> = Vec::with_capacity(documents.len() + 1);
+        search_offsets.push(0);
         let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
         for text in documents.iter().flatten() {
             let Shredder { tree, shredded_of_node, shredded_columns, .. } = self;
@@ -107,13 +107,13 @@ impl Shredder {
                 }
             });
             search.push(SEPARATOR);
-            search_ends.push(offset(search.len())?);
+            search_offsets.push(offset(search.len())?);
             for shredded in shredded_columns {
                 shredded.end_row()?;
             }
             hashes.append_value(self.canonical.hash(text.as_bytes()))?;
         }
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(search_ends));
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(search_offsets));
         let mut columns: Vec<ArrayRef> = vec![
             Arc::new(documents.clone()),
             Arc::new(BinaryArray::try_new(offsets, search.into(), None)?),
@@ -146,19 +146,19 @@ impl ShreddedBuilders {
     fn append(&mut self, scalar: Scalar<'_>, folded: &[u8]) {
         let mut number = None;
         let kind = match scalar {
-            Scalar::Null => Kind::Null,
-            Scalar::Bool(_) => Kind::Boolean,
-            Scalar::String(_) => Kind::String,
+            Scalar::Null => ShreddedKind::Null,
+            Scalar::Bool(_) => ShreddedKind::Boolean,
+            Scalar::String(_) => ShreddedKind::String,
             Scalar::Number(text) => {
                 number = NumericValue::parse(text);
                 match number.as_ref().map(|value| value.remainder().is_some()) {
-                    Some(true) => Kind::Number,
-                    _ => Kind::LongInteger,
+                    Some(true) => ShreddedKind::Number,
+                    _ => ShreddedKind::LongInteger,
                 }
             }
         };
         self.kind.append_value(kind as u8);
-        if kind == Kind::Null {
+        if kind == ShreddedKind::Null {
             self.text.append_null();
         } else {
             self.text.append_value(folded);
@@ -197,12 +197,12 @@ impl ShreddedBuilders {
     fn end_row(&mut self) -> Result<(), StorageError> {
         let values = self.kind.len();
         if self.fans_out {
-            self.ends.push(offset(values)?);
+            self.offsets.push(offset(values)?);
             return Ok(());
         }
-        let rows = self.ends.len() + 1;
+        let rows = self.offsets.len() + 1;
         if values < rows {
-            self.kind.append_value(Kind::Nothing as u8);
+            self.kind.append_value(ShreddedKind::Nothing as u8);
             self.text.append_null();
             if self.has_exact {
                 self.exact.append_null();
@@ -212,14 +212,14 @@ impl ShreddedBuilders {
                 self.remainder.append_null();
             }
         }
-        self.ends.push(offset(rows)?);
+        self.offsets.push(offset(rows)?);
         Ok(())
     }
 
     fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<(), StorageError> {
-        let mut ends = vec![0];
-        ends.append(&mut self.ends);
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+        let mut offsets = vec![0];
+        offsets.append(&mut self.offsets);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
         let mut push = |column: ShreddedPart, values: ArrayRef| -> Result<(), StorageError> {
             if self.fans_out {
                 let nullable = column != ShreddedPart::Kind;

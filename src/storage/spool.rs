@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::StorageError;
 use super::budget::SpoolCharge;
 use super::checksums::Running;
-use super::profile::Profile;
+use super::profile::ProfileBuilder;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -21,7 +21,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub struct Spool {
     charge: SpoolCharge,
     file: BufWriter<File>,
-    profile: Profile,
+    profile: ProfileBuilder,
     content: Sha256,
     checksum: Running,
 }
@@ -30,7 +30,7 @@ pub struct Spool {
 pub struct Spooled {
     charge: SpoolCharge,
     file: File,
-    profile: Profile,
+    profile: ProfileBuilder,
     content_sha256: String,
     checksum: u32,
 }
@@ -46,7 +46,7 @@ impl Spool {
         Ok(Spool {
             charge,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
-            profile: Profile::new(),
+            profile: ProfileBuilder::new(),
             content: Sha256::new(),
             checksum: Running::default(),
         })
@@ -93,7 +93,7 @@ impl Spool {
 
 impl Spooled {
     /// What the entities are like.
-    pub fn profile(&self) -> &Profile {
+    pub fn profile(&self) -> &ProfileBuilder {
         &self.profile
     }
 

@@ -247,18 +247,18 @@ fn expect_parts(tally: &mut Tally, start: u64, columns: &[ArrowColumnChunk]) -> 
 /// The next documents, up to the bounds of a row group.
 fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>, StorageError> {
     let mut text = Vec::with_capacity(ROW_GROUP_BYTES + (ROW_GROUP_BYTES >> 4));
-    let mut ends = vec![0];
-    while ends.len() <= rows && text.len() < ROW_GROUP_BYTES {
+    let mut offsets = vec![0];
+    while offsets.len() <= rows && text.len() < ROW_GROUP_BYTES {
         if lines.next_into(&mut text)?.is_none() {
             break;
         }
         let end = i32::try_from(text.len()).map_err(|_| arrow::error::ArrowError::OffsetOverflowError(text.len()))?;
-        ends.push(end);
+        offsets.push(end);
     }
-    if ends.len() == 1 {
+    if offsets.len() == 1 {
         return Ok(None);
     }
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     Ok(Some(StringArray::try_new(offsets, Buffer::from_vec(text), None)?))
 }
 

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
-use strata::query::diff::{Change, ChangeType, Diff, DiffBounds, DiffPage, records};
+use strata::diff::{self, Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use strata::query::{Engine, EngineOptions, QueryError};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
@@ -460,7 +460,7 @@ fn a_diff_that_nobody_waits_for_is_stopped() {
     let engine = lab.engine(1, 1 << 30, Duration::from_secs(3_600));
     let bounds = DiffBounds { candidate_pairs: u64::MAX, ..DiffBounds::default() };
     lab.bench.runtime.block_on(async {
-        let mut work = Box::pin(engine.diff(readers[0].clone(), readers[1].clone(), bounds));
+        let mut work = Box::pin(diff::compare(&engine, readers[0].clone(), readers[1].clone(), bounds));
         for _ in 0..200 {
             assert!(futures::poll!(&mut work).is_pending());
             // The only thread of the engine is shared with others meanwhile.
@@ -523,7 +523,7 @@ impl Lab {
     }
 
     fn diff(&self, engine: &Engine, readers: &[VersionReader; 2], bounds: DiffBounds) -> Result<Diff, QueryError> {
-        self.bench.runtime.block_on(engine.diff(readers[0].clone(), readers[1].clone(), bounds))
+        self.bench.runtime.block_on(diff::compare(engine, readers[0].clone(), readers[1].clone(), bounds))
     }
 
     /// The records of a page.

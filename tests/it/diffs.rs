@@ -8,10 +8,10 @@ use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
+use strata::diff::{DiffBounds, DiffPage};
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
 use strata::model::version::{VersionNumber, VersionSelector};
-use strata::query::diff::{DiffBounds, DiffPage};
 use strata::service::{DiffForm, Load};
 
 use crate::alternates::{Owned, add_user, call};

@@ -12,9 +12,9 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
 use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest};
-use strata::query::engine::Outcome;
-use strata::query::selection::Positions;
-use strata::query::{Engine, EngineOptions, QueryError, documents};
+use strata::query::fetch::documents;
+use strata::query::fetch::selection::Positions;
+use strata::query::{Engine, EngineOptions, Outcome, QueryError};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
 use strata::storage::store::{self, S3Options, Store};
@@ -387,7 +387,7 @@ fn a_query_that_nobody_waits_for_is_stopped() {
             let mut count = 0;
             for row_group in 0..reader.row_groups().len() as u32 {
                 let file = file_id(&cache, &path).await;
-                let key = strata::storage::cache::PartKey::Documents { file, row_group, page: 0 };
+                let key = strata::storage::parts::PartKey::Documents { file, row_group, page: 0 };
                 count += usize::from(cache.get(&key).await.is_some());
             }
             count
@@ -410,7 +410,7 @@ fn a_query_that_nobody_waits_for_is_stopped() {
 
 /// The number under which the cache keeps the parts of a file.
 async fn file_id(cache: &PartCache, path: &ObjectPath) -> u64 {
-    match cache.get(&strata::storage::cache::PartKey::Footer(path.as_ref().into())).await {
+    match cache.get(&strata::storage::parts::PartKey::Footer(path.as_ref().into())).await {
         Some(strata::storage::parts::Part::Footer(footer)) => footer.id(),
         _ => panic!("no footer"),
     }

@@ -27,7 +27,7 @@ use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::storage::StorageError;
 use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
-use strata::storage::layout::{Kind, SEPARATOR, ShreddedPart};
+use strata::storage::layout::{SEPARATOR, ShreddedKind, ShreddedPart};
 use strata::storage::profile::ShreddingBounds;
 use strata::storage::reader::VersionReader;
 use strata::storage::spool::{Spool, Spooled};
@@ -519,7 +519,7 @@ impl Bench {
                     let mut expected: Vec<ShreddedValue> =
                         rules::reach(entity, &shredded.keys).into_iter().map(ShreddedValue::of).collect();
                     if !shredded.fans_out && expected.is_empty() {
-                        expected.push(ShreddedValue { kind: Kind::Nothing as u8, ..ShreddedValue::default() });
+                        expected.push(ShreddedValue { kind: ShreddedKind::Nothing as u8, ..ShreddedValue::default() });
                     }
                     let found: Vec<ShreddedValue> = (0..text[row].len())
                         .map(|element| ShreddedValue {
@@ -676,10 +676,10 @@ impl ShreddedValue {
             exact: exact.filter(|exact| Some(exact) != text.as_ref()),
             text,
             kind: match scalar {
-                Value::Null => Kind::Null,
-                Value::Bool(_) => Kind::Boolean,
-                Value::String(_) => Kind::String,
-                _ => Kind::Number,
+                Value::Null => ShreddedKind::Null,
+                Value::Bool(_) => ShreddedKind::Boolean,
+                Value::String(_) => ShreddedKind::String,
+                _ => ShreddedKind::Number,
             } as u8,
             ..ShreddedValue::default()
         };
@@ -693,7 +693,7 @@ impl ShreddedValue {
                     Some(0) => {}
                     Some(rest) => value.remainder = Some(rest),
                     None => {
-                        value.kind = Kind::LongInteger as u8;
+                        value.kind = ShreddedKind::LongInteger as u8;
                         value.number = None;
                     }
                 }

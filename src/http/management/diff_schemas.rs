@@ -5,7 +5,7 @@ use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
 use crate::http::endpoint::NamedSchema;
-use crate::query::diff::ChangeType;
+use crate::diff::ChangeType;
 
 const DIFF_RESULT: &str = "DiffResult";
 const DIFF_RECORD: &str = "DiffRecord";

@@ -10,12 +10,12 @@ use serde_json::json;
 use utoipa::openapi::HttpMethod;
 
 use super::{Caller, QueryString, diff_schemas, fields};
+use crate::diff::{ChangeType, DiffPage};
 use crate::http::body::streamed;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::ContentCoding;
 use crate::model::request::Format;
-use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{AnswerBody, App, DiffError, DiffForm};
 
 /// The formats of a diff.

@@ -10,11 +10,11 @@ use super::error::ToolError;
 use super::output::Output;
 use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
+use crate::diff::{ChangeType, DiffPage};
 use crate::encode::ContentCoding;
 use crate::http::management::Fields;
 use crate::http::management::profile::ProfileRecord;
 use crate::model::limits;
-use crate::query::diff::{ChangeType, DiffPage};
 use crate::service::{DiffError, DiffForm};
 
 /// Most bytes of a result.

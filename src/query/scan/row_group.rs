@@ -8,60 +8,61 @@ use arrow::buffer::BooleanBuffer;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 
-use super::VersionScan;
 use crate::metrics::metrics;
 use crate::model::request::KeywordsMode;
-use crate::query::access::{self, Access};
-use crate::query::columns::{GroupKeys, OrderKeys, SortColumn};
-use crate::query::documents::Pages;
 use crate::query::engine::BATCH_ROWS;
 use crate::query::error::through_engine;
-use crate::query::kernels::{self, Elements};
+use crate::query::fetch::pages::Pages;
 use crate::query::pace::Pace;
-use crate::query::predicate::{Compare, Comparison, Keywords, Predicate};
-use crate::query::rows::Rows;
-use crate::query::table::{DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::access::{self, Access};
+use crate::query::scan::dedup_key::GroupKeys;
+use crate::query::scan::kernels::{self, Elements};
+use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::query::scan::row_selection::RowSelection;
+use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::sort_key::{OrderKeys, SortColumn};
+use crate::query::scan::spec::ScanSpec;
 use crate::storage::StorageError;
-use crate::storage::layout::{Kind, ShreddedPart};
+use crate::storage::layout::{ShreddedKind, ShreddedPart};
 
-impl VersionScan {
+impl ScanSpec {
     /// What the scan gives of one row group.
     pub(super) async fn row_group(&self, row_group: usize) -> Result<Vec<RecordBatch>> {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
         let rows = self.rows(row_group);
         let mut selected = self.select(row_group, rows).await.map_err(through_engine)?;
-        if let (Some(first), Some(order)) = (&self.first, &self.computed.order) {
+        if let (Some(threshold), Some(order)) = (&self.threshold, &self.computed.order) {
             let shredded = SortColumn::open(&self.reader, row_group, order).await.map_err(through_engine)?;
             if let Some(shredded) = shredded
                 && let ranks = shredded.ranks(order)
                 && !ranks.undecided
             {
                 let compare = |one, other| shredded.compare(order, one, other);
-                let rows = first.among(&selected, &ranks.ranks, compare);
-                self.counts.first.add(selected.len(), rows.len());
-                selected = Rows::List(rows);
+                let rows = threshold.select(&selected, &ranks.ranks, compare);
+                self.metrics.top_k.add(selected.len(), rows.len());
+                selected = RowSelection::List(rows);
             }
         }
         self.batches(row_group, &selected).await
     }
 
-    async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<Rows, StorageError> {
-        let mut selected = Rows::Range(rows);
+    async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<RowSelection, StorageError> {
+        let mut selected = RowSelection::Range(rows);
         for (access, predicate) in self.predicates.iter() {
             if let Some(by) = access::pruned(&self.reader, row_group, predicate, *access).await? {
-                self.counts.pruned(by);
+                self.metrics.pruned(by);
                 metrics().pruned_rows.increment(selected.len() as u64);
                 metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
-                return Ok(Rows::Range(0..0));
+                return Ok(RowSelection::Range(0..0));
             }
         }
         let mut left = selected.len();
         metrics().scanned_rows.increment(left as u64);
-        self.counts.scanned.add(1);
-        self.counts.tested.add(left);
+        self.metrics.scanned.add(1);
+        self.metrics.tested.add(left);
         let mut unverified: Vec<&Predicate> = Vec::new();
-        for ((access, predicate), rows) in self.predicates.iter().zip(&self.counts.predicates) {
+        for ((access, predicate), rows) in self.predicates.iter().zip(&self.metrics.predicates) {
             if left == 0 {
                 return Ok(selected);
             }
@@ -90,7 +91,7 @@ impl VersionScan {
         self.verify(row_group, selected, &unverified).await
     }
 
-    /// Rows whose search text holds what every match holds; `None` when that is nothing.
+    /// RowSelection whose search text holds what every match holds; `None` when that is nothing.
     async fn by_search(&self, row_group: usize, predicate: &Predicate) -> Result<Option<BooleanBuffer>, StorageError> {
         let texts = self.reader.search(row_group).await?;
         let texts = texts.as_binary();
@@ -131,7 +132,7 @@ impl VersionScan {
         Ok(hidden)
     }
 
-    /// Rows that match by a shredded column.
+    /// RowSelection that match by a shredded column.
     async fn by_shredded(
         &self,
         row_group: usize,
@@ -165,13 +166,18 @@ impl VersionScan {
             && self.reader.holds_null(row_group, shredded)
             && let Some(kinds) = self.reader.shredded(row_group, shredded, ShreddedPart::Kind).await?
         {
-            elements = &elements | &Elements::of(&kinds).kind_is(Kind::Null);
+            elements = &elements | &Elements::of(&kinds).kind_is(ShreddedKind::Null);
         }
         Ok(text.rows(elements))
     }
 
     /// The selected rows whose documents match, no more than are asked for.
-    async fn verify(&self, row_group: usize, selected: Rows, predicates: &[&Predicate]) -> Result<Rows, StorageError> {
+    async fn verify(
+        &self,
+        row_group: usize,
+        selected: RowSelection,
+        predicates: &[&Predicate],
+    ) -> Result<RowSelection, StorageError> {
         let most = self.fetch.unwrap_or(usize::MAX);
         let (mut tested, mut matching) = (0, Vec::new());
         let (mut pages, mut pace) = (self.pages(row_group, &selected), Pace::default());
@@ -193,21 +199,21 @@ impl VersionScan {
                 matching.push(row);
             }
         }
-        self.counts.verified.add(tested, matching.len());
-        self.counts.verified_pages.add(pages.used());
-        Ok(Rows::List(matching))
+        self.metrics.verified.add(tested, matching.len());
+        self.metrics.verified_pages.add(pages.used());
+        Ok(RowSelection::List(matching))
     }
 
-    fn pages(&self, row_group: usize, selected: &Rows) -> Pages<'_> {
+    fn pages(&self, row_group: usize, selected: &RowSelection) -> Pages<'_> {
         let end = self.reader.row_groups()[row_group].rows;
         Pages::of(&self.reader, row_group, selected.len(), end)
     }
 
     /// The schema's columns of the selected rows, in batches that keep nothing alive but themselves: what sorts and
     /// aggregates hold is accounted by batch.
-    async fn batches(&self, row_group: usize, selected: &Rows) -> Result<Vec<RecordBatch>> {
+    async fn batches(&self, row_group: usize, selected: &RowSelection) -> Result<Vec<RecordBatch>> {
         let first = self.reader.row_groups()[row_group].first;
-        if let Rows::Range(rows) = selected
+        if let RowSelection::Range(rows) = selected
             && self.schema.fields().iter().all(|field| field.name() == POSITION)
         {
             let positions = UInt64Array::from_iter_values(first + rows.start as u64..first + rows.end as u64);
@@ -250,12 +256,8 @@ impl VersionScan {
             let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
             batches.push(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?);
         }
-        self.counts.order_pages.add(order.map_or(0, |order| order.pages_used()));
-        self.counts.group_pages.add(group.map_or(0, |group| group.pages_used()));
+        self.metrics.order_pages.add(order.map_or(0, |order| order.pages_used()));
+        self.metrics.group_pages.add(group.map_or(0, |group| group.pages_used()));
         Ok(batches)
-    }
-
-    pub(super) fn gives(&self, column: &str) -> bool {
-        self.schema.fields().iter().any(|field| field.name() == column)
     }
 }

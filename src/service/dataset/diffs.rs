@@ -21,6 +21,7 @@ use moka::policy::EvictionPolicy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::catalog::CatalogError;
+use crate::diff::{self, Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use crate::encode::ContentCoding;
 use crate::metrics::metrics;
 use crate::model::dataset::Dataset;
@@ -30,8 +31,7 @@ use crate::model::user::User;
 use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
 use crate::priority::Priority;
 use crate::query::QueryError;
-use crate::query::diff::{Change, ChangeType, Diff, DiffBounds, DiffPage, records};
-use crate::query::documents::{UNIT_BYTES, Unit};
+use crate::query::fetch::documents::{UNIT_BYTES, Unit};
 use crate::service::admission::semaphore::Holder;
 use crate::service::dataset::manage::{ManageError, there_are};
 use crate::service::read::body::WHOLE_BODY_BYTES;
@@ -353,7 +353,7 @@ impl App {
                     return Ok(kept);
                 }
                 let _permit = app.admission().diff().await?;
-                let diff = app.engine().at(Priority::Heavy).diff(v1, v2, DiffBounds::default()).await?;
+                let diff = diff::compare(&app.engine().at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
                 Ok(app.diffs().keep(key, diff).await)
             }
         };

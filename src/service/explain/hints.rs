@@ -8,11 +8,11 @@ use crate::model::path::Path;
 use crate::model::request::{PathValue, ReadRequest};
 use crate::model::similar;
 use crate::model::source::foreign_delimiter;
-use crate::query::access::{self, Access};
 use crate::query::cost;
-use crate::query::explain::AccessName;
-use crate::query::predicate::{Comparison, Predicate};
-use crate::query::reshape::Reshape;
+use crate::query::fetch::reshape::Reshape;
+use crate::query::scan::access::{self, Access};
+use crate::query::scan::predicate::{Comparison, Predicate};
+use crate::query::scan::report::AccessName;
 use crate::storage::profile::StoredProfile;
 use crate::storage::reader::VersionReader;
 

@@ -29,8 +29,8 @@ use crate::service::dataset::manage::ManageError;
 use crate::service::export_cache::ExportState;
 use crate::service::read::Taker;
 use crate::service::{Admitted, AnswerBody, App, CacheKey, ReadError};
-use crate::storage::counts::{CacheUse, ReaderCounts};
 use crate::storage::reader::VersionReader;
+use crate::storage::reader_metrics::{CacheUse, ReaderMetrics};
 
 pub use record::{
     AnswerUse, DocumentUse, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse, RequestParameter, StageName,
@@ -51,9 +51,9 @@ pub enum ExplainError {
 /// Sees an answer being made.
 pub(in crate::service) struct Observer {
     /// What opening the file and settling the selection ask for.
-    pub settling: Arc<ReaderCounts>,
+    pub settling: Arc<ReaderMetrics>,
     /// What the body asks for.
-    pub answering: Arc<ReaderCounts>,
+    pub answering: Arc<ReaderMetrics>,
     stages: Vec<StageTime>,
     lap: Instant,
     opened: Option<(VersionReader, u64)>,
@@ -260,16 +260,16 @@ impl App {
     }
 }
 
-fn parts(settling: &ReaderCounts, answering: &ReaderCounts) -> PartUse {
-    let both = |of: fn(&ReaderCounts) -> CacheUse| {
+fn parts(settling: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
+    let both = |of: fn(&ReaderMetrics) -> CacheUse| {
         let (one, other) = (of(settling), of(answering));
         LookupUse { hits: one.hits + other.hits, misses: one.misses + other.misses }
     };
     PartUse {
-        footers: both(ReaderCounts::footers),
-        columns: both(ReaderCounts::columns),
-        bloom_filters: both(ReaderCounts::blooms),
-        document_pages: both(ReaderCounts::documents),
+        footers: both(ReaderMetrics::footers),
+        columns: both(ReaderMetrics::columns),
+        bloom_filters: both(ReaderMetrics::blooms),
+        document_pages: both(ReaderMetrics::documents),
         requests: settling.requests() + answering.requests(),
         request_bytes: settling.bytes() + answering.bytes(),
     }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::query::explain::{PlanOperator, ScanUse};
+use crate::query::explain::PlanOperator;
+use crate::query::scan::report::ScanUse;
 use crate::service::admission::Weight;
 
 /// What a read did, and what it took.

@@ -7,7 +7,8 @@ use indicatif::{HumanBytes, HumanCount};
 use super::Explanation;
 use super::record::{KeptAnswer, LookupUse, StageName};
 use crate::model::text::is_invisible;
-use crate::query::explain::{AccessName, KeyUse, PlanOperator, PredicateUse, ScanUse};
+use crate::query::explain::PlanOperator;
+use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};
 use crate::service::admission::Weight;
 
 impl fmt::Display for Explanation {

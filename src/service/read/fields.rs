@@ -14,7 +14,7 @@ use crate::document;
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 use crate::model::similar;
-use crate::query::reshape::{Reshape, ReshapeScratch};
+use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::service::admission::Weight;
 use crate::service::{Admitted, App, ReadError};
 use crate::storage::StorageError;
@@ -376,9 +376,9 @@ mod tests {
 
     fn index() -> PathIndex {
         use crate::model::index::IndexSettings;
-        use crate::storage::profile::{Profile, ShreddingBounds};
+        use crate::storage::profile::{ProfileBuilder, ShreddingBounds};
 
-        let mut profile = Profile::new();
+        let mut profile = ProfileBuilder::new();
         ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let settings = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &settings), &settings);

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use crate::encode::{BatchBuilder, Columns, EncodeError, ParquetStream};
 use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
-use crate::query::spilled::SpilledBytes;
+use crate::query::fetch::spilled::SpilledBytes;
 use crate::query::{Engine, QueryError};
 use crate::service::App;
 use crate::service::admission::{Admission, Permit, WHOLE_BYTES};

@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
-use crate::query::documents::{UNIT_BYTES, Unit};
+use crate::query::fetch::documents::{UNIT_BYTES, Unit};
 use crate::query::{Engine, QueryError};
 use crate::service::admission::{self, Admission, Permit};
 use crate::service::read::ReadError;

@@ -15,7 +15,7 @@ const MOST_BYTES: usize = 4 << 20;
 
 /// The kind of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PageType {
     Dictionary,
     /// A data page as of version 1: levels and values are compressed together.
     Data {
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 /// A page, as its header has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) kind: Kind,
+    pub(super) page_type: PageType,
     /// Bytes in the file, after the header.
     pub(super) compressed_bytes: u32,
     /// Bytes without the compression.
@@ -119,13 +119,13 @@ fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
         }
         Ok(true)
     })?;
-    let kind = match kind.ok_or(Malformed)? {
-        0 => Kind::Data {
+    let page_type = match kind.ok_or(Malformed)? {
+        0 => PageType::Data {
             definition_levels: levels[0].ok_or(Malformed)?,
             repetition_levels: levels[1].ok_or(Malformed)?,
         },
-        2 => Kind::Dictionary,
-        3 => Kind::DataV2 {
+        2 => PageType::Dictionary,
+        3 => PageType::DataV2 {
             nulls: nulls.ok_or(Malformed)?,
             rows: rows.ok_or(Malformed)?,
             definition_bytes: level_bytes[0].ok_or(Malformed)?,
@@ -133,14 +133,14 @@ fn parse(bytes: &[u8]) -> Result<(Header, usize), Malformed> {
             is_compressed,
         },
         // Readers skip pages of unknown kinds.
-        _ => Kind::Index,
+        _ => PageType::Index,
     };
-    let (values, encoding) = match kind {
-        Kind::Index => (0, Encoding::PLAIN),
+    let (values, encoding) = match page_type {
+        PageType::Index => (0, Encoding::PLAIN),
         _ => (values.ok_or(Malformed)?, encoding.ok_or(Malformed)?),
     };
     let [Some(compressed_bytes), Some(uncompressed_bytes)] = sizes else { return Err(Malformed) };
-    Ok((Header { kind, compressed_bytes, uncompressed_bytes, values, encoding, crc }, walker.position()))
+    Ok((Header { page_type, compressed_bytes, uncompressed_bytes, values, encoding, crc }, walker.position()))
 }
 
 /// A size or a count, which the format keeps in 31 bits.

@@ -19,7 +19,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::super::error::SourceError;
 use super::delta::{self, DeltaError};
-use super::header::{self, Header, Kind};
+use super::header::{self, Header, PageType};
 use super::{damaged, over_memory_limit};
 
 /// Bytes of memory for one value of a column and its levels while a batch is made, the text of strings not counted.
@@ -172,8 +172,8 @@ impl Pages {
         while self.next.is_none() && self.position < self.column.end {
             let (header, taken) = header::read(&self.file, self.position, self.column.end)?;
             self.position += taken;
-            match header.kind {
-                Kind::Index => self.position += u64::from(header.compressed_bytes),
+            match header.page_type {
+                PageType::Index => self.position += u64::from(header.compressed_bytes),
                 _ => self.next = Some(header),
             }
         }
@@ -193,8 +193,8 @@ impl Pages {
         if header.crc.is_some_and(|expected| crc32fast::hash(&bytes) != expected) {
             return Err(damaged("the checksum of a page is another one"));
         }
-        let levels_bytes = match header.kind {
-            Kind::DataV2 { definition_bytes, repetition_bytes, .. } => {
+        let levels_bytes = match header.page_type {
+            PageType::DataV2 { definition_bytes, repetition_bytes, .. } => {
                 let bytes = u64::from(definition_bytes) + u64::from(repetition_bytes);
                 usize::try_from(bytes)
                     .ok()
@@ -203,7 +203,7 @@ impl Pages {
             }
             _ => 0,
         };
-        let is_packed = !matches!(header.kind, Kind::DataV2 { is_compressed: false, .. });
+        let is_packed = !matches!(header.page_type, PageType::DataV2 { is_compressed: false, .. });
         let bytes = match self.column.compression {
             Compression::UNCOMPRESSED => bytes,
             _ if !is_packed => bytes,
@@ -212,8 +212,8 @@ impl Pages {
         if bytes.len() != header.uncompressed_bytes as usize {
             return Err(damaged("a page does not become what its header says"));
         }
-        match header.kind {
-            Kind::Dictionary => self.dictionary(header, bytes).map(Some),
+        match header.page_type {
+            PageType::Dictionary => self.dictionary(header, bytes).map(Some),
             _ => self.data(header, bytes, levels_bytes).map(Some),
         }
     }
@@ -259,8 +259,8 @@ impl Pages {
             encoding => (bytes, encoding),
         };
         let buf = Bytes::from(bytes);
-        Ok(match header.kind {
-            Kind::DataV2 { nulls, rows, definition_bytes, repetition_bytes, .. } => Page::DataPageV2 {
+        Ok(match header.page_type {
+            PageType::DataV2 { nulls, rows, definition_bytes, repetition_bytes, .. } => Page::DataPageV2 {
                 buf,
                 num_values: header.values,
                 encoding,
@@ -271,7 +271,7 @@ impl Pages {
                 is_compressed: false,
                 statistics: None,
             },
-            Kind::Data { definition_levels, repetition_levels } => Page::DataPage {
+            PageType::Data { definition_levels, repetition_levels } => Page::DataPage {
                 buf,
                 num_values: header.values,
                 encoding,
@@ -279,7 +279,7 @@ impl Pages {
                 rep_level_encoding: repetition_levels,
                 statistics: None,
             },
-            Kind::Dictionary | Kind::Index => return Err(damaged("a page is none")),
+            PageType::Dictionary | PageType::Index => return Err(damaged("a page is none")),
         })
     }
 
@@ -306,7 +306,7 @@ impl Pages {
 
     /// Where in a page the values begin, after the levels.
     fn values_start(&self, header: &Header, bytes: &[u8], levels_bytes: usize) -> Result<usize, SourceError> {
-        let Kind::Data { definition_levels, repetition_levels } = header.kind else { return Ok(levels_bytes) };
+        let PageType::Data { definition_levels, repetition_levels } = header.page_type else { return Ok(levels_bytes) };
         let mut start = 0;
         let levels = [(self.column.repetition_max, repetition_levels), (self.column.definition_max, definition_levels)];
         for (max, encoding) in levels.into_iter().filter(|(max, _)| *max > 0) {
@@ -319,9 +319,9 @@ impl Pages {
     /// The most values that as many rows as a batch has take together in a page of lists.
     fn most_values(&self, header: &Header, bytes: &[u8]) -> u64 {
         let width = level_width(self.column.repetition_max);
-        let levels = match header.kind {
-            Kind::DataV2 { repetition_bytes, .. } => bytes.get(..repetition_bytes as usize),
-            Kind::Data { repetition_levels: Encoding::RLE, .. } => {
+        let levels = match header.page_type {
+            PageType::DataV2 { repetition_bytes, .. } => bytes.get(..repetition_bytes as usize),
+            PageType::Data { repetition_levels: Encoding::RLE, .. } => {
                 let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
                 length.and_then(|length| bytes.get(4..4 + length))
             }
@@ -374,11 +374,11 @@ impl PageReader for Pages {
     fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
         let next = self.peek().map_err(|error| self.account.refuse(error))?;
         Ok(next.map(|header| {
-            let num_rows = match header.kind {
-                Kind::DataV2 { rows, .. } => Some(rows as usize),
+            let num_rows = match header.page_type {
+                PageType::DataV2 { rows, .. } => Some(rows as usize),
                 _ => None,
             };
-            let is_dict = header.kind == Kind::Dictionary;
+            let is_dict = header.page_type == PageType::Dictionary;
             PageMetadata { num_rows, num_levels: (!is_dict).then_some(header.values as usize), is_dict }
         }))
     }

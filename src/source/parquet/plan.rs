@@ -12,7 +12,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use super::super::error::SourceError;
 use super::super::expansion::Expansion;
 use super::super::input::over_limit;
-use super::header::{self, Kind};
+use super::header::{self, PageType};
 use super::pages::Column;
 use super::{damaged, over_memory_limit};
 
@@ -89,20 +89,20 @@ fn column_bytes(file: &File, column: &Column, rows: u64, became: &mut Became) ->
         let bytes = u64::from(header.uncompressed_bytes);
         became.add(taken + bytes)?;
         most_packed = most_packed.max(u64::from(header.compressed_bytes));
-        match header.kind {
-            Kind::Index => {}
-            Kind::Dictionary => {
+        match header.page_type {
+            PageType::Index => {}
+            PageType::Dictionary => {
                 if u64::from(header.values) * column.type_bytes as u64 > bytes {
                     return Err(damaged("a dictionary has more entries than its bytes can hold"));
                 }
                 dictionary = bytes.saturating_add(u64::from(header.values) * column.value_bytes());
             }
-            Kind::Data { .. } | Kind::DataV2 { .. } => {
+            PageType::Data { .. } | PageType::DataV2 { .. } => {
                 values = values.saturating_add(header.values.into());
                 // How many lists a page of version 1 has is not known; perhaps not even one whole.
-                let held = match (column.repetition_max, header.kind) {
+                let held = match (column.repetition_max, header.page_type) {
                     (0, _) => u64::from(header.values),
-                    (_, Kind::DataV2 { rows, .. }) => rows.into(),
+                    (_, PageType::DataV2 { rows, .. }) => rows.into(),
                     _ => (rows.saturating_mul(header.values.into()) / column.values.max(1)).max(1),
                 };
                 windows.iter_mut().for_each(|window| window.add(row, held, bytes));

@@ -1,33 +1,33 @@
-//! What a version contains, gathered in one pass over its entities; the choice of shredded columns that follows; and
+//! What a version contains, found in one pass over its entities; the choice of shredded columns that follows; and
 //! what of it is stored in the file.
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `gather` | the pass: every path with its counts |
-//! | `values` | the values of one path: how many, which are frequent, the least and the greatest |
-//! | `ends` | the least and the greatest |
+//! | `builder` | the pass: every path with its counts |
+//! | `values` | the values of one path: how many, which are frequent, the minimum and the maximum |
+//! | `min_max` | the minimum and the maximum |
 //! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
 //! | `shredding` | which paths get a shredded column, and why others get none |
 //! | `stored` | what is told of a version, and its form in the file |
 //! | `paths` | the paths alone, for reads that name fields |
 //!
 //! The pass runs on one thread, so every scalar counts: while a path has few distinct values, a scalar costs a hash and
-//! a look-up; beyond, a hash, a register, a comparison with the least and the greatest, and for one in [`SAMPLED`] a
+//! a look-up; beyond, a hash, a register, a comparison with the minimum and the maximum, and for one in [`SAMPLED`] a
 //! look-up among the frequent ones.
 //!
 //! Memory is bounded whatever the entities are: at most [`PATHS`] paths of [`PATH_BYTES`] are followed, at most
 //! [`DISTINCT_TOTAL`] value hashes and [`TEXT_TOTAL_BYTES`] of values are kept, and up to about 20 KiB for each path
 //! beyond [`DISTINCT`]. All is deterministic: the same entities in the same order give the same profile.
 
-mod ends;
-mod gather;
+mod builder;
+mod min_max;
 mod paths;
 mod shredding;
 mod sketch;
 mod stored;
 mod values;
 
-pub use gather::Profile;
+pub use builder::ProfileBuilder;
 pub use paths::{PathFacts, PathIndex};
 pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
 pub use stored::{

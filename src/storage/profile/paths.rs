@@ -97,12 +97,12 @@ fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Profile, ShreddingBounds};
+    use super::super::{ProfileBuilder, ShreddingBounds};
     use super::*;
     use crate::model::index::IndexSettings;
 
     fn index(entities: &[&str]) -> PathIndex {
-        let mut profile = Profile::new();
+        let mut profile = ProfileBuilder::new();
         entities.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let index = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);

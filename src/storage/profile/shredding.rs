@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::gather::{PathProfile, Profile};
+use super::builder::{PathProfile, ProfileBuilder};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
 use crate::storage::layout::ShreddedColumn;
@@ -58,7 +58,7 @@ pub struct ShreddingChoice {
     pub(super) unmet: Vec<(Path, NotShredded)>,
 }
 
-impl Profile {
+impl ProfileBuilder {
     /// Chooses the shredded columns: those that the index asks for; and of the other paths that it does not exclude
     /// those that most entities have, with short enough texts, within the bounds. What is asked for takes no room from
     /// the others.

@@ -6,10 +6,10 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::ends::Cut;
-use super::gather::{PathProfile, Profile};
+use super::builder::{PathProfile, ProfileBuilder};
+use super::min_max::Cut;
 use super::shredding::{NotShredded, ShreddingChoice};
-use super::values::{Kind, Shown};
+use super::values::{ScalarType, Shown};
 use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use crate::model::path::Path;
 use crate::storage::StorageError;
@@ -78,9 +78,9 @@ pub struct PathRecord {
     pub text_bytes: u64,
     /// How many values it has, null not counted: `1` and `1.0` are two, and so are `1` and `"1"`.
     pub distinct: Distinct,
-    /// The least number by value; null if there is none.
+    /// The minimum of the numbers, by value; null if there is none.
     pub number_min: Option<ValueRecord>,
-    /// The greatest number by value.
+    /// The maximum of the numbers, by value.
     pub number_max: Option<ValueRecord>,
     /// The first string by code point.
     pub string_min: Option<ValueRecord>,
@@ -157,7 +157,7 @@ pub struct ProfileLocation {
     pub sha256: String,
 }
 
-impl Profile {
+impl ProfileBuilder {
     /// What is told of the version, with the shredded columns that were chosen for it.
     pub fn describe(&self, choice: &ShreddingChoice, index: &IndexSettings) -> StoredProfile {
         let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
@@ -174,13 +174,13 @@ impl Profile {
     fn record(&self, node: Node, path: &PathProfile, choice: &ShreddingChoice) -> PathRecord {
         let (count, estimated) = path.values.distinct(path.scalars() - path.nulls);
         let (frequent, top_estimated) = path.values.frequent();
-        let numbers = path.values.numbers.ends.as_ref();
-        let number = |end: usize| numbers.map(|ends| value(Kind::Number, &ends[end].1));
-        let strings = path.values.strings.ends.as_ref();
-        let string = |end: usize| strings.map(|ends| value(Kind::String, &ends[end]));
+        let numbers = path.values.numbers.min_max.as_ref();
+        let number = |end: usize| numbers.map(|min_max| value(ScalarType::Number, &min_max[end].1));
+        let strings = path.values.strings.min_max.as_ref();
+        let string = |end: usize| strings.map(|min_max| value(ScalarType::String, &min_max[end]));
         let top = frequent.into_iter().map(|frequent| {
-            let Shown { kind, value: cut } = &frequent.shown;
-            let ValueRecord { value, cut } = value(*kind, cut);
+            let Shown { scalar_type, value: cut } = &frequent.shown;
+            let ValueRecord { value, cut } = value(*scalar_type, cut);
             TopValue { value, cut, count: frequent.count }
         });
         let why_not_shredded = choice.none[node as usize];
@@ -210,12 +210,12 @@ impl Profile {
     }
 }
 
-fn value(kind: Kind, cut: &Cut) -> ValueRecord {
+fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
     let text = cut.shown();
-    let whole = match kind {
+    let whole = match scalar_type {
         // The text of a number that is whole, or of a boolean, is JSON.
-        Kind::Number | Kind::Boolean if !cut.cut => serde_json::from_str(text).ok(),
-        Kind::Number | Kind::Boolean | Kind::String => None,
+        ScalarType::Number | ScalarType::Boolean if !cut.cut => serde_json::from_str(text).ok(),
+        ScalarType::Number | ScalarType::Boolean | ScalarType::String => None,
     };
     ValueRecord { value: whole.unwrap_or_else(|| Json::from(text)), cut: cut.cut }
 }
@@ -286,7 +286,7 @@ mod tests {
         let paths: Vec<String> = (0..2 * INDEX_PATHS as u8).map(path).collect();
         let (always, never) = paths.split_at(INDEX_PATHS);
         let index = IndexSettings::try_new(always, never).expect("an index");
-        let mut profile = Profile::new();
+        let mut profile = ProfileBuilder::new();
         for number in 0..8_000 {
             profile.add(format!(r#"{{"{number}{}":"x"}}"#, "n".repeat(1_000)).as_bytes());
         }

@@ -1,4 +1,4 @@
-//! The values of one path: how many there are, which are frequent, the least and the greatest.
+//! The values of one path: how many there are, which are frequent, the minimum and the maximum.
 //!
 //! While there are few, each has its count. When there are too many, sketches take over, and what is told of them is
 //! estimated. Nulls are no values.
@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use super::ends::{Cut, NumberEnds, StringEnds};
+use super::min_max::{Cut, NumberMinMax, StringMinMax};
 use super::sketch::{DistinctSketch, FrequentValues};
 use super::{DISTINCT, DISTINCT_TOTAL, SAMPLED, TEXT_TOTAL_BYTES, TOP};
 use crate::document::Scalar;
@@ -24,13 +24,13 @@ pub(super) struct Shared {
 /// A value as it is kept to be shown: its type, whether it is cut, and the [`Cut`]'s bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shown {
-    pub(super) kind: Kind,
+    pub(super) scalar_type: ScalarType,
     pub(super) value: Cut,
 }
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum ScalarType {
     Number,
     String,
     Boolean,
@@ -45,8 +45,8 @@ pub(super) struct Frequent {
 /// See the module.
 pub(super) struct Values {
     counted: Counted,
-    pub(super) numbers: NumberEnds,
-    pub(super) strings: StringEnds,
+    pub(super) numbers: NumberMinMax,
+    pub(super) strings: StringMinMax,
 }
 
 enum Counted {
@@ -57,7 +57,7 @@ enum Counted {
 struct Sketches {
     distinct: DistinctSketch,
     /// How many there are at least.
-    least: u64,
+    min: u64,
     frequent: FrequentValues,
     scalars: u64,
 }
@@ -65,7 +65,7 @@ struct Sketches {
 impl Default for Values {
     fn default() -> Self {
         let counted = Counted::Each(Counts::default());
-        Values { counted, numbers: NumberEnds::default(), strings: StringEnds::default() }
+        Values { counted, numbers: NumberMinMax::default(), strings: StringMinMax::default() }
     }
 }
 
@@ -101,7 +101,7 @@ impl Values {
     pub(super) fn distinct(&self, scalars: u64) -> (u64, bool) {
         match &self.counted {
             Counted::Each(counts) => (counts.table.len() as u64, false),
-            Counted::Many(sketches) => (sketches.distinct.estimate().max(sketches.least).min(scalars), true),
+            Counted::Many(sketches) => (sketches.distinct.estimate().max(sketches.min).min(scalars), true),
         }
     }
 
@@ -204,9 +204,9 @@ impl Counts {
         self.table.iter().for_each(|count| distinct.add(count.hash));
         let counts = self.table.iter().map(|count| (count.hash, u64::from(count.count), self.packed(count)));
         let frequent = FrequentValues::from_counts(counts);
-        let least = self.table.len() as u64;
+        let min = self.table.len() as u64;
         *self = Counts::default();
-        Sketches { distinct, least, frequent, scalars: 0 }
+        Sketches { distinct, min, frequent, scalars: 0 }
     }
 
     /// The packed form of a value; empty where it is not there.
@@ -241,19 +241,19 @@ impl Sketches {
 impl Shown {
     fn of(scalar: Scalar<'_>) -> Shown {
         match scalar {
-            Scalar::Number(text) => Shown { kind: Kind::Number, value: Cut::of_number(text) },
-            Scalar::String(text) => Shown { kind: Kind::String, value: Cut::of_string(text) },
+            Scalar::Number(text) => Shown { scalar_type: ScalarType::Number, value: Cut::of_number(text) },
+            Scalar::String(text) => Shown { scalar_type: ScalarType::String, value: Cut::of_string(text) },
             Scalar::Bool(value) => {
-                Shown { kind: Kind::Boolean, value: Cut::of_number(if value { "true" } else { "false" }) }
+                Shown { scalar_type: ScalarType::Boolean, value: Cut::of_number(if value { "true" } else { "false" }) }
             }
-            Scalar::Null => Shown { kind: Kind::Boolean, value: Cut::default() },
+            Scalar::Null => Shown { scalar_type: ScalarType::Boolean, value: Cut::default() },
         }
     }
 
     /// A byte for the type, one for the length, whose top bit says that it is cut, and the bytes.
     fn pack(&self, out: &mut Vec<u8>) {
         const { assert!(super::VALUE_BYTES < 128) };
-        out.push(self.kind as u8);
+        out.push(self.scalar_type as u8);
         out.push(self.value.bytes.len() as u8 | u8::from(self.value.cut) << 7);
         out.extend_from_slice(&self.value.bytes);
     }
@@ -263,12 +263,12 @@ impl Shown {
     }
 
     fn unpack(packed: &[u8]) -> Shown {
-        let kind = match packed.first() {
-            Some(0) => Kind::Number,
-            Some(1) => Kind::String,
-            _ => Kind::Boolean,
+        let scalar_type = match packed.first() {
+            Some(0) => ScalarType::Number,
+            Some(1) => ScalarType::String,
+            _ => ScalarType::Boolean,
         };
         let cut = packed.get(1).is_some_and(|length| length >> 7 == 1);
-        Shown { kind, value: Cut { bytes: packed.get(2..).unwrap_or_default().to_vec(), cut } }
+        Shown { scalar_type, value: Cut { bytes: packed.get(2..).unwrap_or_default().to_vec(), cut } }
     }
 }

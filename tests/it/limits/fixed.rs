@@ -106,7 +106,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("encode/shape.rs", "MOST_PLACES"),
     ("encode/tag.rs", "LONGEST_REMEMBERED"),
     ("encode/tag.rs", "MOST_REMEMBERED"),
-    ("query/pipeline/offset_limit.rs", "MOST"),
+    ("query/plan/pipeline/offset_limit.rs", "MOST"),
     ("source/compression.rs", "LAYERS_MAX"),
     ("source/fetch.rs", "VALIDATOR_BYTES_MAX"),
     ("source/parquet/footer.rs", "DEPTH_MAX"),

@@ -1,0 +1,98 @@
+//! Lists whose memory is taken from the engine's pool before they grow.
+
+use std::ops::Deref;
+
+use datafusion::execution::memory_pool::MemoryReservation;
+
+use crate::query::QueryError;
+
+/// A list that is accounted to the memory pool until it is dropped.
+#[derive(Debug)]
+pub(super) struct Accounted<T> {
+    items: Vec<T>,
+    reservation: MemoryReservation,
+}
+
+impl<T> Accounted<T> {
+    /// An empty list of the same consumer of memory as `reservation`.
+    pub(super) fn new(reservation: &MemoryReservation) -> Accounted<T> {
+        Accounted { items: Vec::new(), reservation: reservation.new_empty() }
+    }
+
+    /// A list of so many times the same item.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] when the pool refuses.
+    pub(super) fn filled(item: T, count: usize, reservation: &MemoryReservation) -> Result<Accounted<T>, QueryError>
+    where
+        T: Clone,
+    {
+        let mut list = Accounted::new(reservation);
+        list.reserve(count)?;
+        list.items.resize(count, item);
+        Ok(list)
+    }
+
+    /// Room for more items. It grows by doubling, so that appending stays linear.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] when the pool refuses.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), QueryError> {
+        let missing = (self.items.len() + more).saturating_sub(self.items.capacity());
+        if missing > 0 {
+            let capacity = self.items.capacity() + missing.max(self.items.capacity());
+            self.reservation.try_resize(capacity * size_of::<T>())?;
+            self.items.reserve_exact(capacity - self.items.len());
+        }
+        Ok(())
+    }
+
+    /// Appends an item.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] when the pool refuses.
+    #[inline]
+    pub(super) fn push(&mut self, item: T) -> Result<(), QueryError> {
+        if self.items.len() == self.items.capacity() {
+            self.reserve(1)?;
+        }
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Appends items.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] when the pool refuses.
+    pub(super) fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) -> Result<(), QueryError> {
+        self.reserve(items.len())?;
+        self.items.extend(items);
+        Ok(())
+    }
+
+    /// The items, to be changed or reordered.
+    pub(super) fn items_mut(&mut self) -> &mut [T] {
+        &mut self.items
+    }
+
+    /// Takes all items away; their room stays.
+    pub(super) fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    /// The items without spare room, and what accounts for them.
+    pub(super) fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
+        self.items.shrink_to_fit();
+        // Never more than it was; should the pool refuse all the same, too much stays accounted.
+        let _ = self.reservation.try_resize(self.items.capacity() * size_of::<T>());
+        (self.items, self.reservation)
+    }
+}
+
+impl<T> Deref for Accounted<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}

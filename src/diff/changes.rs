@@ -1,0 +1,235 @@
+//! The result of a diff: a list of changes by position, and pages of it.
+
+use std::fmt;
+
+use datafusion::execution::memory_pool::MemoryReservation;
+
+/// What a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeType {
+    /// The entity is in v2 only.
+    Added,
+    /// The entity is in v1 only.
+    Subtracted,
+    /// The entity is in both, with other fields.
+    Modified,
+}
+
+impl ChangeType {
+    /// All of them.
+    pub const ALL: [ChangeType; 3] = [ChangeType::Added, ChangeType::Subtracted, ChangeType::Modified];
+
+    /// The name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            ChangeType::Added => "added",
+            ChangeType::Subtracted => "subtracted",
+            ChangeType::Modified => "modified",
+        }
+    }
+}
+
+/// One change, by positions from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// The entity of this position in v1 has become that of v2.
+    Modified {
+        /// In v1.
+        v1: u64,
+        /// In v2.
+        v2: u64,
+    },
+    /// The entity of this position in v1 is gone.
+    Subtracted {
+        /// In v1.
+        v1: u64,
+    },
+    /// The entity of this position in v2 is new.
+    Added {
+        /// In v2.
+        v2: u64,
+    },
+}
+
+impl Change {
+    /// What it is.
+    pub fn change_type(self) -> ChangeType {
+        match self {
+            Change::Modified { .. } => ChangeType::Modified,
+            Change::Subtracted { .. } => ChangeType::Subtracted,
+            Change::Added { .. } => ChangeType::Added,
+        }
+    }
+
+    /// Its position in v1.
+    pub fn v1(self) -> Option<u64> {
+        match self {
+            Change::Modified { v1, .. } | Change::Subtracted { v1 } => Some(v1),
+            Change::Added { .. } => None,
+        }
+    }
+
+    /// Its position in v2.
+    pub fn v2(self) -> Option<u64> {
+        match self {
+            Change::Modified { v2, .. } | Change::Added { v2 } => Some(v2),
+            Change::Subtracted { .. } => None,
+        }
+    }
+}
+
+/// The id of the record: `m{i}-{j}`, `s{i}` or `a{j}`.
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Modified { v1, v2 } => write!(formatter, "m{v1}-{v2}"),
+            Change::Subtracted { v1 } => write!(formatter, "s{v1}"),
+            Change::Added { v2 } => write!(formatter, "a{v2}"),
+        }
+    }
+}
+
+/// A page of changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DiffPage {
+    /// Only changes of this type.
+    pub change_type: Option<ChangeType>,
+    /// How many of these are left out at the front.
+    pub offset: u64,
+    /// Most changes of the page.
+    pub limit: Option<u64>,
+}
+
+/// Stands for no position.
+pub(super) const NONE: u64 = u64::MAX;
+
+/// What two versions differ in: 16 bytes for each entity of v1 that has changed or is gone, 8 for each that is new.
+/// They are accounted to the engine's memory pool until it is dropped, or given to another's account
+/// ([`Diff::unaccounted`]).
+#[derive(Debug)]
+pub struct Diff {
+    pub(super) total_v1: u64,
+    pub(super) total_v2: u64,
+    pub(super) modified: u64,
+    /// Positions in v1, ascending, each with its position in v2 or [`NONE`].
+    pub(super) ones: Vec<(u64, u64)>,
+    /// Positions in v2, ascending.
+    pub(super) added: Vec<u64>,
+    /// What accounts for them.
+    #[expect(dead_code, reason = "held until the diff is dropped")]
+    pub(super) accounted: Option<[MemoryReservation; 2]>,
+}
+
+impl Diff {
+    /// That of two versions with the same entities.
+    pub fn none(entities: u64) -> Diff {
+        let (ones, added) = (Vec::new(), Vec::new());
+        Diff { total_v1: entities, total_v2: entities, modified: 0, ones, added, accounted: None }
+    }
+
+    /// What it holds.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(self.ones.as_slice()) + size_of_val(self.added.as_slice())
+    }
+
+    /// The same, no longer accounted to the pool: whoever keeps it has to bound what it holds.
+    pub fn unaccounted(self) -> Diff {
+        Diff { accounted: None, ..self }
+    }
+
+    /// Entities in v2 and not in v1.
+    pub fn added(&self) -> u64 {
+        self.added.len() as u64
+    }
+
+    /// Entities in v1 and not in v2.
+    pub fn subtracted(&self) -> u64 {
+        self.ones.len() as u64 - self.modified
+    }
+
+    /// Entities in both with other fields.
+    pub fn modified(&self) -> u64 {
+        self.modified
+    }
+
+    /// Entities of v1.
+    pub fn total_v1(&self) -> u64 {
+        self.total_v1
+    }
+
+    /// Entities of v2.
+    pub fn total_v2(&self) -> u64 {
+        self.total_v2
+    }
+
+    /// How many changes there are of a type, or of all.
+    pub fn count(&self, change_type: Option<ChangeType>) -> u64 {
+        match change_type {
+            None => (self.ones.len() + self.added.len()) as u64,
+            Some(ChangeType::Added) => self.added(),
+            Some(ChangeType::Subtracted) => self.subtracted(),
+            Some(ChangeType::Modified) => self.modified,
+        }
+    }
+
+    /// The change at a place of the list: modified and subtracted ones by position in v1, then added ones by position
+    /// in v2.
+    fn at(&self, place: usize) -> Option<Change> {
+        match self.ones.get(place) {
+            Some((v1, NONE)) => Some(Change::Subtracted { v1: *v1 }),
+            Some((v1, v2)) => Some(Change::Modified { v1: *v1, v2: *v2 }),
+            None => self.added.get(place - self.ones.len()).map(|v2| Change::Added { v2: *v2 }),
+        }
+    }
+
+    /// How many changes a page has.
+    pub fn page_count(&self, page: &DiffPage) -> u64 {
+        let left = self.count(page.change_type).saturating_sub(page.offset);
+        page.limit.map_or(left, |limit| left.min(limit))
+    }
+
+    /// The changes of a page, in the order of records. Costs what [`Diff::cursor`] does.
+    pub fn changes(&self, page: &DiffPage) -> impl Iterator<Item = Change> + Send + '_ {
+        let mut cursor = self.cursor(page);
+        std::iter::from_fn(move || self.next(&mut cursor))
+    }
+
+    /// Where a page begins. Costs a look at every change before it when the page is of modified or subtracted ones,
+    /// otherwise nothing.
+    pub fn cursor(&self, page: &DiffPage) -> Cursor {
+        let most = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (mut place, mut skip) = match page.change_type {
+            None => (most(page.offset), 0),
+            Some(ChangeType::Added) => (self.ones.len().saturating_add(most(page.offset)), 0),
+            Some(ChangeType::Subtracted | ChangeType::Modified) => (0, page.offset),
+        };
+        while skip > 0 && place < self.ones.len() {
+            skip -= u64::from(self.at(place).map(Change::change_type) == page.change_type);
+            place += 1;
+        }
+        let end = match page.change_type {
+            None | Some(ChangeType::Added) => self.ones.len() + self.added.len(),
+            Some(ChangeType::Subtracted | ChangeType::Modified) => self.ones.len(),
+        };
+        Cursor { change_type: page.change_type, places: place.min(end)..end, left: page.limit.unwrap_or(u64::MAX) }
+    }
+
+    /// The next change of a page.
+    pub fn next(&self, cursor: &mut Cursor) -> Option<Change> {
+        if cursor.left == 0 {
+            return None;
+        }
+        let wanted = |change: &Change| cursor.change_type.is_none_or(|wanted| wanted == change.change_type());
+        let change = cursor.places.by_ref().filter_map(|place| self.at(place)).find(wanted)?;
+        cursor.left -= 1;
+        Some(change)
+    }
+}
+
+/// What is left of a page of a [`Diff`].
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    change_type: Option<ChangeType>,
+    places: std::ops::Range<usize>,
+    left: u64,
+}

@@ -1,0 +1,179 @@
+//! The diff of two versions: which entities were added, subtracted, modified.
+//!
+//! Steps:
+//! 1. Equal entities of one `_source` match at once, by the stored canonical hashes; an entity whose `_source` leaves
+//!    none in the other version is added or subtracted (`identity`).
+//! 2. Only if a `_source` leaves entities in both versions: every field is weighed (`weights`, `distinct`), the
+//!    fields of the entities that are left are read (`features`), and the similar ones of each source are matched
+//!    (`matching`).
+//! 3. The result is a list of positions ([`changes`]); records are written from the documents when they are asked for
+//!    ([`records`]).
+//!
+//! A `_source` is compared by JSON value, as dedup compares: any value equals itself, none equals none, and null is a
+//! value. The pairs of a source that share a field's value are its candidates, counted among the entities that step 1
+//! leaves; so are the holders of a value, where there are too many candidates.
+//!
+//! Memory: the keys of step 1 are sorted by DataFusion and the values of step 2 counted by `distinct`, both on disk
+//! where they do not fit. In memory, and accounted to the engine's pool, are 4 bytes per entity of both versions, 16
+//! for each change, the names of the fields, and 16 for each field of the entities of the sources that are matched
+//! together: as many as have about 256 MiB of documents, or one source where that is larger. What the pool refuses ends
+//! the diff with [`QueryError::OutOfMemory`].
+//!
+//! DataFusion sorts, because keys of all shapes of versions sort alike: all of one source, each of its own, all equal.
+//! The other parts are loops of their own: a join on values would have to write every pair that shares one, although
+//! most are never looked at twice, and greedy matching is no relational operator.
+
+mod account;
+pub mod changes;
+mod distinct;
+mod features;
+mod identity;
+mod matching;
+pub mod records;
+mod session;
+mod tasks;
+mod values;
+mod weights;
+
+pub use changes::{Change, ChangeType, Cursor, Diff, DiffPage};
+pub use matching::DiffBounds;
+
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
+
+use self::account::Accounted;
+use self::changes::NONE;
+use self::features::Features;
+use self::identity::{Contested, Unmatched};
+use self::matching::Side;
+use self::session::Session;
+use self::values::Seeds;
+use crate::query::{Engine, QueryError};
+use crate::storage::reader::VersionReader;
+
+/// About how many bytes of documents have their fields in memory at once.
+const CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
+
+/// Most entities that have their fields in memory at once, but for those of one source.
+const CHUNK_ENTITIES: u64 = 1 << 19;
+
+/// Finds what two versions differ in. Dropping the future stops the work.
+///
+/// # Errors
+/// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when a version cannot be
+/// read.
+pub async fn compare(
+    engine: &Engine,
+    v1: VersionReader,
+    v2: VersionReader,
+    bounds: DiffBounds,
+) -> Result<Diff, QueryError> {
+    let (context, threads) = (engine.context().clone(), engine.threads());
+    let work = async move { run([v1, v2], &bounds, context, threads).await };
+    engine.run_within(engine.diff_timeout(), work).await
+}
+
+/// The differences of two versions.
+///
+/// # Errors
+/// When a version cannot be read, or the pool or the disk refuses.
+async fn run(
+    readers: [VersionReader; 2],
+    bounds: &DiffBounds,
+    context: Arc<TaskContext>,
+    threads: usize,
+) -> Result<Diff, QueryError> {
+    let reservation = Arc::new(MemoryConsumer::new("diff").register(context.memory_pool()));
+    let session = Session { readers, context, seeds: Arc::new(Seeds::random()), reservation, threads };
+    let Unmatched { alone, contested, positions, multiplicities } = identity::unmatched(&session).await?;
+    let mut ones = Accounted::new(&session.reservation);
+    let [subtracted, mut added] = alone;
+    ones.extend(subtracted.iter().map(|v1| (*v1, NONE)))?;
+    drop(subtracted);
+    if contested.is_empty() {
+        drop(multiplicities);
+    } else {
+        let weights = Arc::new(weights::weigh(&session, multiplicities).await?);
+        let mut start = 0;
+        while start < contested.len() {
+            let chunk = &contested[start..start + chunk_length(&session.readers, &contested[start..])];
+            start += chunk.len();
+            match_chunk(&session, bounds, &weights, chunk, &positions, &mut ones, &mut added).await?;
+        }
+    }
+    ones.items_mut().sort_unstable();
+    added.items_mut().sort_unstable();
+    let modified = ones.iter().filter(|(_, v2)| *v2 != NONE).count() as u64;
+    let [total_v1, total_v2] = [0, 1].map(|version: usize| session.readers[version].entity_count());
+    let ((ones, of_ones), (added, of_added)) = (ones.into_parts(), added.into_parts());
+    Ok(Diff { total_v1, total_v2, modified, ones, added, accounted: Some([of_ones, of_added]) })
+}
+
+/// How many of the sources are matched together: at least the first.
+fn chunk_length(readers: &[VersionReader; 2], contested: &[Contested]) -> usize {
+    let mean = |version: usize| {
+        let layout = readers[version].layout();
+        layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
+    };
+    let mean = [mean(0), mean(1)];
+    let (mut bytes, mut entities) = (0, 0);
+    let fits = |source: &&Contested| {
+        for (places, mean) in source.places.iter().zip(mean) {
+            bytes += places.len() as u64 * mean;
+            entities += places.len() as u64;
+        }
+        bytes <= CHUNK_DOCUMENT_BYTES && entities <= CHUNK_ENTITIES
+    };
+    contested.iter().take_while(fits).count().max(1)
+}
+
+/// Matches the entities of some sources: what they become is added to `ones` and `added`.
+async fn match_chunk(
+    session: &Session,
+    bounds: &DiffBounds,
+    weights: &Arc<weights::Weights>,
+    chunk: &[Contested],
+    positions: &[Accounted<u64>; 2],
+    ones: &mut Accounted<(u64, u64)>,
+    added: &mut Accounted<u64>,
+) -> Result<(), QueryError> {
+    let mut wanted = [Accounted::new(&session.reservation), Accounted::new(&session.reservation)];
+    for source in chunk {
+        for version in [0, 1] {
+            wanted[version].extend(positions[version][source.places[version].clone()].iter().copied())?;
+        }
+    }
+    let first = Features::read(session, 0, &wanted[0], weights).await?;
+    let second = Features::read(session, 1, &wanted[1], weights).await?;
+    let mut taken: Accounted<bool> = Accounted::new(&session.reservation);
+    let mut partners: Accounted<u64> = Accounted::new(&session.reservation);
+    let mut starts = [0, 0];
+    for source in chunk {
+        let [count, other_count] = [0, 1].map(|version: usize| source.places[version].len());
+        let sides = [
+            Side { features: &first, first: starts[0], count },
+            Side { features: &second, first: starts[1], count: other_count },
+        ];
+        let v1 = &wanted[0][starts[0]..starts[0] + count];
+        let v2 = &wanted[1][starts[1]..starts[1] + other_count];
+        starts = [starts[0] + count, starts[1] + other_count];
+        taken.clear();
+        taken.extend(std::iter::repeat_n(false, other_count))?;
+        partners.clear();
+        partners.extend(std::iter::repeat_n(NONE, count))?;
+        let matched = |one: usize, other: usize| {
+            partners.items_mut()[one] = v2[other];
+            taken.items_mut()[other] = true;
+        };
+        matching::match_source(session, bounds, weights.by_rank(), sides, matched).await?;
+        ones.extend(v1.iter().copied().zip(partners.iter().copied()))?;
+        for (position, taken) in v2.iter().zip(taken.iter()) {
+            if !taken {
+                added.push(*position)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Changes as JSON: records are written from the documents when they are asked for.
+//!
+//! A record is compact, in the field order of docs/semantics.md, Diffs. Entities and values stand in it byte for byte.
+//! `source` is the text of `_source` (docs/semantics.md, Text of a scalar): `""` where it is missing or null, and the
+//! JSON text of an object or array. A pair whose `_source`s are spelled differently has that of v1.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::changes::Change;
+use super::identity::SOURCE;
+use crate::document::{self, CanonicalForm, JsonType, Text};
+use crate::query::fetch::pages::Pages;
+use crate::storage::StorageError;
+use crate::storage::reader::VersionReader;
+
+/// Bytes of documents of one version that are in memory at once; one document may have more.
+const DOCUMENT_BYTES: usize = 8 << 20;
+
+/// Calls `each` with the records of changes, in their order, until it breaks. Returns how many it was called with.
+///
+/// # Errors
+/// When a version cannot be read.
+pub async fn for_each(
+    readers: &[VersionReader; 2],
+    changes: &[Change],
+    mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+) -> Result<usize, StorageError> {
+    let mut writer = RecordWriter::default();
+    let mut record = Vec::new();
+    let (mut done, mut group) = (0, changes.len());
+    while done < changes.len() {
+        let now = &changes[done..changes.len().min(done + group)];
+        let most = if now.len() == 1 { usize::MAX } else { DOCUMENT_BYTES };
+        let v1 = Documents::read(&readers[0], now.iter().map(|change| change.v1()), most).await?;
+        let v2 = Documents::read(&readers[1], now.iter().map(|change| change.v2()), most).await?;
+        let (Some(v1), Some(v2)) = (v1, v2) else {
+            group = now.len() / 2;
+            continue;
+        };
+        for (place, change) in now.iter().enumerate() {
+            record.clear();
+            writer.write(*change, v1.get(place), v2.get(place), &mut record);
+            done += 1;
+            if each(&record).is_break() {
+                return Ok(done);
+            }
+        }
+        group = now.len() * 2;
+    }
+    Ok(done)
+}
+
+/// Documents of one version, by their places among changes.
+struct Documents {
+    bytes: Vec<u8>,
+    spans: Vec<Option<(usize, usize)>>,
+}
+
+impl Documents {
+    /// Reads those that are wanted, each page once; `None` where they have more than `most` bytes.
+    async fn read(
+        reader: &VersionReader,
+        positions: impl Iterator<Item = Option<u64>>,
+        most: usize,
+    ) -> Result<Option<Documents>, StorageError> {
+        let mut order = Vec::new();
+        let mut spans = Vec::new();
+        for (place, position) in positions.enumerate() {
+            spans.push(None);
+            order.extend(position.map(|position| (position, place)));
+        }
+        order.sort_unstable();
+        let mut bytes = Vec::new();
+        let row_groups = reader.row_groups();
+        let mut start = 0;
+        while let Some((position, _)) = order.get(start) {
+            let number = reader.row_group_of(*position);
+            let group = row_groups[number];
+            let within = order[start..].partition_point(|(position, _)| group.holds(*position));
+            let wanted = &order[start..start + within];
+            let last = wanted.last().map_or(0, |(position, _)| (position - group.first) as usize);
+            let rows = last + 1 - (position - group.first) as usize;
+            // Pages in between are fetched along where most of them are wanted.
+            let mut pages = match within * 2 >= rows {
+                true => Pages::contiguous(reader, number, last + 1),
+                false => Pages::scattered(reader, number),
+            };
+            for (position, place) in wanted {
+                let from = bytes.len();
+                bytes.extend_from_slice(pages.document((position - group.first) as usize).await?);
+                spans[*place] = Some((from, bytes.len()));
+                if bytes.len() > most {
+                    return Ok(None);
+                }
+            }
+            start += within;
+        }
+        Ok(Some(Documents { bytes, spans }))
+    }
+
+    fn get(&self, place: usize) -> Option<&[u8]> {
+        self.spans[place].map(|(start, end)| &self.bytes[start..end])
+    }
+}
+
+/// Writes records, with working memory kept from one to the next.
+#[derive(Default)]
+struct RecordWriter {
+    canonical: CanonicalForm,
+    forms: [Vec<u8>; 2],
+}
+
+impl RecordWriter {
+    fn write(&mut self, change: Change, v1: Option<&[u8]>, v2: Option<&[u8]>, out: &mut Vec<u8>) {
+        // Writing to memory does not fail.
+        let _ = write!(out, r#"{{"id":"{change}","change_type":"{}","source":"#, change.change_type().name());
+        write_source(v1.or(v2).and_then(|entity| document::member(entity, SOURCE)), out);
+        for (key, entity) in [("v1", v1), ("v2", v2)] {
+            let _ = write!(out, r#","{key}":"#);
+            out.extend_from_slice(entity.unwrap_or(b"null"));
+        }
+        out.extend_from_slice(br#","field_diffs":["#);
+        if let (Some(v1), Some(v2)) = (v1, v2) {
+            self.write_field_diffs(v1, v2, out);
+        }
+        out.extend_from_slice(b"]}");
+    }
+
+    /// The fields that differ, in v1's order, then those of v2 alone.
+    fn write_field_diffs(&mut self, v1: &[u8], v2: &[u8], out: &mut Vec<u8>) {
+        let others: HashMap<&[u8], &[u8]> = document::members(v2).map(|(name, value)| (name.raw(), value)).collect();
+        let mut first = true;
+        let mut write = |name: Text<'_>, one: Option<&[u8]>, other: Option<&[u8]>| {
+            if !std::mem::replace(&mut first, false) {
+                out.push(b',');
+            }
+            out.extend_from_slice(br#"{"field":""#);
+            out.extend_from_slice(name.raw());
+            out.extend_from_slice(br#"","v1":"#);
+            out.extend_from_slice(one.unwrap_or(b"null"));
+            out.extend_from_slice(br#","v2":"#);
+            out.extend_from_slice(other.unwrap_or(b"null"));
+            out.push(b'}');
+        };
+        let mut in_v1 = HashSet::new();
+        for (name, value) in document::members(v1) {
+            in_v1.insert(name.raw());
+            let other = others.get(name.raw()).copied();
+            if !name.eq_str(SOURCE) && !other.is_some_and(|other| self.are_equal(value, other)) {
+                write(name, Some(value), other);
+            }
+        }
+        for (name, value) in document::members(v2) {
+            if !name.eq_str(SOURCE) && !in_v1.contains(name.raw()) {
+                write(name, None, Some(value));
+            }
+        }
+    }
+
+    /// Whether two values are equal as JSON values.
+    fn are_equal(&mut self, one: &[u8], other: &[u8]) -> bool {
+        if one == other {
+            return true;
+        }
+        let [form, other_form] = &mut self.forms;
+        form.clear();
+        other_form.clear();
+        self.canonical.write(one, form);
+        self.canonical.write(other, other_form);
+        form == other_form
+    }
+}
+
+/// The `_source` of a record.
+fn write_source(value: Option<&[u8]>, out: &mut Vec<u8>) {
+    let json_type = value.and_then(|value| JsonType::of(*value.first()?));
+    match (json_type, value) {
+        (Some(JsonType::String), Some(value)) => out.extend_from_slice(value),
+        (None | Some(JsonType::Null), _) | (_, None) => out.extend_from_slice(b"\"\""),
+        // Canonical text is UTF-8.
+        (_, Some(value)) => document::write_string(&String::from_utf8_lossy(value), out),
+    }
+}

@@ -1,0 +1,43 @@
+//! Work on row groups, several at once, on the engine's threads.
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::query::QueryError;
+use crate::storage::reader::VersionReader;
+
+/// The row groups of two versions, with the number of the version: 0 and 1.
+pub(super) fn row_groups(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
+    let of = |side: usize| (0..readers[side].row_groups().len()).map(move |row_group| (side, row_group));
+    of(0).chain(of(1)).collect()
+}
+
+/// Runs jobs, `threads` at once, and gives what they give in order. Dropping the stream stops them at their next point
+/// of waiting.
+pub(super) fn in_order<T, W>(
+    jobs: impl Iterator<Item = W> + Send + 'static,
+    threads: usize,
+) -> BoxStream<'static, Result<T, QueryError>>
+where
+    T: Send + 'static,
+    W: Future<Output = Result<T, QueryError>> + Send + 'static,
+{
+    stream::iter(jobs)
+        .map(|job| AbortOnDropHandle::new(tokio::spawn(job)))
+        .buffered(threads.max(1))
+        .map(|done| done.map_err(QueryError::from).and_then(|done| done))
+        .boxed()
+}
+
+/// A stream of what jobs give, as DataFusion takes it.
+pub(super) fn for_engine<T>(
+    results: impl Stream<Item = Result<T, QueryError>>,
+) -> impl Stream<Item = datafusion::error::Result<T>> {
+    results.map(|result| {
+        result.map_err(|error| match error {
+            QueryError::Storage(storage) => crate::query::error::through_engine(storage),
+            other => datafusion::error::DataFusionError::External(Box::new(other)),
+        })
+    })
+}

@@ -1,0 +1,146 @@
+//! Documents fetched last: of the selected entities alone, page by page.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::query::fetch::pages::Pages;
+use crate::query::fetch::reorder::Reordered;
+use crate::query::fetch::selection::{Positions, Selection};
+use crate::query::{Engine, QueryError};
+use crate::storage::StorageError;
+use crate::storage::reader::VersionReader;
+
+/// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of
+/// all documents tells. Where they are larger, or grow when they are written, only the first of them are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Which of the selection's places, from 0.
+    pub places: Range<u64>,
+}
+
+/// How many bytes of documents a unit should hold.
+pub const UNIT_BYTES: u64 = 1 << 20;
+
+/// Cuts a selection of `selected` entities into units, by the version's mean size of a document.
+pub fn units(reader: &VersionReader, selected: u64) -> impl Iterator<Item = Unit> + Send + use<> {
+    let layout = reader.layout();
+    let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or(1).max(1);
+    let step = (UNIT_BYTES / mean).clamp(1, 8_192);
+    (0..selected.div_ceil(step)).map(move |number| Unit { places: number * step..selected.min((number + 1) * step) })
+}
+
+/// The documents of a selection, in its order.
+pub struct SelectedDocuments {
+    reader: VersionReader,
+    selection: Selection,
+    /// Where they are many and in another order than the file's.
+    reordered: Option<Reordered>,
+}
+
+impl SelectedDocuments {
+    /// The documents of a selection. Where fetching them one by one would decode every page again and again, they are
+    /// put in order by way of the disk first.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] when memory or disk has no room for that, others when the version cannot be read.
+    pub async fn of(
+        engine: &Engine,
+        reader: VersionReader,
+        selection: Selection,
+    ) -> Result<SelectedDocuments, QueryError> {
+        let reordered = match selection.positions() {
+            Positions::List(positions) if scattered(&reader, positions) => {
+                Some(Reordered::spill(engine, &reader, positions).await?)
+            }
+            _ => None,
+        };
+        Ok(SelectedDocuments { reader, selection, reordered })
+    }
+
+    /// The file that they come from.
+    pub fn reader(&self) -> &VersionReader {
+        &self.reader
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> u64 {
+        self.selection.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.selection.is_empty()
+    }
+
+    /// Bytes of them on disk, where they were put in order by way of it.
+    pub fn spilled_bytes(&self) -> Option<u64> {
+        self.reordered.as_ref().map(Reordered::bytes)
+    }
+
+    /// The units to fetch them in.
+    pub fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
+        units(&self.reader, self.selection.len())
+    }
+
+    /// Calls `each` with the documents of a unit, in order, until it breaks. Returns the place after the last one.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub async fn for_each(
+        &self,
+        unit: &Unit,
+        each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, StorageError> {
+        match &self.reordered {
+            Some(reordered) => reordered.for_each(unit.places.clone(), each).await,
+            None => for_each(&self.reader, self.selection.positions(), unit, each).await,
+        }
+    }
+}
+
+/// Whether fetching documents at these positions would decode pages more than twice each, on the whole.
+fn scattered(reader: &VersionReader, positions: &[u64]) -> bool {
+    let pages: usize = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group)).sum();
+    positions.len() > 2 * pages && !reader.caches_documents() && !positions.is_sorted()
+}
+
+/// Calls `each` with the documents of a unit, in the order of the selection, until it breaks. Returns the place after
+/// the last one.
+///
+/// # Errors
+/// When a page cannot be read.
+pub async fn for_each(
+    reader: &VersionReader,
+    positions: &Positions,
+    unit: &Unit,
+    mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+) -> Result<u64, StorageError> {
+    let mut pages: Option<(usize, Pages<'_>)> = None;
+    let row_groups = reader.row_groups();
+    for place in unit.places.clone() {
+        let position = match positions {
+            Positions::Range(range) => range.start + place,
+            Positions::List(list) => list[place as usize],
+        };
+        let row_group = match &pages {
+            Some((row_group, _)) if row_groups[*row_group].holds(position) => *row_group,
+            _ => reader.row_group_of(position),
+        };
+        let row = (position - row_groups[row_group].first) as usize;
+        if pages.as_ref().is_none_or(|(current, _)| *current != row_group) {
+            let fresh = match positions {
+                Positions::Range(_) => {
+                    let left = (unit.places.end - place) as usize;
+                    Pages::contiguous(reader, row_group, row_groups[row_group].rows.min(row + left))
+                }
+                Positions::List(_) => Pages::scattered(reader, row_group),
+            };
+            pages = Some((row_group, fresh));
+        }
+        if let Some((_, pages)) = &mut pages
+            && each(pages.document(row).await?).is_break()
+        {
+            return Ok(place + 1);
+        }
+    }
+    Ok(unit.places.end)
+}

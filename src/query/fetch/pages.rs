@@ -1,0 +1,77 @@
+//! Documents by page, of one row group.
+
+use std::collections::VecDeque;
+
+use crate::storage::StorageError;
+use crate::storage::parts::DocumentPage;
+use crate::storage::reader::VersionReader;
+
+/// The documents of ascending rows of one row group, each page fetched once.
+pub struct Pages<'a> {
+    reader: &'a VersionReader,
+    row_group: usize,
+    /// Pages before this one are worth fetching along with the one before them.
+    ahead: usize,
+    current: Option<DocumentPage>,
+    fetched: VecDeque<DocumentPage>,
+    used: usize,
+}
+
+impl<'a> Pages<'a> {
+    /// Documents of single rows, here and there.
+    pub fn scattered(reader: &'a VersionReader, row_group: usize) -> Pages<'a> {
+        Pages { reader, row_group, ahead: 0, current: None, fetched: VecDeque::new(), used: 0 }
+    }
+
+    /// Documents of most rows below `end`.
+    pub fn contiguous(reader: &'a VersionReader, row_group: usize, end: usize) -> Pages<'a> {
+        let ahead = if end == 0 { 0 } else { reader.page_of(row_group, end - 1) + 1 };
+        Pages { reader, row_group, ahead, current: None, fetched: VecDeque::new(), used: 0 }
+    }
+
+    /// Documents of `wanted` rows below `end`: contiguous when they are as many as pages.
+    pub fn of(reader: &'a VersionReader, row_group: usize, wanted: usize, end: usize) -> Pages<'a> {
+        if wanted >= reader.page_count(row_group) {
+            Pages::contiguous(reader, row_group, end)
+        } else {
+            Pages::scattered(reader, row_group)
+        }
+    }
+
+    /// The document of a row.
+    ///
+    /// # Errors
+    /// When its page cannot be read.
+    pub async fn document(&mut self, row: usize) -> Result<&[u8], StorageError> {
+        let here = self.current.as_ref().is_some_and(|page| page.rows().contains(&row));
+        if !here {
+            self.current = Some(self.page_of(row).await?);
+            self.used += 1;
+        }
+        match &self.current {
+            Some(page) => Ok(page.document(row)),
+            None => Err(StorageError::Layout(format!("row {row} has no page"))),
+        }
+    }
+
+    /// How many pages documents were taken from.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    async fn page_of(&mut self, row: usize) -> Result<DocumentPage, StorageError> {
+        while let Some(page) = self.fetched.pop_front() {
+            if page.rows().contains(&row) {
+                return Ok(page);
+            }
+        }
+        // Cancelling takes effect between pages, even when nothing has to be waited for.
+        tokio::task::consume_budget().await;
+        let page = self.reader.page_of(self.row_group, row);
+        if page + 1 >= self.ahead {
+            return self.reader.documents(self.row_group, page).await;
+        }
+        self.fetched = self.reader.documents_ahead(self.row_group, page..self.ahead).await?.into();
+        self.fetched.pop_front().ok_or_else(|| StorageError::Layout(format!("row {row} has no page")))
+    }
+}

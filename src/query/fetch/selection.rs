@@ -1,0 +1,88 @@
+//! Which entities an answer holds, in its order: selected before its first byte.
+
+use std::ops::Range;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
+use datafusion::execution::memory_pool::MemoryReservation;
+
+use crate::query::QueryError;
+
+/// Positions of the selected entities. What it holds is accounted to the memory pool until it is dropped.
+#[derive(Debug)]
+pub struct Selection {
+    positions: Positions,
+    reservation: MemoryReservation,
+}
+
+/// Positions, in the order of the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// All from the first up to, not including, the last.
+    Range(Range<u64>),
+    /// Each by itself.
+    List(Vec<u64>),
+}
+
+impl Selection {
+    /// Nothing selected; memory is taken from the reservation.
+    pub(in crate::query) fn new(reservation: MemoryReservation) -> Selection {
+        Selection { positions: Positions::Range(0..0), reservation }
+    }
+
+    /// Appends the first column of a batch.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`] when the pool refuses.
+    pub(in crate::query) fn append(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
+        let positions = batch.column(0).as_primitive::<UInt64Type>().values();
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return Ok(()) };
+        let run = last.checked_sub(*first).is_some_and(|steps| steps == positions.len() as u64 - 1)
+            && positions.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        match &mut self.positions {
+            Positions::Range(range) if run && (range.is_empty() || range.end == *first) => {
+                if range.is_empty() {
+                    range.start = *first;
+                }
+                range.end = *last + 1;
+            }
+            Positions::Range(range) => {
+                let length = (range.end - range.start) as usize + positions.len();
+                self.reservation.try_grow(length * size_of::<u64>())?;
+                let mut list: Vec<u64> = Vec::with_capacity(length);
+                list.extend(range.clone());
+                list.extend_from_slice(positions);
+                self.positions = Positions::List(list);
+            }
+            Positions::List(list) => {
+                let missing = (list.len() + positions.len()).saturating_sub(list.capacity());
+                if missing > 0 {
+                    // Room grows by doubling, so that appending stays linear; the pool is asked first.
+                    let more = missing.max(list.capacity());
+                    self.reservation.try_grow(more * size_of::<u64>())?;
+                    list.reserve_exact(list.capacity() - list.len() + more);
+                }
+                list.extend_from_slice(positions);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many entities are selected.
+    pub fn len(&self) -> u64 {
+        match &self.positions {
+            Positions::Range(range) => range.end - range.start,
+            Positions::List(list) => list.len() as u64,
+        }
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The positions.
+    pub fn positions(&self) -> &Positions {
+        &self.positions
+    }
+}

@@ -1,0 +1,51 @@
+//! Bytes that lie on disk until they are read: what is made faster than its reader takes it.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::execution::SpillFile;
+use futures::stream::{BoxStream, StreamExt};
+
+use crate::query::error::not_spilled;
+use crate::query::{Engine, QueryError};
+
+/// Bytes that are written at once: a thread sees to other things between.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Bytes in a temporary file, which goes when they are dropped. They count among what queries may spill.
+pub struct SpilledBytes(Arc<dyn SpillFile>);
+
+impl Engine {
+    /// Writes bytes to a temporary file.
+    ///
+    /// # Errors
+    /// [`QueryError::Storage`] when the disk is full, [`QueryError::OutOfMemory`] when as much is spilled as may be.
+    pub async fn spill(&self, name: &str, bytes: &[u8]) -> Result<SpilledBytes, QueryError> {
+        let file = self.context().runtime_env().disk_manager.create_tmp_file(name)?;
+        let mut writer = file.open_writer()?;
+        for piece in bytes.chunks(WRITE_BYTES) {
+            writer.write_all(piece).map_err(|error| not_spilled(name, error))?;
+            tokio::task::yield_now().await;
+        }
+        writer.finish()?;
+        Ok(SpilledBytes(file))
+    }
+}
+
+impl SpilledBytes {
+    /// The bytes, a chunk at a time.
+    pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, QueryError>> {
+        let chunks = match self.0.read_stream() {
+            Ok(chunks) => chunks,
+            Err(error) => return futures::stream::once(async { Err(error.into()) }).boxed(),
+        };
+        // The file goes when the last chunk has been read.
+        let file = self.0;
+        let chunks = chunks.map(move |chunk| {
+            let _ = &file;
+            chunk.map_err(QueryError::from)
+        });
+        chunks.boxed()
+    }
+}

@@ -1,0 +1,74 @@
+//! A physical rule: `offset` and `limit` directly above a scan, and a sort that wants only the first, become part of
+//! the scan.
+//!
+//! Without predicates the scan then starts at the right position, whatever the offset. With predicates it ends
+//! as soon as enough entities have matched. Below a sort it leaves out what cannot be among the first.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::sorts::sort::SortExec;
+
+use crate::query::scan::schema::ORDER;
+use crate::query::scan::version_scan::VersionScan;
+
+/// The rule. Order of rows is kept by every operator of these plans, so cutting early cuts the same rows.
+#[derive(Debug, Default)]
+pub(super) struct LimitPushdown;
+
+impl PhysicalOptimizerRule for LimitPushdown {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_down(|plan| {
+            if let Some(sort) = plan.downcast_ref::<SortExec>() {
+                return match (sort.fetch(), sort.input().downcast_ref::<VersionScan>()) {
+                    // The operator for the first rows of a sort panics when none is wanted.
+                    (Some(0), _) => Ok(Transformed::yes(Arc::new(EmptyExec::new(plan.schema())) as _)),
+                    (Some(k), Some(scan)) if sorts_by_order(sort) => {
+                        let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_top_k(k));
+                        let sort = SortExec::new(sort.expr().clone(), scan).with_fetch(Some(k));
+                        Ok(Transformed::yes(Arc::new(sort) as Arc<dyn ExecutionPlan>))
+                    }
+                    _ => Ok(Transformed::no(plan)),
+                };
+            }
+            let (input, skip, fetch) = if let Some(limit) = plan.downcast_ref::<GlobalLimitExec>() {
+                (limit.input(), limit.skip(), limit.fetch())
+            } else if let Some(limit) = plan.downcast_ref::<LocalLimitExec>() {
+                (limit.input(), 0, Some(limit.fetch()))
+            } else {
+                return Ok(Transformed::no(plan));
+            };
+            // A sort that ends by itself after as many rows needs no limit above it.
+            if let Some(sort) = input.downcast_ref::<SortExec>()
+                && skip == 0
+                && sort.fetch() == fetch
+            {
+                return Ok(Transformed::yes(input.clone()));
+            }
+            let Some(scan) = input.downcast_ref::<VersionScan>() else { return Ok(Transformed::no(plan)) };
+            Ok(Transformed::yes(scan.with_limit(skip, fetch)))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "LimitPushdown"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Whether a sort is by the order key alone, ascending.
+fn sorts_by_order(sort: &SortExec) -> bool {
+    let [key] = sort.expr().as_ref() else { return false };
+    !key.options.descending && key.expr.downcast_ref::<Column>().is_some_and(|column| column.name() == ORDER)
+}

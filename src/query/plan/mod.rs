@@ -1,0 +1,16 @@
+//! A request as a plan: `ReadRequest -> LogicalPlan -> ExecutionPlan`.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `pipeline` | the steps of a read as one logical plan, one step per file |
+//! | `functions` | the functions that plans call |
+//! | `table` | a version as a DataFusion table |
+//! | `limit_pushdown`, `compact` | the physical rules that these plans need besides DataFusion's |
+//! | `planner` | DataFusion's planner with these rules |
+
+mod compact;
+mod functions;
+mod limit_pushdown;
+mod pipeline;
+pub(in crate::query) mod planner;
+mod table;

@@ -1,0 +1,74 @@
+//! The planner of requests: DataFusion's, with the few rules that these plans need.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::error::Result;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::OptimizerRule;
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
+use datafusion::optimizer::push_down_limit::PushDownLimit;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::model::request::ReadRequest;
+use crate::query::engine;
+use crate::query::plan::compact::CompactBeforeSort;
+use crate::query::plan::limit_pushdown::LimitPushdown;
+use crate::query::plan::pipeline;
+use crate::query::plan::table::VersionTable;
+use crate::storage::reader::VersionReader;
+
+/// The plans of a request, each made of the one before.
+#[derive(Clone)]
+pub(in crate::query) struct Plans {
+    pub(in crate::query) logical: LogicalPlan,
+    pub(in crate::query) optimized: LogicalPlan,
+    pub(in crate::query) physical: Arc<dyn ExecutionPlan>,
+}
+
+/// Plans are made here, and executed in the context of an engine: what this session holds besides its rules is unused.
+static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
+    SessionStateBuilder::new()
+        .with_config(engine::session_config())
+        .with_analyzer_rules(Vec::new())
+        .with_optimizer_rules(logical_rules())
+        .with_physical_optimizer_rules(physical_rules())
+        .build()
+});
+
+impl Plans {
+    /// The plans of a request over a version, whose scan works on so many row groups at once.
+    ///
+    /// # Errors
+    /// When DataFusion refuses the plan, which no request should bring about.
+    pub(in crate::query) async fn of(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
+        let logical = pipeline::plan(VersionTable::new(reader, threads), request)?;
+        let optimized = PLANNER.optimize(&logical)?;
+        let physical = PLANNER.query_planner().create_physical_plan(&optimized, &*PLANNER).await?;
+        Ok(Plans { logical, optimized, physical })
+    }
+}
+
+/// The logical rules that these plans need, out of DataFusion's two dozen: each costs time in every request.
+fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    vec![
+        Arc::new(PushDownLimit::new()),
+        // After limits, which filters cannot pass.
+        Arc::new(PushDownFilter::new()),
+        // Last: what the filters that were pushed down needed is not read any more.
+        Arc::new(OptimizeProjections::new()),
+    ]
+}
+
+/// The physical rules that these plans need.
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    vec![
+        Arc::new(LimitPushdown),
+        Arc::new(CompactBeforeSort),
+        // After limits: a count over a scan without predicates is known then.
+        Arc::new(AggregateStatistics::new()),
+    ]
+}

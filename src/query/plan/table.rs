@@ -1,0 +1,94 @@
+//! A version as a DataFusion table: a row per entity, in the version's order.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::datasource::TableType;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::query::plan::functions::predicate_of;
+use crate::query::scan::dedup_key::GroupSpec;
+use crate::query::scan::schema::{Computed, DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::sort_key::OrderSpec;
+use crate::query::scan::version_scan::VersionScan;
+use crate::storage::reader::VersionReader;
+
+/// A version as a table of [`POSITION`], [`DOCUMENT`], and the computed columns of a query.
+#[derive(Debug)]
+pub(super) struct VersionTable {
+    reader: VersionReader,
+    threads: usize,
+    computed: Computed,
+}
+
+impl VersionTable {
+    /// A table over a version file whose scan works on this many row groups at once.
+    pub(super) fn new(reader: VersionReader, threads: usize) -> VersionTable {
+        VersionTable { reader, threads, computed: Computed::default() }
+    }
+
+    /// The same with the column [`ORDER`].
+    pub(super) fn with_order(mut self, order: Option<OrderSpec>) -> VersionTable {
+        self.computed.order = order;
+        self
+    }
+
+    /// The same with the column [`GROUP`].
+    pub(super) fn with_group(mut self, group: Option<GroupSpec>) -> VersionTable {
+        self.computed.group = group;
+        self
+    }
+}
+
+#[async_trait]
+impl TableProvider for VersionTable {
+    fn schema(&self) -> SchemaRef {
+        let mut fields =
+            vec![Field::new(POSITION, DataType::UInt64, false), Field::new(DOCUMENT, DataType::Binary, false)];
+        if self.computed.order.is_some() {
+            fields.push(Field::new(ORDER, DataType::Binary, false));
+        }
+        if self.computed.group.is_some() {
+            fields.push(Field::new(GROUP, DataType::Binary, false));
+        }
+        Arc::new(Schema::new(fields))
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let predicates = filters.iter().filter_map(predicate_of).collect();
+        let schema = match projection {
+            Some(columns) => Arc::new(self.schema().project(columns)?),
+            None => self.schema(),
+        };
+        Ok(Arc::new(VersionScan::new(
+            self.reader.clone(),
+            schema,
+            self.computed.clone(),
+            predicates,
+            limit,
+            self.threads,
+        )))
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let exact = |filter: &&Expr| match predicate_of(filter) {
+            Some(_) => TableProviderFilterPushDown::Exact,
+            None => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(exact).collect())
+    }
+}

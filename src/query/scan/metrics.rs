@@ -1,0 +1,66 @@
+//! The metrics of a scan, counted by row group, so that counting costs nothing beside the work.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::query::scan::access::PrunedBy;
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, more: usize) {
+        self.0.fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Rows before and after something that selects among them.
+#[derive(Debug, Default)]
+pub(super) struct Narrowed {
+    pub(super) before: Counter,
+    pub(super) after: Counter,
+}
+
+impl Narrowed {
+    pub(super) fn add(&self, before: usize, after: usize) {
+        self.before.add(before);
+        self.after.add(after);
+    }
+}
+
+/// The metrics of one scan.
+#[derive(Debug, Default)]
+pub(super) struct ScanMetrics {
+    pub(super) pruned_by_bloom_filter: Counter,
+    pub(super) pruned_by_numbers: Counter,
+    /// Row groups that were not pruned, and their rows.
+    pub(super) scanned: Counter,
+    pub(super) tested: Counter,
+    /// As the scan's predicates: what shredded columns and search texts have left.
+    pub(super) predicates: Box<[Narrowed]>,
+    /// What documents have left.
+    pub(super) verified: Narrowed,
+    /// What the top-k threshold has left.
+    pub(super) top_k: Narrowed,
+    /// Pages of documents that were looked at to verify, and for the keys of the order and of groups.
+    pub(super) verified_pages: Counter,
+    pub(super) order_pages: Counter,
+    pub(super) group_pages: Counter,
+}
+
+impl ScanMetrics {
+    pub(super) fn of(predicates: usize) -> ScanMetrics {
+        ScanMetrics { predicates: (0..predicates).map(|_| Narrowed::default()).collect(), ..ScanMetrics::default() }
+    }
+
+    pub(super) fn pruned(&self, by: PrunedBy) {
+        match by {
+            PrunedBy::BloomFilter => self.pruned_by_bloom_filter.add(1),
+            PrunedBy::Numbers => self.pruned_by_numbers.add(1),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Conditions on an entity, prepared once per query from the literals of their function calls.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use crate::document::{self, ContainsNeedle, EqualNeedle, NumericValue, Scalar};
+use crate::model::path::Path;
+use crate::model::request::KeywordsMode;
+use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
+
+/// A condition on an entity.
+#[derive(Clone, Debug)]
+pub enum Predicate {
+    /// `filter` or `filter_contains`.
+    Compare(Box<Compare>),
+    /// `keywords`.
+    Keywords(Keywords),
+}
+
+impl Predicate {
+    /// The rule itself, on the stored document: what every faster way must agree with.
+    pub fn matches(&self, document: &[u8]) -> bool {
+        match self {
+            Predicate::Compare(compare) => compare.matches(document),
+            Predicate::Keywords(keywords) => keywords.matches(document),
+        }
+    }
+}
+
+/// How a path's scalars are compared with the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// `filter`: docs/semantics.md, filter.
+    Equal,
+    /// `filter_contains`: docs/semantics.md, filter_contains.
+    Contains,
+}
+
+/// A comparison of one path with a value.
+#[derive(Clone, Debug)]
+pub struct Compare {
+    comparison: Comparison,
+    path: Path,
+    value: String,
+    denull: bool,
+    folded: Vec<u8>,
+    number: Option<NumericValue>,
+    equal: EqualNeedle,
+    contains: ContainsNeedle,
+}
+
+impl Compare {
+    /// Prepares a comparison of what `path` reaches with `value`. With `denull`, nulls and empty strings are not there.
+    pub fn new(comparison: Comparison, path: Path, value: &str, denull: bool) -> Compare {
+        Compare {
+            comparison,
+            path,
+            denull,
+            folded: document::fold(value).into_bytes(),
+            number: NumericValue::parse(value),
+            equal: EqualNeedle::new(value),
+            contains: ContainsNeedle::new(value),
+            value: value.to_owned(),
+        }
+    }
+
+    /// The comparison.
+    pub fn comparison(&self) -> Comparison {
+        self.comparison
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The value, folded.
+    pub fn folded(&self) -> &[u8] {
+        &self.folded
+    }
+
+    /// Whether an empty string is as good as missing.
+    pub fn ignores_empty(&self) -> bool {
+        self.denull
+    }
+
+    /// The value as a number, where `filter` compares numbers.
+    pub fn number(&self) -> Option<&NumericValue> {
+        match self.comparison {
+            Comparison::Equal => self.number.as_ref(),
+            Comparison::Contains => None,
+        }
+    }
+
+    /// Whether a null matches.
+    pub fn matches_null(&self) -> bool {
+        self.comparison == Comparison::Equal && self.folded == b"null" && !self.denull
+    }
+
+    fn matches(&self, document: &[u8]) -> bool {
+        let mut found = false;
+        document::reach(document, &self.path, |scalar: Scalar<'_>| {
+            let gone = match scalar {
+                Scalar::Null => true,
+                Scalar::String(text) => text.raw().is_empty(),
+                _ => false,
+            };
+            found = !(self.denull && gone)
+                && match self.comparison {
+                    Comparison::Equal => document::matches_equal(scalar, &self.equal),
+                    Comparison::Contains => document::matches_contains(scalar, &self.contains),
+                };
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+}
+
+/// A search for words in every scalar of what a reshaping leaves (docs/semantics.md, keywords).
+#[derive(Clone, Debug)]
+pub struct Keywords {
+    words: Vec<String>,
+    folded: Vec<Vec<u8>>,
+    needles: Vec<ContainsNeedle>,
+    mode: KeywordsMode,
+    reshape: Reshape,
+}
+
+impl Keywords {
+    /// Prepares a search. No word may be empty.
+    pub fn new(words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
+        Keywords {
+            folded: words.iter().map(|word| document::fold(word).into_bytes()).collect(),
+            needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(),
+            words,
+            mode,
+            reshape,
+        }
+    }
+
+    /// The words, folded.
+    pub fn folded(&self) -> &[Vec<u8>] {
+        &self.folded
+    }
+
+    /// How they combine.
+    pub fn mode(&self) -> KeywordsMode {
+        self.mode
+    }
+
+    /// What the steps before leave of an entity.
+    pub fn reshape(&self) -> &Reshape {
+        &self.reshape
+    }
+
+    /// Whether the search text decides: no field is hidden. What `denull` takes away holds no word.
+    pub fn sees_everything(&self) -> bool {
+        !self.reshape.hides_fields()
+    }
+
+    fn matches(&self, document: &[u8]) -> bool {
+        let mut scratch = ReshapeScratch::default();
+        let entity = self.reshape.apply(document, &mut scratch);
+        let mut missing: Vec<&ContainsNeedle> = self.needles.iter().collect();
+        let all = self.mode == KeywordsMode::And;
+        let mut found = false;
+        document::scalars(entity, |scalar| {
+            let before = missing.len();
+            missing.retain(|needle| !document::matches_contains(scalar, needle));
+            found = if all { missing.is_empty() } else { missing.len() < before };
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Predicate::Compare(compare) => {
+                let name = match compare.comparison {
+                    Comparison::Equal => "filter",
+                    Comparison::Contains => "filter_contains",
+                };
+                write!(formatter, "{name}={}:{}", compare.path, compare.value)
+            }
+            Predicate::Keywords(keywords) => {
+                let mode = match keywords.mode {
+                    KeywordsMode::Or => "or",
+                    KeywordsMode::And => "and",
+                };
+                write!(formatter, "keywords={} ({mode})", keywords.words.join(","))
+            }
+        }
+    }
+}

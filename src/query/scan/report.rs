@@ -1,0 +1,186 @@
+//! What a scan has done, as plain data.
+
+use crate::model::path::Path;
+use crate::query::scan::access::Access;
+use crate::query::scan::metrics::Narrowed;
+use crate::query::scan::predicate::Predicate;
+use crate::query::scan::schema::{GROUP, ORDER};
+use crate::query::scan::sort_key;
+use crate::query::scan::spec::ScanSpec;
+
+/// Where something was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessName {
+    /// The columns of one path.
+    ShreddedColumn,
+    /// The search text, which decides.
+    SearchText,
+    /// The search text; what it found was verified in documents.
+    SearchTextThenDocuments,
+    /// Documents.
+    Documents,
+    /// The stored hash of every entity.
+    StoredHashes,
+}
+
+/// What the scan of the version did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanUse {
+    /// The first position that was looked at.
+    pub first_position: u64,
+    /// The position after the last one.
+    pub end_position: u64,
+    /// The row groups.
+    pub row_groups: RowGroupUse,
+    /// Entities in the row groups that were scanned, as far as their positions count.
+    pub rows_tested: u64,
+    /// Entities that it gave.
+    pub rows_selected: u64,
+    /// The predicates, in the order in which they ran.
+    pub predicates: Vec<PredicateUse>,
+    /// What reading documents for predicates did; null where none needs them.
+    pub verification: Option<VerificationUse>,
+    /// Entities left out because they could not be among the first of the order; null where that was not tried.
+    pub left_out_early: Option<u64>,
+    /// Where the keys of `sort` came from; null where nothing was sorted.
+    pub sort: Option<KeyUse>,
+    /// Where the keys of `dedup` came from; null where none was asked for.
+    pub dedup: Option<KeyUse>,
+}
+
+/// What became of the row groups. All but `total` add up to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowGroupUse {
+    /// All of the version's.
+    pub total: u64,
+    /// Outside of the positions that `offset` and `limit` leave.
+    pub outside_positions: u64,
+    /// Left out because a bloom filter says that the text is not there.
+    pub pruned_by_bloom_filter: u64,
+    /// Left out because the number lies outside of what the statistics say, nor is its text there.
+    pub pruned_by_numbers: u64,
+    /// Scanned.
+    pub scanned: u64,
+    /// Not looked at, because there were enough entities before.
+    pub not_reached: u64,
+}
+
+/// What became of a predicate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PredicateUse {
+    /// The predicate, as the parameter that asks for it.
+    pub predicate: String,
+    /// What answered it.
+    pub access: AccessName,
+    /// The path of the shredded column, where it is one.
+    pub column: Option<String>,
+    /// Entities that it was asked about; null where documents alone answer, which all predicates share.
+    pub rows_in: Option<u64>,
+    /// Entities that were left.
+    pub rows_out: Option<u64>,
+}
+
+/// What reading documents for predicates did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerificationUse {
+    /// Entities whose documents were looked at.
+    pub rows_in: u64,
+    /// Entities that matched.
+    pub rows_out: u64,
+    /// Pages that these documents lie in.
+    pub pages: u64,
+}
+
+/// Where the keys of an order or of groups came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyUse {
+    /// The fields.
+    pub by: String,
+    /// What held the keys.
+    pub access: AccessName,
+    /// The path of the shredded column, where it is one.
+    pub column: Option<String>,
+    /// Pages of documents that were looked at: with a shredded column, for values that it cannot hold.
+    pub pages: u64,
+}
+
+impl ScanSpec {
+    /// What the scan has done so far, and how many rows it gave.
+    pub(super) fn used(&self, rows_selected: u64) -> ScanUse {
+        let metrics = &self.metrics;
+        let total = self.reader.row_groups().len() as u64;
+        let touched = self.row_groups().len() as u64;
+        let (by_bloom, by_numbers) = (metrics.pruned_by_bloom_filter.get(), metrics.pruned_by_numbers.get());
+        let scanned = metrics.scanned.get();
+        let predicates = self.predicates.iter().zip(&metrics.predicates);
+        let verifies = self.predicates.iter().any(|(access, _)| access.reads_documents());
+        ScanUse {
+            first_position: self.range.start,
+            end_position: self.range.end,
+            row_groups: RowGroupUse {
+                total,
+                outside_positions: total - touched,
+                pruned_by_bloom_filter: by_bloom,
+                pruned_by_numbers: by_numbers,
+                scanned,
+                not_reached: touched.saturating_sub(by_bloom + by_numbers + scanned),
+            },
+            rows_tested: metrics.tested.get(),
+            rows_selected,
+            predicates: predicates
+                .map(|((access, predicate), rows)| self.predicate(*access, predicate, rows))
+                .collect(),
+            verification: verifies.then(|| VerificationUse {
+                rows_in: metrics.verified.before.get(),
+                rows_out: metrics.verified.after.get(),
+                pages: metrics.verified_pages.get(),
+            }),
+            left_out_early: self.threshold.is_some().then(|| metrics.top_k.before.get() - metrics.top_k.after.get()),
+            sort: self.sort(),
+            dedup: self.dedup(),
+        }
+    }
+
+    fn predicate(&self, access: Access, predicate: &Predicate, rows: &Narrowed) -> PredicateUse {
+        let (access, shredded) = match access {
+            Access::ShreddedColumn(shredded) => (AccessName::ShreddedColumn, Some(self.shredded_path(shredded))),
+            Access::Search => (AccessName::SearchText, None),
+            Access::SearchThenDocuments => (AccessName::SearchTextThenDocuments, None),
+            Access::Documents => (AccessName::Documents, None),
+        };
+        let counted = access != AccessName::Documents;
+        PredicateUse {
+            predicate: predicate.to_string(),
+            access,
+            column: shredded,
+            rows_in: counted.then(|| rows.before.get()),
+            rows_out: counted.then(|| rows.after.get()),
+        }
+    }
+
+    fn sort(&self) -> Option<KeyUse> {
+        let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER))?;
+        let shredded = sort_key::order_column(self.reader.layout(), &order.field);
+        let access = if shredded.is_some() { AccessName::ShreddedColumn } else { AccessName::Documents };
+        let pages = self.metrics.order_pages.get();
+        Some(KeyUse {
+            by: order.field.clone(),
+            access,
+            column: shredded.map(|shredded| self.shredded_path(shredded)),
+            pages,
+        })
+    }
+
+    fn dedup(&self) -> Option<KeyUse> {
+        let group = self.computed.group.as_ref().filter(|_| self.gives(GROUP))?;
+        let paths: Vec<String> = group.paths.iter().map(Path::to_string).collect();
+        let by = if paths.is_empty() { "all fields but _source".to_owned() } else { paths.join(",") };
+        let access = if group.is_stored() { AccessName::StoredHashes } else { AccessName::Documents };
+        Some(KeyUse { by, access, column: None, pages: self.metrics.group_pages.get() })
+    }
+
+    fn shredded_path(&self, shredded: usize) -> String {
+        let keys = &self.reader.layout().shredded_columns[shredded].keys;
+        Path::from_keys(keys.iter().cloned()).map_or_else(|_| String::new(), |path| path.to_string())
+    }
+}

@@ -1,0 +1,66 @@
+//! Which rows of a row group are selected.
+
+use std::ops::Range;
+
+use arrow::buffer::BooleanBuffer;
+
+/// Selected rows of a row group, ascending.
+pub(super) enum RowSelection {
+    /// All of a range.
+    Range(Range<usize>),
+    /// Those whose bit is set.
+    Bits(BooleanBuffer),
+    /// Each by itself.
+    List(Vec<usize>),
+}
+
+impl RowSelection {
+    /// How many are selected.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            RowSelection::Range(range) => range.len(),
+            RowSelection::Bits(bits) => bits.count_set_bits(),
+            RowSelection::List(list) => list.len(),
+        }
+    }
+
+    /// The rows.
+    pub(super) fn iter(&self) -> Box<dyn Iterator<Item = usize> + Send + '_> {
+        match self {
+            RowSelection::Range(range) => Box::new(range.clone()),
+            RowSelection::Bits(bits) => Box::new(bits.set_indices()),
+            RowSelection::List(list) => Box::new(list.iter().copied()),
+        }
+    }
+
+    /// Those that are selected in both.
+    pub(super) fn and(self, rows: BooleanBuffer) -> RowSelection {
+        match self {
+            RowSelection::Range(range) if range.len() == rows.len() => RowSelection::Bits(rows),
+            RowSelection::Range(range) => {
+                let mut bits = arrow::array::BooleanBufferBuilder::new(rows.len());
+                bits.append_n(range.start.min(rows.len()), false);
+                bits.append_n(range.len(), true);
+                bits.append_n(rows.len() - range.end.min(rows.len()), false);
+                RowSelection::Bits(&bits.finish() & &rows)
+            }
+            RowSelection::Bits(bits) => RowSelection::Bits(&bits & &rows),
+            RowSelection::List(list) => RowSelection::List(list.into_iter().filter(|row| rows.value(*row)).collect()),
+        }
+    }
+
+    /// The first `most`.
+    pub(super) fn truncated(self, most: Option<usize>) -> RowSelection {
+        let Some(most) = most else { return self };
+        match self {
+            RowSelection::Range(range) => {
+                RowSelection::Range(range.start..range.end.min(range.start.saturating_add(most)))
+            }
+            RowSelection::Bits(bits) => RowSelection::List(bits.set_indices().take(most).collect()),
+            RowSelection::List(mut list) => {
+                list.truncate(most);
+                RowSelection::List(list)
+            }
+        }
+    }
+}

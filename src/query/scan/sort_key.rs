@@ -1,0 +1,287 @@
+//! The key of `sort`: from a shredded column where one holds it, from the documents otherwise.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+
+use crate::document;
+use crate::query::fetch::pages::Pages;
+use crate::storage::StorageError;
+use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
+use crate::storage::reader::VersionReader;
+
+/// What `sort` orders by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OrderSpec {
+    /// The top-level field.
+    pub field: String,
+    /// The direction.
+    pub descending: bool,
+    /// Whether an empty string is as good as missing.
+    pub denull: bool,
+}
+
+/// The shredded column that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on
+/// its path: those a shredded column cannot tell from single values.
+pub(crate) fn order_column(layout: &Layout, field: &str) -> Option<usize> {
+    layout.shredded(&[field.to_owned()]).filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
+}
+
+/// The order keys of rows of a row group: see [`document::write_order`], each followed by the position.
+pub(crate) struct OrderKeys<'a> {
+    spec: &'a OrderSpec,
+    first: u64,
+    shredded: Option<SortColumn>,
+    pages: Pages<'a>,
+}
+
+impl<'a> OrderKeys<'a> {
+    /// Of `wanted` rows, most likely.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub(crate) async fn open(
+        reader: &'a VersionReader,
+        row_group: usize,
+        wanted: usize,
+        spec: &'a OrderSpec,
+    ) -> Result<OrderKeys<'a>, StorageError> {
+        let group = reader.row_groups()[row_group];
+        let shredded = SortColumn::open(reader, row_group, spec).await?;
+        Ok(OrderKeys { spec, first: group.first, shredded, pages: Pages::of(reader, row_group, wanted, group.rows) })
+    }
+
+    /// The keys of these rows, which come after those asked for before.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub(crate) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
+        let spec = self.spec;
+        let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
+        let mut key = Vec::new();
+        for row in rows {
+            key.clear();
+            let known = self.shredded.as_ref().is_some_and(|shredded| shredded.write(*row, spec, &mut key));
+            if !known {
+                let document = self.pages.document(*row).await?;
+                let value = document::member(document, &spec.field).and_then(document::Scalar::read);
+                let empty = matches!(value, Some(document::Scalar::String(text)) if text.raw().is_empty());
+                let value = if spec.denull && empty { None } else { value };
+                document::write_order(value, spec.descending, &mut key);
+            }
+            key.extend_from_slice(&(self.first + *row as u64).to_be_bytes());
+            keys.append_value(&key);
+        }
+        Ok(Arc::new(keys.finish()))
+    }
+
+    /// Pages of documents that had to tell.
+    pub(crate) fn pages_used(&self) -> usize {
+        self.pages.used()
+    }
+}
+
+/// The parts of a shredded column that a sort needs.
+pub(crate) struct SortColumn {
+    kind: ArrayRef,
+    text: ArrayRef,
+    exact: Option<ArrayRef>,
+    number: Option<(ArrayRef, ArrayRef)>,
+}
+
+impl SortColumn {
+    /// The shredded column of the field in a row group, if there is one ([`order_column`]).
+    ///
+    /// # Errors
+    /// When a column cannot be read.
+    pub(crate) async fn open(
+        reader: &VersionReader,
+        row_group: usize,
+        spec: &OrderSpec,
+    ) -> Result<Option<SortColumn>, StorageError> {
+        let Some(shredded) = order_column(reader.layout(), &spec.field) else { return Ok(None) };
+        let kind = reader.shredded(row_group, shredded, ShreddedPart::Kind).await?;
+        let text = reader.shredded(row_group, shredded, ShreddedPart::Text).await?;
+        let exact = reader.shredded(row_group, shredded, ShreddedPart::Exact).await?;
+        let number = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
+        let remainder = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
+        let (Some(kind), Some(text)) = (kind, text) else { return Ok(None) };
+        Ok(Some(SortColumn { kind, text, exact, number: number.zip(remainder) }))
+    }
+
+    /// Appends the key of a row; false when the document has to tell.
+    fn write(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
+        let kind = self.kind.as_primitive::<UInt8Type>().value(row);
+        if kind == ShreddedKind::Null as u8 || kind == ShreddedKind::Nothing as u8 {
+            document::write_order(None, spec.descending, key);
+        } else if kind == ShreddedKind::Number as u8 {
+            let Some((number, remainder)) = &self.number else { return false };
+            let remainders = remainder.as_primitive::<Int64Type>();
+            let remainder = if remainders.is_null(row) { 0 } else { remainders.value(row) };
+            let double = number.as_primitive::<Float64Type>().value(row);
+            document::write_order_double(double, remainder, spec.descending, key);
+        } else if kind == ShreddedKind::Boolean as u8 {
+            document::write_order_boolean(bytes_at(&self.text, row) == b"true", spec.descending, key);
+        } else if kind == ShreddedKind::String as u8 {
+            let text = self.string(row);
+            if spec.denull && text.is_empty() {
+                document::write_order(None, spec.descending, key);
+            } else {
+                document::write_order_string(text, spec.descending, key);
+            }
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// The string of a row; `None` where there is none, and where the document has to tell.
+    pub(crate) fn string_at(&self, row: usize) -> Option<&[u8]> {
+        (self.kind.as_primitive::<UInt8Type>().value(row) == ShreddedKind::String as u8).then(|| self.string(row))
+    }
+
+    fn string(&self, row: usize) -> &[u8] {
+        match &self.exact {
+            Some(exact) if exact.is_valid(row) => bytes_at(exact, row),
+            _ => bytes_at(&self.text, row),
+        }
+    }
+
+    /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
+    pub(crate) fn compare(&self, spec: &OrderSpec, one: usize, other: usize) -> Ordering {
+        let kind = self.kind.as_primitive::<UInt8Type>().value(one);
+        let values = if kind == ShreddedKind::Number as u8 {
+            self.number(one).zip(self.number(other)).map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
+        } else if kind == ShreddedKind::String as u8 {
+            self.string(one).cmp(self.string(other))
+        } else {
+            Ordering::Equal
+        };
+        if spec.descending { values.reverse() } else { values }.then(one.cmp(&other))
+    }
+
+    /// A number as its double, in bits that order, and its remainder.
+    fn number(&self, row: usize) -> Option<(u64, i64)> {
+        let (doubles, remainders) = self.number.as_ref()?;
+        let remainders = remainders.as_primitive::<Int64Type>();
+        let remainder = if remainders.is_null(row) { 0 } else { remainders.value(row) };
+        Some((document::ordered_bits(doubles.as_primitive::<Float64Type>().value(row)), remainder))
+    }
+
+    /// A number for every row that orders no worse than its key: rows of a lower rank come first, rows of one rank are
+    /// told apart by their keys. `u64::MAX` is for rows that come last or whose document has to tell.
+    pub(crate) fn ranks(&self, spec: &OrderSpec) -> Ranks {
+        let kinds = self.kind.as_primitive::<UInt8Type>().values();
+        let doubles = self.number.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
+        if let Some(doubles) = doubles
+            && kinds.iter().all(|kind| *kind == ShreddedKind::Number as u8 || *kind <= ShreddedKind::Nothing as u8)
+        {
+            let rank = |(kind, double): (&u8, &f64)| {
+                if *kind <= ShreddedKind::Nothing as u8 {
+                    u64::MAX
+                } else {
+                    directed(number_rank(*double), spec.descending)
+                }
+            };
+            return Ranks { ranks: kinds.iter().zip(doubles.iter()).map(rank).collect(), undecided: false };
+        }
+        let texts = TextRanks::of(&self.text);
+        let exacts = self.exact.as_ref().map(TextRanks::of);
+        let mut undecided = false;
+        let mut ranks = Vec::with_capacity(kinds.len());
+        for (row, kind) in kinds.iter().enumerate() {
+            let rank = if *kind == ShreddedKind::Number as u8 {
+                doubles.map_or(0, |doubles| number_rank(doubles[row]))
+            } else if *kind == ShreddedKind::String as u8 {
+                if spec.denull && texts.is_empty(row) {
+                    ranks.push(u64::MAX);
+                    continue;
+                }
+                let exact = exacts.as_ref().and_then(|exacts| exacts.get(row));
+                2 << 61 | exact.or_else(|| texts.get(row)).unwrap_or_default() >> 3
+            } else if *kind == ShreddedKind::Boolean as u8 {
+                3 << 61 | u64::from(bytes_at(&self.text, row) == b"true")
+            } else {
+                undecided |= *kind == ShreddedKind::LongInteger as u8;
+                ranks.push(u64::MAX);
+                continue;
+            };
+            ranks.push(directed(rank, spec.descending));
+        }
+        Ranks { ranks, undecided }
+    }
+}
+
+/// The class in the top three bits, then as much of the value as fits.
+fn number_rank(double: f64) -> u64 {
+    1 << 61 | document::ordered_bits(double) >> 3
+}
+
+/// A rank in the direction of a sort.
+fn directed(rank: u64, descending: bool) -> u64 {
+    if descending { (4 << 61) - 1 - rank } else { rank }
+}
+
+/// The first eight bytes of texts as numbers that order as they do: computed once per distinct text of a dictionary.
+enum TextRanks<'a> {
+    Plain(&'a BinaryArray),
+    Dictionary { keys: &'a Int32Array, prefixes: Vec<u64>, empty: Option<usize> },
+}
+
+impl TextRanks<'_> {
+    fn of(array: &ArrayRef) -> TextRanks<'_> {
+        match array.as_dictionary_opt::<Int32Type>() {
+            Some(dictionary) => {
+                let values = dictionary.values().as_binary::<i32>();
+                let prefixes = (0..values.len()).map(|value| prefix(values.value(value))).collect();
+                let empty = (0..values.len()).find(|value| values.value(*value).is_empty());
+                TextRanks::Dictionary { keys: dictionary.keys(), prefixes, empty }
+            }
+            None => TextRanks::Plain(array.as_binary::<i32>()),
+        }
+    }
+
+    fn get(&self, row: usize) -> Option<u64> {
+        match self {
+            TextRanks::Plain(values) => values.is_valid(row).then(|| prefix(values.value(row))),
+            TextRanks::Dictionary { keys, prefixes, .. } => {
+                keys.is_valid(row).then(|| prefixes.get(keys.value(row) as usize).copied())?
+            }
+        }
+    }
+
+    fn is_empty(&self, row: usize) -> bool {
+        match self {
+            TextRanks::Plain(values) => values.is_valid(row) && values.value(row).is_empty(),
+            TextRanks::Dictionary { keys, empty, .. } => keys.is_valid(row) && *empty == Some(keys.value(row) as usize),
+        }
+    }
+}
+
+fn prefix(text: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let length = text.len().min(8);
+    bytes[..length].copy_from_slice(&text[..length]);
+    u64::from_be_bytes(bytes)
+}
+
+/// What [`SortColumn::ranks`] gives.
+pub(crate) struct Ranks {
+    /// By row.
+    pub ranks: Vec<u64>,
+    /// Whether some row's document has to tell.
+    pub undecided: bool,
+}
+
+fn bytes_at(array: &ArrayRef, row: usize) -> &[u8] {
+    match array.as_dictionary_opt::<Int32Type>() {
+        Some(dictionary) if dictionary.is_valid(row) => {
+            let key = usize::try_from(dictionary.keys().value(row)).unwrap_or_default();
+            dictionary.values().as_binary::<i32>().value(key)
+        }
+        Some(_) => b"",
+        None => array.as_binary::<i32>().value(row),
+    }
+}

@@ -1,0 +1,52 @@
+//! Which rows of a row group may be among the first of an order.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::query::scan::row_selection::RowSelection;
+
+/// The worst rank that may still be among the first `k` of an order, over all row groups. It is lowered as ranks come.
+pub(super) struct TopKThreshold {
+    k: usize,
+    /// Rows of a higher rank are out.
+    rank: AtomicU64,
+}
+
+impl TopKThreshold {
+    /// The threshold of the first `k`, of which nothing is known yet.
+    pub(super) fn new(k: usize) -> TopKThreshold {
+        TopKThreshold { k, rank: AtomicU64::new(u64::MAX) }
+    }
+
+    /// How many are wanted.
+    pub(super) fn k(&self) -> usize {
+        self.k
+    }
+
+    /// The rows that may be among the first, ascending: of this row group no more than are wanted. `compare` orders
+    /// rows of one rank, and no two alike.
+    pub(super) fn select(
+        &self,
+        selected: &RowSelection,
+        ranks: &[u64],
+        mut compare: impl FnMut(usize, usize) -> std::cmp::Ordering,
+    ) -> Vec<usize> {
+        let threshold = self.rank.load(Ordering::Relaxed);
+        let mut rows: Vec<usize> = match selected {
+            // Most often, and then without asking row by row for the next one.
+            RowSelection::Range(range) => {
+                let ranks = ranks[range.clone()].iter().enumerate();
+                ranks.filter(|(_, rank)| **rank <= threshold).map(|(row, _)| range.start + row).collect()
+            }
+            _ => selected.iter().filter(|row| ranks[*row] <= threshold).collect(),
+        };
+        if rows.len() <= self.k || self.k == 0 {
+            return rows;
+        }
+        let order = |one: &usize, other: &usize| ranks[*one].cmp(&ranks[*other]).then_with(|| compare(*one, *other));
+        let (_, worst, _) = rows.select_nth_unstable_by(self.k - 1, order);
+        self.rank.fetch_min(ranks[*worst], Ordering::Relaxed);
+        rows.truncate(self.k);
+        rows.sort_unstable();
+        rows
+    }
+}

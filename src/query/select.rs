@@ -1,0 +1,124 @@
+//! Selecting: a request is planned, its plan executed, and the positions that it gives are kept.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use datafusion::common::internal_datafusion_err;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use futures::StreamExt;
+
+use crate::metrics::request_log::{self, RequestLogContext};
+use crate::model::request::ReadRequest;
+use crate::query::engine::{Engine, Spilled};
+use crate::query::error::QueryError;
+use crate::query::explain::{Explained, Observer};
+use crate::query::fetch::selection::Selection;
+use crate::query::plan::planner::Plans;
+use crate::storage::reader::VersionReader;
+
+/// What a query found.
+#[derive(Debug)]
+pub enum Outcome {
+    /// `count=true`: how many entities the request would return.
+    Count(u64),
+    /// The entities.
+    Selection(Selection),
+}
+
+impl Engine {
+    /// Selects the entities of a version that a request asks for. Dropping the future stops the query.
+    ///
+    /// # Errors
+    /// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when the version
+    /// cannot be read.
+    pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
+        self.execute(reader, request, None).await
+    }
+
+    /// As [`Engine::select`], and tells what the query did: the same plan, seen while it ran.
+    ///
+    /// # Errors
+    /// As of [`Engine::select`].
+    pub async fn explain(
+        &self,
+        reader: VersionReader,
+        request: Arc<ReadRequest>,
+    ) -> Result<(Outcome, Explained), QueryError> {
+        let observer = Arc::new(Observer::default());
+        let outcome = self.execute(reader, request, Some(observer.clone())).await?;
+        let unplanned = || QueryError::Engine(internal_datafusion_err!("a query was executed without a plan"));
+        Ok((outcome, observer.explained().ok_or_else(unplanned)?))
+    }
+
+    async fn execute(
+        &self,
+        reader: VersionReader,
+        request: Arc<ReadRequest>,
+        observer: Option<Arc<Observer>>,
+    ) -> Result<Outcome, QueryError> {
+        let engine = self.clone();
+        let log_context = request_log::current();
+        let query = async move { engine.run(reader, &request, log_context, observer).await };
+        self.run_within(self.timeout(), query).await
+    }
+
+    async fn run(
+        &self,
+        reader: VersionReader,
+        request: &ReadRequest,
+        log_context: Option<Arc<RequestLogContext>>,
+        observer: Option<Arc<Observer>>,
+    ) -> Result<Outcome, QueryError> {
+        let started = Instant::now();
+        let plans = Plans::of(reader, request, self.threads()).await?;
+        let planning = started.elapsed();
+        let plan = plans.physical.clone();
+        if let Some(observer) = &observer {
+            observer.planned(plans, planning);
+        }
+        if let Some(log_context) = log_context {
+            log_context.set_plan(OneLine(plan.clone()));
+        }
+        let outcome = self.collect(plan, request).await;
+        if let Some(observer) = &observer {
+            observer.selected(started.elapsed().saturating_sub(planning));
+        }
+        outcome
+    }
+
+    /// What a physical plan gives.
+    async fn collect(&self, plan: Arc<dyn ExecutionPlan>, request: &ReadRequest) -> Result<Outcome, QueryError> {
+        let _spilled = Spilled(plan.clone());
+        let mut batches = execute_stream(plan, self.context().clone())?;
+        if request.count {
+            let mut count = 0;
+            while let Some(batch) = batches.next().await {
+                let batch = batch?;
+                count += batch.column(0).as_primitive::<Int64Type>().values().iter().sum::<i64>();
+            }
+            return Ok(Outcome::Count(u64::try_from(count).unwrap_or_default()));
+        }
+        let consumer = MemoryConsumer::new("selection");
+        let mut selection = Selection::new(consumer.register(self.context().memory_pool()));
+        while let Some(batch) = batches.next().await {
+            selection.append(&batch?)?;
+        }
+        Ok(Outcome::Selection(selection))
+    }
+}
+
+/// Displays a plan on one line, each operator before its input.
+struct OneLine(Arc<dyn ExecutionPlan>);
+
+impl fmt::Display for OneLine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = displayable(&*self.0).indent(false).to_string();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        formatter.write_str(lines.next().unwrap_or_default())?;
+        lines.try_for_each(|line| write!(formatter, " <- {line}"))
+    }
+}

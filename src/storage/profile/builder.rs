@@ -1,0 +1,166 @@
+//! The pass over the entities: every path with its counts.
+
+use super::values::{Shared, Values};
+use super::{PATH_BYTES, PATHS};
+use crate::document::{self, Scalar};
+use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
+
+/// What is known of one path.
+#[derive(Default)]
+pub(super) struct PathProfile {
+    /// Entities in which the path reaches anything.
+    pub(super) entities: u64,
+    /// Entities in which the path reaches a scalar.
+    pub(super) scalar_entities: u64,
+    /// The last entity counted in either of them.
+    last_entity: u64,
+    last_scalar_entity: u64,
+    pub(super) nulls: u64,
+    pub(super) booleans: u64,
+    pub(super) numbers: u64,
+    pub(super) strings: u64,
+    pub(super) objects: u64,
+    pub(super) arrays: u64,
+    /// Of numbers, and of strings with their escapes.
+    pub(super) text_bytes: u64,
+    /// Whether a scalar lies below an array.
+    pub(super) fans_out: bool,
+    /// Whether folding may change a text.
+    pub(super) folds: bool,
+    pub(super) values: Values,
+}
+
+/// A profile being built: one pass over the entities.
+pub struct ProfileBuilder {
+    pub(super) tree: PathTree,
+    pub(super) paths: Vec<PathProfile>,
+    shared: Shared,
+    entities: u64,
+    document_bytes: u64,
+    /// Whether values lie at paths that are not followed.
+    pub(super) paths_left_out: bool,
+}
+
+impl Default for ProfileBuilder {
+    fn default() -> Self {
+        ProfileBuilder::new()
+    }
+}
+
+impl ProfileBuilder {
+    /// A profile of nothing.
+    pub fn new() -> ProfileBuilder {
+        ProfileBuilder {
+            tree: PathTree::new(PATHS, PATH_BYTES),
+            paths: Vec::new(),
+            shared: Shared::default(),
+            entities: 0,
+            document_bytes: 0,
+            paths_left_out: false,
+        }
+    }
+
+    /// Entities so far.
+    pub fn entities(&self) -> u64 {
+        self.entities
+    }
+
+    /// Bytes of all documents so far.
+    pub fn document_bytes(&self) -> u64 {
+        self.document_bytes
+    }
+
+    /// Adds one entity, a canonical document.
+    pub fn add(&mut self, document: &[u8]) {
+        self.entities += 1;
+        self.document_bytes += document.len() as u64;
+        let ProfileBuilder { tree, paths, shared, entities, paths_left_out, .. } = self;
+        tree.walk(document, true, |node, fanned, found| {
+            if node == UNKNOWN {
+                *paths_left_out = true;
+                return;
+            }
+            let index = node as usize;
+            if index >= paths.len() {
+                paths.resize_with(index + 1, PathProfile::default);
+            }
+            let path = &mut paths[index];
+            path.reach(*entities);
+            match found {
+                Found::Scalar(scalar) => path.add(*entities, fanned, scalar, shared),
+                Found::Object => path.objects += 1,
+                Found::Array => path.arrays += 1,
+            }
+        });
+    }
+
+    /// Every path that was followed, in the order of first appearance.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (Node, &PathProfile)> {
+        self.paths.iter().enumerate().map(|(node, path)| (node as Node, path)).filter(|(node, _)| *node != ROOT)
+    }
+
+    /// The keys of a path.
+    pub(super) fn keys(&self, node: Node) -> Vec<String> {
+        let keys = self.tree.keys(node).into_iter();
+        keys.map(|key| document::Text::new(key).unescape().into_owned()).collect()
+    }
+
+    /// The path with these keys, if it was followed.
+    pub(super) fn node(&self, keys: &[String]) -> Option<Node> {
+        let mut escaped = Vec::new();
+        let mut node = ROOT;
+        for key in keys {
+            escaped.clear();
+            document::escape_into(key, &mut escaped);
+            node = self.tree.find(node, &escaped);
+        }
+        (node != UNKNOWN && (node as usize) < self.paths.len()).then_some(node)
+    }
+}
+
+impl PathProfile {
+    /// Values of the path that are no objects or arrays.
+    pub(super) fn scalars(&self) -> u64 {
+        self.nulls + self.booleans + self.numbers + self.strings
+    }
+
+    #[inline]
+    fn reach(&mut self, entity: u64) {
+        if self.last_entity != entity {
+            self.last_entity = entity;
+            self.entities += 1;
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, entity: u64, fanned: bool, scalar: Scalar<'_>, shared: &mut Shared) {
+        if self.last_scalar_entity != entity {
+            self.last_scalar_entity = entity;
+            self.scalar_entities += 1;
+        }
+        self.fans_out |= fanned;
+        match scalar {
+            Scalar::Null => {
+                self.nulls += 1;
+                return;
+            }
+            Scalar::Bool(_) => self.booleans += 1,
+            Scalar::Number(text) => {
+                self.numbers += 1;
+                self.take_text(text.as_bytes());
+            }
+            Scalar::String(text) => {
+                self.strings += 1;
+                self.take_text(text.raw());
+            }
+        }
+        self.values.add(scalar, shared);
+    }
+
+    #[inline]
+    fn take_text(&mut self, text: &[u8]) {
+        self.text_bytes += text.len() as u64;
+        // A superset test is enough: an `exact` column may stay empty, it may not be missing.
+        self.folds = self.folds || text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
+    }
+}

@@ -1,0 +1,150 @@
+//! The columns of a version file beside the documents, by row group: values, bloom filters and statistics.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, new_empty_array};
+use futures::FutureExt;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::bloom_filter::Sbbf;
+use parquet::file::statistics::Statistics;
+
+use super::VersionReader;
+use crate::storage::StorageError;
+use crate::storage::checksums::verify;
+use crate::storage::footer::Footer;
+use crate::storage::layout::ShreddedPart;
+use crate::storage::parts::{Part, PartKey, Run};
+
+impl VersionReader {
+    /// The search text of a row group: a binary array, one value per row.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn search(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+        self.column(row_group, self.footer.schema_columns.search).await
+    }
+
+    /// The canonical hashes of a row group: a binary array of 32 bytes a row.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef, StorageError> {
+        self.column(row_group, self.footer.schema_columns.hash).await
+    }
+
+    /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
+    /// fans out; texts are dictionary arrays where it says so.
+    ///
+    /// # Errors
+    /// When the store fails or the column is damaged.
+    pub async fn shredded(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        column: ShreddedPart,
+    ) -> Result<Option<ArrayRef>, StorageError> {
+        match self.footer.layout.column_index(shredded, column) {
+            Some(index) => self.column(row_group, index).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
+    ///
+    /// # Errors
+    /// When the store fails or the filter is damaged.
+    pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
+        let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
+        let key = PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: index as u32 };
+        let load = async {
+            let column = self.footer.metadata.metadata().row_group(row_group).column(index);
+            let (Some(offset), Some(length)) = (column.bloom_filter_offset(), column.bloom_filter_length()) else {
+                return Ok(Part::Bloom(None));
+            };
+            let start = offset as u64;
+            let bytes = self.file.fetch(start..start + length as u64).await?;
+            if let Some(checksums) = &self.footer.checksums {
+                let row_group_metadata = self.footer.metadata.metadata().row_group(row_group);
+                verify(&bytes, checksums.bloom(row_group, index, row_group_metadata))?;
+            }
+            let read = AssertUnwindSafe(|| Sbbf::read_from_column_chunk(column, &Run { start, bytes }));
+            let bloom = catch_unwind(read).map_err(|_| StorageError::undecodable())??;
+            // A filter without blocks cannot be asked.
+            match bloom {
+                Some(bloom) if bloom.num_blocks() == 0 => Err(StorageError::undecodable()),
+                bloom => Ok(Part::Bloom(bloom.map(Arc::new))),
+            }
+        };
+        let load = load.map(|loaded| {
+            let part = || format!("the bloom filter of column {index} of row group {row_group}");
+            loaded.map_err(|error| self.file.blame(&part(), error))
+        });
+        match self.file.cache.get_or_load(key, load).await? {
+            Part::Bloom(Some(bloom)) => Ok(bloom.check(text)),
+            _ => Ok(true),
+        }
+    }
+
+    /// The minimum and maximum double among a shredded column's numbers in a row group: `None` where there is no
+    /// number.
+    /// Costs nothing: the footer holds them.
+    pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
+        let index = self.footer.layout.column_index(shredded, ShreddedPart::Number)?;
+        match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
+            Some(Statistics::Double(numbers)) => Some((*numbers.min_opt()?, *numbers.max_opt()?)),
+            _ => None,
+        }
+    }
+
+    /// Whether a shredded column reaches a null in a row group. Costs nothing: the footer knows.
+    pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
+        let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Kind) else { return true };
+        match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
+            Some(Statistics::Int32(kinds)) => kinds.min_opt().is_none_or(|min| *min == 0),
+            _ => true,
+        }
+    }
+
+    async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
+        let key = PartKey::Column { file: self.footer.id, row_group: row_group as u32, column: index as u32 };
+        let load = async {
+            let column = self.footer.metadata.metadata().row_group(row_group).column(index);
+            let (start, length) = column.byte_range();
+            let bytes = self.file.fetch(start..start + length).await?;
+            if let Some(checksums) = &self.footer.checksums {
+                verify(&bytes, checksums.column(row_group, index))?;
+            }
+            let run = Run { start, bytes };
+            // Parquet's decoders trust some lengths inside of pages.
+            let decode = AssertUnwindSafe(|| decode_column(&self.footer, row_group, index, run));
+            catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable())).map(Part::Column)
+        };
+        let load = load.map(|loaded| {
+            let part = || format!("column {index} of row group {row_group}");
+            loaded.map_err(|error| self.file.blame(&part(), error))
+        });
+        match self.file.cache.get_or_load(key, load).await? {
+            Part::Column(array) => Ok(array),
+            _ => Err(StorageError::Layout("the cache holds another part under a column's key".to_owned())),
+        }
+    }
+}
+
+fn decode_column(footer: &Footer, row_group: usize, index: usize, run: Run) -> Result<ArrayRef, StorageError> {
+    let rows = footer.row_groups[row_group].rows;
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(run, footer.metadata.clone());
+    let mask = ProjectionMask::roots(builder.parquet_schema(), [index]);
+    let mut batches = builder.with_row_groups(vec![row_group]).with_projection(mask).with_batch_size(rows).build()?;
+    match batches.next() {
+        Some(batch) => {
+            let array = batch?.column(0).clone();
+            if array.len() != rows {
+                return Err(StorageError::Layout(format!("column {index} holds {} of {rows} rows", array.len())));
+            }
+            Ok(array)
+        }
+        None => Ok(new_empty_array(footer.metadata.schema().field(index).data_type())),
+    }
+}

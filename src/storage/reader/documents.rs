@@ -1,0 +1,135 @@
+//! The documents of a version file, by page.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parquet::file::page_index::offset_index::PageLocation;
+
+use super::{READ_AHEAD_BYTES, VersionReader};
+use crate::storage::StorageError;
+use crate::storage::checksums::verify;
+use crate::storage::parts::{DocumentPage, Part, PartKey, Run};
+
+/// Most bytes of documents that are decoded ahead, besides the last page.
+const DECODED_AHEAD_BYTES: u64 = 16 << 20;
+
+impl VersionReader {
+    fn pages(&self, row_group: usize) -> &[PageLocation] {
+        let index = self.footer.metadata.metadata().offset_index();
+        index
+            .and_then(|index| index.get(row_group))
+            .and_then(|columns| columns.get(self.footer.schema_columns.document))
+            .map_or(&[], |column| column.page_locations())
+    }
+
+    /// How many pages of documents a row group has.
+    pub fn page_count(&self, row_group: usize) -> usize {
+        self.pages(row_group).len()
+    }
+
+    /// The page that holds a row of a row group.
+    pub fn page_of(&self, row_group: usize, row: usize) -> usize {
+        self.pages(row_group).partition_point(|page| page.first_row_index as usize <= row) - 1
+    }
+
+    fn page_rows(&self, row_group: usize, page: usize) -> usize {
+        let pages = self.pages(row_group);
+        let end =
+            pages.get(page + 1).map_or(self.footer.row_groups[row_group].rows, |next| next.first_row_index as usize);
+        end - pages[page].first_row_index as usize
+    }
+
+    fn page_key(&self, row_group: usize, page: usize) -> PartKey {
+        PartKey::Documents { file: self.footer.id, row_group: row_group as u32, page: page as u32 }
+    }
+
+    /// Whether the cache has room for all documents, and as much besides.
+    pub fn caches_documents(&self) -> bool {
+        self.layout().document_bytes <= self.file.cache.capacity_bytes() / 2
+    }
+
+    /// One page of documents.
+    ///
+    /// # Errors
+    /// When the store fails or the page is damaged.
+    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
+        let load = async {
+            let location = &self.pages(row_group)[page];
+            let start = location.offset as u64;
+            let fetch = self.file.fetch(start..start + location.compressed_page_size as u64);
+            let bytes = fetch.await.map_err(|error| self.blame_page(row_group, page, error))?;
+            self.decode_page(row_group, page, &Run { start, bytes }).map(Part::Documents)
+        };
+        match self.file.cache.get_or_load(self.page_key(row_group, page), load).await? {
+            Part::Documents(page) => Ok(page),
+            _ => Err(StorageError::Layout("the cache holds another part under a page's key".to_owned())),
+        }
+    }
+
+    /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
+    /// At least one, when `pages` is not empty.
+    ///
+    /// # Errors
+    /// When the store fails or a page is damaged.
+    pub async fn documents_ahead(
+        &self,
+        row_group: usize,
+        pages: Range<usize>,
+    ) -> Result<Vec<DocumentPage>, StorageError> {
+        let (mut found, mut decoded_bytes) = (Vec::new(), 0);
+        for page in pages.clone() {
+            match self.file.cache.get(&self.page_key(row_group, page)).await {
+                Some(Part::Documents(page)) if decoded_bytes < DECODED_AHEAD_BYTES => {
+                    decoded_bytes += page.memory_bytes() as u64;
+                    found.push(page);
+                }
+                _ => break,
+            }
+        }
+        if !found.is_empty() || pages.is_empty() {
+            return Ok(found);
+        }
+        let locations = &self.pages(row_group)[pages.clone()];
+        let start = locations[0].offset as u64;
+        let end_of = |location: &PageLocation| location.offset as u64 + location.compressed_page_size as u64;
+        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
+        // What compresses well becomes much more than is fetched.
+        let expansion = column.uncompressed_size().max(1) as u64 / column.compressed_size().max(1) as u64;
+        let most = READ_AHEAD_BYTES.min(DECODED_AHEAD_BYTES / expansion.max(1));
+        let fitting = locations.partition_point(|location| end_of(location) <= start + most).max(1);
+        let fetch = self.file.fetch(start..end_of(&locations[fitting - 1]));
+        let bytes = fetch.await.map_err(|error| self.blame_page(row_group, pages.start, error))?;
+        let run = Run { start, bytes };
+        for page in pages.start..pages.start + fitting {
+            let decoded = self.decode_page(row_group, page, &run)?;
+            self.file.cache.insert(self.page_key(row_group, page), Part::Documents(decoded.clone())).await;
+            decoded_bytes += decoded.memory_bytes() as u64;
+            found.push(decoded);
+            if decoded_bytes >= DECODED_AHEAD_BYTES {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn decode_page(&self, row_group: usize, page: usize, run: &Run) -> Result<DocumentPage, StorageError> {
+        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.document);
+        let location = &self.pages(row_group)[page];
+        let rows = self.page_rows(row_group, page);
+        let decode = || {
+            if let Some(checksums) = &self.footer.checksums {
+                let start = location.offset as u64;
+                let bytes = run.slice(start..start + location.compressed_page_size as u64)?;
+                verify(&bytes, checksums.page(row_group, page))?;
+            }
+            // Parquet's decoders trust some lengths inside of pages.
+            let decode = AssertUnwindSafe(|| DocumentPage::decode(column, location, rows, run));
+            catch_unwind(decode).unwrap_or_else(|_| Err(StorageError::undecodable()))
+        };
+        decode().map_err(|error| self.blame_page(row_group, page, error))
+    }
+
+    fn blame_page(&self, row_group: usize, page: usize, error: StorageError) -> StorageError {
+        self.file.blame(&format!("page {page} of the documents of row group {row_group}"), error)
+    }
+}

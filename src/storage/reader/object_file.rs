@@ -1,0 +1,89 @@
+//! A file in the store: its bytes fetched, and what is wrong with it reported.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+
+use crate::metrics::metrics;
+use crate::storage::StorageError;
+use crate::storage::cache::PartCache;
+use crate::storage::reader_metrics::ReaderMetrics;
+use crate::storage::shortage::Shortage;
+use crate::storage::store::Store;
+
+/// How long a store that has just failed is asked for an object's size.
+const SIZE_WAIT: Duration = Duration::from_secs(5);
+
+/// Where a file lies, and who keeps parts of it.
+#[derive(Clone)]
+pub(super) struct ObjectFile {
+    pub(super) store: Store,
+    pub(super) path: ObjectPath,
+    /// As the catalog says.
+    pub(super) size_bytes: u64,
+    pub(super) cache: PartCache,
+}
+
+impl ObjectFile {
+    /// These bytes, all of them.
+    pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+        count_fetch(&range, self.cache.reader_metrics());
+        let expected = range.end - range.start;
+        let bytes = match self.store.objects().get_range(&self.path, range).await {
+            Ok(bytes) => bytes,
+            Err(error) => match self.is_cut(&error).await {
+                Some(cut) => return Err(cut),
+                None => return Err(self.store.meaning(error.into()).await),
+            },
+        };
+        match bytes.len() as u64 == expected {
+            true => Ok(bytes),
+            false => Err(StorageError::Layout(format!("the file ends early: {} of {expected} bytes", bytes.len()))),
+        }
+    }
+
+    /// Whether a range cannot be fetched because the object is shorter. An S3 server's answer to that looks like one
+    /// that it cannot give at the moment, so the server is asked for the size.
+    async fn is_cut(&self, error: &object_store::Error) -> Option<StorageError> {
+        let object_store::Error::Generic { store: "S3", .. } = error else { return None };
+        match tokio::time::timeout(SIZE_WAIT, self.store.objects().head(&self.path)).await {
+            Ok(Ok(object)) if object.size != self.size_bytes => Some(StorageError::Layout(format!(
+                "the file ends early: it has {} of {} bytes",
+                object.size, self.size_bytes
+            ))),
+            _ => None,
+        }
+    }
+
+    /// The error that names this file, where its part is at fault; reports it.
+    pub(super) fn blame(&self, part: &str, error: StorageError) -> StorageError {
+        let path = self.path.to_string();
+        let damaged = |cause: String| StorageError::Damaged { path: path.clone(), part: part.to_owned(), cause };
+        let error = match error {
+            StorageError::Store(object_store::Error::NotFound { .. }) => damaged("the file is missing".to_owned()),
+            StorageError::Store(source) => StorageError::Unreadable { path: path.clone(), source },
+            StorageError::Parquet(error) => damaged(error.to_string()),
+            StorageError::Arrow(error) => damaged(error.to_string()),
+            StorageError::Layout(cause) => damaged(cause),
+            other => other,
+        };
+        // A shortage, as of descriptors, is not the file's fault, and passes.
+        let at_fault = matches!(error, StorageError::Damaged { .. } | StorageError::Unreadable { .. });
+        if at_fault && Shortage::of(&error).is_none() {
+            self.cache.report(&path, error.to_string());
+        }
+        error
+    }
+}
+
+fn count_fetch(range: &Range<u64>, reader: Option<&Arc<ReaderMetrics>>) {
+    let bytes = range.end - range.start;
+    metrics().store_requests.increment(1);
+    metrics().store_bytes.increment(bytes);
+    if let Some(reader) = reader {
+        reader.fetched(bytes);
+    }
+}

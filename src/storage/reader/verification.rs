@@ -1,0 +1,66 @@
+//! Every byte of a version file compared with its checksum.
+
+use std::ops::Range;
+
+use super::end::load_footer;
+use super::{READ_AHEAD_BYTES, VersionReader};
+use crate::storage::StorageError;
+use crate::storage::checksums::verify;
+use crate::storage::parts::Run;
+
+impl VersionReader {
+    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
+    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. Files without checksums
+    /// pass.
+    ///
+    /// # Errors
+    /// When the store fails, or a part is damaged.
+    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+        let (Some(checksums), Some(sealed_from)) = (&self.footer.checksums, self.footer.sealed_from) else {
+            return Ok(());
+        };
+        // The end has been verified when the file was opened, perhaps long ago.
+        let size_bytes = self.footer.size_bytes;
+        let opened = load_footer(&self.file, size_bytes).await;
+        opened.map_err(|error| self.file.blame("the footer", error))?;
+        pace.spent(size_bytes - sealed_from).await;
+        let mut parts = checksums.parts(self.footer.metadata.metadata()).into_iter().peekable();
+        // One part, or as many whole ones as a request may yield.
+        while let Some(first) = parts.next() {
+            let mut together = vec![first];
+            let start = together[0].0.start;
+            let fits = |part: &(Range<u64>, u32)| part.0.end <= start + READ_AHEAD_BYTES;
+            while let Some(part) = parts.next_if(fits) {
+                together.push(part);
+            }
+            let end = together.last().map_or(start, |part| part.0.end);
+            let bytes = self.file.fetch(start..end).await.map_err(|error| self.file.blame("a part", error))?;
+            let run = Run { start, bytes };
+            for (range, expected) in together {
+                let verified = run.slice(range.clone()).map_err(StorageError::from);
+                let verified = verified.and_then(|bytes| verify(&bytes, Some(expected)));
+                verified.map_err(|error| self.file.blame(&format!("bytes {} to {}", range.start, range.end), error))?;
+            }
+            pace.spent(end - start).await;
+        }
+        self.profile().await?;
+        pace.spent(self.footer.profile.as_ref().map_or(0, |location| location.length)).await;
+        Ok(())
+    }
+}
+
+/// Who decides how fast a file is read for its own sake.
+#[async_trait::async_trait]
+pub trait Pace: Send {
+    /// So many bytes were read; returns when more may be.
+    async fn spent(&mut self, bytes: u64);
+}
+
+/// As fast as it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Unbounded;
+
+#[async_trait::async_trait]
+impl Pace for Unbounded {
+    async fn spent(&mut self, _: u64) {}
+}

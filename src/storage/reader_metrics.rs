@@ -1,0 +1,146 @@
+//! What one reader, of all that share the cache and the store, has asked them for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::parts::PartKey;
+
+/// Metrics of what a reader asks for while they are attached to it ([`super::reader::VersionReader::observed`]).
+#[derive(Debug, Default)]
+pub struct ReaderMetrics {
+    footers: Lookups,
+    documents: Lookups,
+    columns: Lookups,
+    blooms: Lookups,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    /// A bit for each page of documents, by row group.
+    pages: Mutex<PageSet>,
+}
+
+type PageSet = BTreeMap<u32, Vec<u64>>;
+
+/// Look-ups of one kind of part.
+#[derive(Debug, Default)]
+struct Lookups {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// How often one kind of part was found in the cache, and how often not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheUse {
+    /// Found.
+    pub hits: u64,
+    /// Loaded, or waited for while another reader loaded it.
+    pub misses: u64,
+}
+
+impl Lookups {
+    fn get(&self) -> CacheUse {
+        CacheUse { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
+    }
+}
+
+impl ReaderMetrics {
+    /// Counts a look-up in the cache.
+    pub(super) fn looked_up(&self, key: &PartKey, found: bool) {
+        let lookups = match key {
+            PartKey::Footer(_) => &self.footers,
+            PartKey::Documents { row_group, page, .. } => {
+                let (word, bit) = (*page as usize / 64, page % 64);
+                let mut pages = self.pages();
+                let words = pages.entry(*row_group).or_default();
+                if words.len() <= word {
+                    words.resize(word + 1, 0);
+                }
+                words[word] |= 1 << bit;
+                &self.documents
+            }
+            PartKey::Column { .. } => &self.columns,
+            PartKey::Bloom { .. } => &self.blooms,
+            // Asked for beside a read, not by it.
+            PartKey::Paths { .. } => return,
+        };
+        if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request to the store.
+    pub(super) fn fetched(&self, bytes: u64) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Footers.
+    pub fn footers(&self) -> CacheUse {
+        self.footers.get()
+    }
+
+    /// Pages of documents.
+    pub fn documents(&self) -> CacheUse {
+        self.documents.get()
+    }
+
+    /// Columns of row groups.
+    pub fn columns(&self) -> CacheUse {
+        self.columns.get()
+    }
+
+    /// Bloom filters.
+    pub fn blooms(&self) -> CacheUse {
+        self.blooms.get()
+    }
+
+    /// Requests to the store.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that they asked for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many pages of documents were asked for, each counted once.
+    pub fn distinct_pages(&self) -> u64 {
+        self.distinct_pages_with(&ReaderMetrics::default())
+    }
+
+    /// How many pages of documents were asked for by this reader or another one of the same file, each counted once.
+    pub fn distinct_pages_with(&self, other: &ReaderMetrics) -> u64 {
+        let mut all = self.pages().clone();
+        for (row_group, words) in other.pages().iter() {
+            let both = all.entry(*row_group).or_default();
+            both.resize(both.len().max(words.len()), 0);
+            both.iter_mut().zip(words).for_each(|(word, more)| *word |= more);
+        }
+        all.values().flatten().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    fn pages(&self) -> MutexGuard<'_, PageSet> {
+        // Nothing panics between two changes that belong together.
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_count_once_whoever_asks_for_them() {
+        let (one, other) = (ReaderMetrics::default(), ReaderMetrics::default());
+        let page = |row_group, page| PartKey::Documents { file: 1, row_group, page };
+        for (row_group, number) in [(0, 0), (0, 0), (0, 63), (0, 64), (7, 200)] {
+            one.looked_up(&page(row_group, number), true);
+        }
+        other.looked_up(&page(0, 64), false);
+        other.looked_up(&page(0, 500), false);
+        assert_eq!((one.distinct_pages(), other.distinct_pages()), (4, 2));
+        assert_eq!((one.distinct_pages_with(&other), other.distinct_pages_with(&one)), (5, 5));
+        assert_eq!(one.documents(), CacheUse { hits: 5, misses: 0 });
+        assert_eq!(other.documents(), CacheUse { hits: 0, misses: 2 });
+        assert_eq!(one.columns(), CacheUse::default());
+    }
+}
