@@ -9,7 +9,7 @@ mod memory;
 mod reference;
 #[path = "service/mod.rs"]
 mod targets;
-#[path = "../it/twin/mod.rs"]
+#[path = "../it/reference/mod.rs"]
 #[allow(dead_code, reason = "the integration tests use all of it")]
 mod twin;
 

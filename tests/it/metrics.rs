@@ -2,7 +2,7 @@
 
 use strata::metrics::{self, MetricKind};
 
-use crate::docs::check_table;
+use crate::repository::docs::check_table;
 use crate::support::TestService;
 
 /// The value of a series of a rendering, as `name` or `name{label="value",…}`.

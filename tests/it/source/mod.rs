@@ -1,0 +1,4 @@
+//! From a source to its entities.
+
+pub mod decoding;
+pub mod origins;

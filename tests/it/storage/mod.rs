@@ -1,0 +1,4 @@
+//! Version files.
+
+pub mod files;
+pub mod profile;
