@@ -7,11 +7,11 @@ mod memory;
 #[path = "reference/mod.rs"]
 #[allow(dead_code, reason = "the other binary uses the rest of it")]
 mod reference;
-#[path = "service/mod.rs"]
-mod targets;
 #[path = "../it/reference/mod.rs"]
 #[allow(dead_code, reason = "the integration tests use all of it")]
-mod twin;
+mod reference;
+#[path = "service/mod.rs"]
+mod targets;
 
 libfuzzer_sys::fuzz_target!(init: harness::start(targets::ALL), |bytes: &[u8]| {
     harness::run(bytes);

@@ -1,7 +1,7 @@
 //! CSV and TSV as sources (RFC 4180; docs/semantics.md, Sources), one byte after the other.
 
-use crate::twin::Value;
-use crate::twin::value::set;
+use crate::reference::Value;
+use crate::reference::value::set;
 
 /// The entities, as compact JSON; with an error, those before it.
 pub fn entities(table: &[u8], delimiter: u8) -> Result<Vec<String>, Vec<String>> {

@@ -1,4 +1,4 @@
-//! The rules once more, one character at a time: what the targets compare the service with, where the naive twin of the
+//! The rules once more, one character at a time: what the targets compare the service with, where the naive reference of the
 //! integration tests has nothing.
 
 pub mod delimited;

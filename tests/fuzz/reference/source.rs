@@ -6,7 +6,7 @@ use strata::document;
 use strata::model::source::Compression;
 use strata::source::{Decode, DecodeOptions, Detected, SourceInput, open, open_push};
 
-use crate::twin::Value;
+use crate::reference::Value;
 
 /// What a source gave.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,9 +22,9 @@ use tower::Service;
 
 use super::bench::runtime;
 use crate::harness::{line, text};
+use crate::reference::Value;
+use crate::reference::pipeline::{self, Body as Expected};
 use crate::reference::{headers, parquet, query, source};
-use crate::twin::Value;
-use crate::twin::pipeline::{self, Body as Expected};
 
 /// Each of them a version.
 const VERSIONS: [&str; 4] = [
@@ -136,7 +136,7 @@ pub fn check(bytes: &[u8]) {
         is_sample(&answer, entities, &request);
         return;
     }
-    is_the_twins(&answer, entities, &request, version, &uri);
+    is_that_of_the_reference(&answer, entities, &request, version, &uri);
     if !rest.is_empty() {
         conditions(&uri, &request, &answer, rest);
     }
@@ -157,7 +157,7 @@ fn is_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
     assert_eq!(answer.header(ETAG), None);
 }
 
-fn is_the_twins(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
+fn is_that_of_the_reference(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
     let (total, expected) = pipeline::answer(entities, request, 1, version);
     assert_eq!(answer.header("x-total-count"), Some(total.to_string().as_str()), "{uri}");
     let format = if request.count { Format::Json } else { request.format };

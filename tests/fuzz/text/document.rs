@@ -7,7 +7,7 @@ use strata::document::{self, ContainsNeedle, EqualNeedle, Projection, Scalar};
 use strata::model::path::Path;
 
 use crate::harness::{line, text};
-use crate::twin::{Value, rules};
+use crate::reference::{Value, rules};
 
 pub fn check(bytes: &[u8]) {
     let (keep, rest) = line(text(bytes));
@@ -93,7 +93,7 @@ fn predicates(document: &[u8], entity: &Value, needle: &str) {
     assert_eq!(document::fold(needle), rules::fold(needle));
 }
 
-/// The scalar as the twin has it.
+/// The scalar as the reference has it.
 fn value_of(scalar: Scalar<'_>) -> Value {
     match scalar {
         Scalar::Null => Value::Null,

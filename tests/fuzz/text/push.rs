@@ -4,7 +4,7 @@
 use strata::source::DecodeOptions;
 
 use crate::reference::source::decode_push;
-use crate::twin::{Value, number};
+use crate::reference::{Value, number};
 
 pub fn check(bytes: &[u8]) {
     let Some((pieces, body)) = bytes.split_first() else { return };

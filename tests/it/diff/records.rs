@@ -1,4 +1,4 @@
-//! The diff of two versions against the naive twin: the same records for any two versions, however they are cut into
+//! The diff of two versions against the naive reference: the same records for any two versions, however they are cut into
 //! row groups, whichever paths have a shredded column, with any bounds on candidates; pages of them; and the bounds
 //! that diffs keep.
 
@@ -17,7 +17,7 @@ use strata::storage::reader::VersionReader;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
 
-use crate::reference::diff::{self as twin, Bounds};
+use crate::reference::diff::{self as reference, Bounds};
 use crate::reference::{Value, hostile, value};
 use crate::storage::files::{Bench, all_shredded, nothing_shredded};
 
@@ -165,7 +165,7 @@ pub fn page() -> impl Strategy<Value = DiffPage> {
 }
 
 #[test]
-fn any_two_versions_differ_as_the_twin_says() {
+fn any_two_versions_differ_as_the_reference_says() {
     let lab = Lab::new();
     let bounds = (0..12_u64, 1..4_u64);
     let ways = (0..4_usize, 0..3_usize);
@@ -198,7 +198,7 @@ fn any_two_versions_differ_as_the_twin_says() {
 
 /// Many pairs of one similarity, and many similarities: more than an entity keeps candidates.
 #[test]
-fn crowded_sources_differ_as_the_twin_says() {
+fn crowded_sources_differ_as_the_reference_says() {
     let lab = Lab::new();
     let entity = |seed: usize, size: usize, values: usize| {
         let mut members = Vec::new();
@@ -239,7 +239,7 @@ fn check(v1: &str, v2: &str, expected: &[&str]) {
     let readers = [lab.reader(&v1, &WriteOptions::default()), lab.reader(&v2, &WriteOptions::default())];
     let diff = lab.diff(&lab.engines[0], &readers, DiffBounds::default()).expect("a diff");
     assert_eq!(lab.records(&readers, &diff, &DiffPage::default()), expected);
-    lab.check(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the twin says");
+    lab.check(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the reference says");
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_similarity_of_three_tenths_is_enough_and_less_is_not() {
         v2.push(others(9));
         let options = WriteOptions::default();
         let readers = [lab.reader(&v1, &options), lab.reader(&v2, &options)];
-        lab.check(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the twin says");
+        lab.check(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the reference says");
         let diff = lab.diff(&lab.engines[0], &readers, DiffBounds::default()).expect("a diff");
         let modified = diff.changes(&DiffPage::default()).any(|change| change == Change::Modified { v1: 0, v2: 0 });
         assert_eq!(modified, expected.0 == 1, "{equal} equal fields: {diff:?}");
@@ -539,7 +539,7 @@ impl Lab {
         records
     }
 
-    /// Both engines find what the twin finds.
+    /// Both engines find what the reference finds.
     fn check(
         &self,
         readers: &[VersionReader; 2],
@@ -549,7 +549,7 @@ impl Lab {
         pages: &[DiffPage],
     ) -> Result<(), TestCaseError> {
         let most = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let expected = twin::records(
+        let expected = reference::records(
             v1,
             v2,
             Bounds { candidate_pairs: most(bounds.candidate_pairs), value_holders: most(bounds.value_holders) },

@@ -1,4 +1,4 @@
-//! `strata::document` against its naive twin, over hostile generated entities.
+//! `strata::document` against the naive reference, over hostile generated entities.
 
 use std::ops::ControlFlow;
 
@@ -24,7 +24,7 @@ fn canonicalize(text: impl AsRef<[u8]>) -> Result<String, DocumentError> {
     }
 }
 
-/// The scalar as the twin has it.
+/// The scalar as the reference has it.
 fn value_of(scalar: Scalar<'_>) -> Value {
     match scalar {
         Scalar::Null => Value::Null,
@@ -34,7 +34,7 @@ fn value_of(scalar: Scalar<'_>) -> Value {
     }
 }
 
-/// A scalar of the twin as the fast code sees it.
+/// A scalar of the reference as the fast code sees it.
 fn with_scalar<T>(value: &Value, check: impl FnOnce(Scalar<'_>) -> T) -> T {
     check(Scalar::read(value.write().as_bytes()).expect("a scalar"))
 }
@@ -61,7 +61,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn canonical_text_is_the_twins(text in hostile::text()) {
+    fn canonical_text_is_that_of_the_reference(text in hostile::text()) {
         let expected = Value::parse_entity(&text).expect("valid text").write();
         prop_assert_eq!(canonicalize(&text), Ok(expected.clone()));
         // Canonical text is its own canonical text.
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn bad_text_is_refused_as_the_twin_does(text in damaged()) {
+    fn bad_text_is_refused_as_the_reference_does(text in damaged()) {
         let expected = match std::str::from_utf8(&text) {
             Ok(text) => Value::parse_entity(text).map(|value| value.write()),
             Err(error) => Err(error.to_string()),
@@ -378,7 +378,7 @@ proptest! {
     }
 
     #[test]
-    fn indented_text_is_the_twins(entity in hostile::entity(), level in 0..3_usize) {
+    fn indented_text_is_that_of_the_reference(entity in hostile::entity(), level in 0..3_usize) {
         let actual = run(|text, out| assert!(document::pretty_within(text, level, usize::MAX, out)), &entity);
         prop_assert_eq!(&actual, &entity.write_pretty(level));
         let mut again = b"[".to_vec();

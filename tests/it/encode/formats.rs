@@ -1,4 +1,4 @@
-//! `strata::encode`: each rule as text in, text out, and every format against its naive twin over hostile entities.
+//! `strata::encode`: each rule as text in, text out, and every format against the naive reference over hostile entities.
 
 use std::sync::Arc;
 
@@ -499,7 +499,7 @@ fn parquet_of_many_columns_is_not_cut_to_pieces() {
     assert_eq!(builder.metadata().num_row_groups(), 1);
 }
 
-// --- against the twin ---
+// --- against the reference ---
 
 /// Entities of one answer. Half of them are made from one, with members left out and in another order, as real ones
 /// are.
@@ -556,7 +556,7 @@ fn written(entities: &[Value]) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn columns_are_the_twins(entities in entities(), at in any::<prop::sample::Index>(), limit in 1_usize..40) {
+    fn columns_are_those_of_the_reference(entities in entities(), at in any::<prop::sample::Index>(), limit in 1_usize..40) {
         let documents = written(&entities);
         let expected = formats::columns(&entities);
         let columns = columns_of(&documents);
@@ -587,7 +587,7 @@ proptest! {
     }
 
     #[test]
-    fn csv_and_tsv_are_the_twins(entities in entities()) {
+    fn csv_and_tsv_are_those_of_the_reference(entities in entities()) {
         let documents = written(&entities);
         let columns = formats::columns(&entities);
         let csv = body(Format::Csv, false, &documents);
@@ -610,7 +610,7 @@ proptest! {
     }
 
     #[test]
-    fn xml_is_the_twins_and_well_formed(entities in entities()) {
+    fn xml_is_that_of_the_reference_and_well_formed(entities in entities()) {
         let documents = written(&entities);
         let xml = body(Format::Xml, false, &documents);
         prop_assert_eq!(&xml, &formats::xml(&entities));
@@ -622,7 +622,7 @@ proptest! {
     }
 
     #[test]
-    fn flat_json_is_the_twins(entities in entities()) {
+    fn flat_json_is_that_of_the_reference(entities in entities()) {
         let documents = written(&entities);
         let flat: Vec<Value> = entities.iter().map(rules::flatten).collect();
         prop_assert_eq!(body(Format::Json, true, &documents), Value::Array(flat.clone()).write());
@@ -631,7 +631,7 @@ proptest! {
     }
 
     #[test]
-    fn entities_of_many_fields_are_placed_as_the_twin_does(entities in wide_entities()) {
+    fn entities_of_many_fields_are_placed_as_the_reference_does(entities in wide_entities()) {
         let documents = written(&entities);
         let columns = formats::columns(&entities);
         let found = columns_of(&documents);

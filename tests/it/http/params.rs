@@ -462,7 +462,7 @@ proptest! {
     fn any_query_string_is_taken_or_refused_on_one_line(query in hostile()) {
         match parse(Some(&query)) {
             Ok((_, unknown)) => {
-                // The twin: a lossy decoder finds the same names wherever strict decoding succeeds.
+                // The reference: a lossy decoder finds the same names wherever strict decoding succeeds.
                 let mut seen = HashSet::new();
                 let expected: Vec<String> = form_urlencoded::parse(query.as_bytes())
                     .map(|(name, _)| name.into_owned())
@@ -529,7 +529,7 @@ proptest! {
         for list in &lists {
             query.append_pair("keywords", list);
         }
-        // The twin: one text of all lists, taken apart character by character.
+        // The reference: one text of all lists, taken apart character by character.
         let mut keywords = vec![String::new()];
         for character in lists.join(",").chars() {
             match keywords.last_mut() {

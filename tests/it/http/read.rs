@@ -9,7 +9,7 @@ use crate::reference::Value;
 use crate::repository::docs::page;
 use crate::support::{Answer, FIXTURE_FILES, TestService, files, fixture};
 
-/// What each format makes of entities, by the naive twin.
+/// What each format makes of entities, by the naive reference.
 fn bodies(entities: &[Value]) -> [(&'static str, &'static str, String); 3] {
     let array = Value::Array(entities.to_vec());
     let lines = entities.iter().map(|entity| format!("{}\n", entity.write())).collect();
@@ -31,7 +31,7 @@ fn check_headers(headers: &HeaderMap, expected: &[(&str, &str)]) {
 // ---- bytes ----
 
 #[tokio::test]
-async fn every_fixture_is_served_as_the_twin_writes_it() {
+async fn every_fixture_is_served_as_the_reference_writes_it() {
     let service = TestService::start().await;
     let loaded = service.load_fixtures().await;
     assert_eq!(loaded.len(), FIXTURE_FILES.len());

@@ -1,4 +1,4 @@
-//! The whole read, over HTTP, against the naive twin: any request over any entities gives the same bytes, whatever the
+//! The whole read, over HTTP, against the naive reference: any request over any entities gives the same bytes, whatever the
 //! layout of the version, the number of threads and the memory; then the boundaries of each rule, one by one.
 
 use std::collections::BTreeMap;
@@ -452,7 +452,7 @@ impl Lab {
         self.bench.runtime.block_on(self.service.get(&format!("/api/1/data/v{version}/?{query}")))
     }
 
-    /// A request without `sample` gives what the twin gives, and so does its count.
+    /// A request without `sample` gives what the reference gives, and so does its count.
     pub fn check(&self, version: u64, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
         let query = query(request);
         let (total, expected) = pipeline::answer(entities, request, 1, version);
@@ -599,7 +599,7 @@ fn read_body(answer: &Answer, format: Format) -> Body {
 // ---- any request over any entities ----
 
 #[test]
-fn any_request_is_answered_as_the_twin_answers() {
+fn any_request_is_answered_as_the_reference_answers() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2)];
     let indexed = vec((path_plan(), any::<bool>()), 0..4);
     let ways = (0..4_usize, 0..3_usize, 0..2_usize, indexed);
@@ -828,7 +828,7 @@ fn with_little_memory_everything_spills() {
         ReadRequest { dedup: true, keep: keep.clone(), ..plain.clone() },
         ReadRequest { dedup: true, dedup_key: vec![path("v")], count: true, ..plain.clone() },
     ];
-    // The twin's dedup compares all with all: by hand here.
+    // The reference's dedup compares all with all: by hand here.
     let expected: Vec<Vec<u64>> = {
         let texts: Vec<String> =
             entities.iter().map(|entity| entity.get("v").and_then(Value::text).expect("text")).collect();

@@ -1,4 +1,4 @@
-//! The query engine against the naive twin: the same entities for any request, however the version is cut into row
+//! The query engine against the naive reference: the same entities for any request, however the version is cut into row
 //! groups, whichever paths have a shredded column, with any number of threads; and the bounds that queries keep.
 
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
 use crate::reference::{Value, hostile, rules};
 use crate::storage::files::{Bench, all_shredded, nothing_shredded};
 
-// ---- the twin ----
+// ---- the reference ----
 
 /// The positions that a request selects, by the rules on trees.
 fn selected(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
@@ -160,7 +160,7 @@ impl Plan {
 // ---- any request over any entities ----
 
 #[test]
-fn any_request_selects_what_the_twin_selects() {
+fn any_request_selects_what_the_reference_selects() {
     let lab = Lab::new();
     let sizes = prop_oneof![3 => 0..12_usize, 1 => 12..60_usize];
     let entities = sizes.prop_flat_map(|size| vec(hostile::entity(), size..=size));
@@ -477,7 +477,7 @@ impl Lab {
         self.bench.runtime.block_on(engine.select(reader.clone(), Arc::new(request.clone())))
     }
 
-    /// Both engines select what the twin selects.
+    /// Both engines select what the reference selects.
     fn check(&self, reader: &VersionReader, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
         let expected = selected(entities, request);
         for engine in &self.engines {

@@ -1,4 +1,4 @@
-//! The naive twin of `strata::document`: the same rules over a tree of values, written to be obviously right, slow, and
+//! The naive reference implementation: the same rules over a tree of values, written to be obviously right, slow, and
 //! independent of the code it checks. [`hostile`] generates what to compare them over.
 
 pub mod diff;

@@ -1,4 +1,4 @@
-//! Diffs as owners get them: over HTTP against the naive twin, what is refused and when, what is kept, and the command.
+//! Diffs as owners get them: over HTTP against the naive reference, what is refused and when, what is kept, and the command.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::cli::commands::{Machine, Server, failed, get, succeeded};
 use crate::diff::records as diff;
 use crate::http::compression::decoded;
 use crate::http::openapi::Document;
-use crate::reference::diff::{self as twin, Bounds};
+use crate::reference::diff::{self as reference, Bounds};
 use crate::reference::value::Value as Tree;
 use crate::repository::docs::between;
 use crate::service::alternates::{Owned, add_user, call};
@@ -154,7 +154,7 @@ async fn a_diff_is_compressed_as_the_client_asks() {
 }
 
 #[tokio::test]
-async fn any_page_of_any_two_versions_is_as_the_twin_says() {
+async fn any_page_of_any_two_versions_is_as_the_reference_says() {
     let owned = Owned::sqlite().await;
     let bounds = DiffBounds::default();
     let bounds =
@@ -166,7 +166,7 @@ async fn any_page_of_any_two_versions_is_as_the_twin_says() {
         let (v1, v2) = (plan.v1(), plan.v2());
         let name = format!("Things {number}");
         let id = owned.dataset(&name, json!({}), &[&array(v1), &array(&v2)]).await;
-        let expected = twin::records(v1, &v2, bounds);
+        let expected = reference::records(v1, &v2, bounds);
         let count = |wanted: &str| expected.iter().filter(|(change_type, _)| *change_type == wanted).count();
         let head = format!(
             r#"{{"added":{},"subtracted":{},"modified":{},"total_v1":{},"total_v2":{},"records":["#,

@@ -1,5 +1,5 @@
 //! Version files, in every store: what is written comes back, damage and failures are errors, and the columns
-//! beside the documents say what the naive twin says.
+//! beside the documents say what the naive reference says.
 
 use std::fmt::{Debug, Display, Formatter};
 use std::panic::AssertUnwindSafe;
@@ -134,7 +134,7 @@ fn the_content_hash_is_that_of_the_entities_alone() {
 // ---- any entities, cut in any way ----
 
 #[test]
-fn any_entities_come_back_with_columns_as_the_twin_says() {
+fn any_entities_come_back_with_columns_as_the_reference_says() {
     let bench = Bench::new();
     let entities = proptest::collection::vec(hostile::entity(), 0..14);
     let row_group_rows = prop_oneof![Just(1_usize), Just(3), Just(7), Just(ROW_GROUP_ROWS), 1..16_usize];
@@ -492,7 +492,7 @@ impl Bench {
         }
     }
 
-    /// The search text, the hashes and the shredded columns agree with the twin.
+    /// The search text, the hashes and the shredded columns agree with the reference.
     fn check_columns(&self, store: &Store, path: &ObjectPath, written: &Written, entities: &[Value]) {
         let cache = PartCache::new(1 << 30);
         let reader = self.runtime.block_on(VersionReader::open(store, path, written.size_bytes, &cache));

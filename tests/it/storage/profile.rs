@@ -1,4 +1,4 @@
-//! The profile of a version: what it says against the naive twin, its bounds, who may see it, and files that have none.
+//! The profile of a version: what it says against the naive reference, its bounds, who may see it, and files that have none.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
@@ -73,7 +73,7 @@ pub fn of<'p>(profile: &'p StoredProfile, path: &str) -> &'p PathRecord {
 // ---- what it says ----
 
 #[test]
-fn a_profile_says_what_the_twin_says() {
+fn a_profile_says_what_the_reference_says() {
     let files = Files::new();
     // Some entities again, so that values repeat.
     let entities = proptest::collection::vec(hostile::entity(), 0..10);
@@ -93,7 +93,7 @@ fn a_profile_says_what_the_twin_says() {
 }
 
 #[test]
-fn the_fixtures_have_the_profile_that_the_twin_says() {
+fn the_fixtures_have_the_profile_that_the_reference_says() {
     let files = Files::new();
     for (_, file, records) in FIXTURE_FILES {
         check(&files, &fixture(file, records)[..200], &WriteOptions::default());
