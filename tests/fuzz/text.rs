@@ -4,11 +4,8 @@
 
 mod harness;
 mod memory;
-#[path = "reference/mod.rs"]
-#[allow(dead_code, reason = "the other binary uses the rest of it")]
-mod reference;
 #[path = "../it/reference/mod.rs"]
-#[allow(dead_code, reason = "the integration tests use all of it")]
+#[allow(dead_code, reason = "the other binaries use the rest of it")]
 mod reference;
 #[path = "text/mod.rs"]
 mod targets;

@@ -14,6 +14,7 @@ mod layers;
 mod metrics;
 mod net;
 mod query;
+#[allow(dead_code, reason = "the fuzz targets use the rest of it")]
 mod reference;
 mod repository;
 mod resilience;

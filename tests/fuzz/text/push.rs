@@ -3,7 +3,7 @@
 
 use strata::source::DecodeOptions;
 
-use crate::reference::source::decode_push;
+use super::decoding::decode_push;
 use crate::reference::{Value, number};
 
 pub fn check(bytes: &[u8]) {

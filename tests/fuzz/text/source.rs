@@ -5,8 +5,8 @@ use strata::model::path::Path;
 use strata::model::source::{Compression, SourceFormat};
 use strata::source::DecodeOptions;
 
+use super::decoding::{Outcome, decode, unpack};
 use crate::reference::Value;
-use crate::reference::source::{Outcome, decode, unpack};
 
 const FORMATS: [Option<SourceFormat>; 5] =
     [None, Some(SourceFormat::Json), Some(SourceFormat::Jsonl), Some(SourceFormat::Csv), Some(SourceFormat::Tsv)];

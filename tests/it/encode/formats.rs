@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray};
 use arrow::datatypes::DataType;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -15,6 +14,7 @@ use strata::encode::{
 };
 use strata::model::request::{Format, ReadRequest};
 
+use crate::reference;
 use crate::reference::value::set;
 use crate::reference::{Value, formats, hostile, rules};
 
@@ -389,25 +389,14 @@ fn written_row_group(stream: &mut ParquetStream) {
 
 /// The names of a file's columns and its cells, row by row.
 fn read_back(file: Bytes) -> (Vec<String>, Vec<Vec<Option<String>>>) {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file");
-    let names = builder.schema().fields().iter().map(|field| {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("a Parquet file");
+    for field in builder.schema().fields() {
         assert_eq!((field.data_type(), field.is_nullable()), (&DataType::Utf8, true));
-        field.name().clone()
-    });
-    let names: Vec<String> = names.collect();
+    }
     for column in builder.parquet_schema().columns() {
         assert_eq!(column.logical_type_ref(), Some(&LogicalType::String));
     }
-    let mut rows = Vec::new();
-    for batch in builder.build().expect("readable") {
-        let batch = batch.expect("a batch");
-        let columns: Vec<_> = batch.columns().iter().map(|column| column.as_string::<i32>()).collect();
-        let cell = |row: usize| {
-            move |column: &&arrow::array::StringArray| column.is_valid(row).then(|| column.value(row).to_owned())
-        };
-        rows.extend((0..batch.num_rows()).map(|row| columns.iter().map(cell(row)).collect::<Vec<_>>()));
-    }
-    (names, rows)
+    reference::parquet::cells(&file)
 }
 
 #[test]

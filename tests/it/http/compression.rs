@@ -1,39 +1,15 @@
 //! Compressed answers: the same bytes in every coding, when there is one and when not, what is kept, and what a client
 //! sees of a body that fails midway.
 
-use std::io::Read;
-
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use strata::http::content_encoding::ContentCoding;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::reference::coding::decoded;
 use crate::support::{Answer, TestService};
 
 const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
-
-/// The body of an answer, decoded as a browser would: one stream, to its end, and nothing after it.
-#[track_caller]
-pub fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
-    let mut rest = body;
-    let mut decoded = Vec::new();
-    match coding {
-        "gzip" => {
-            let mut decoder = flate2::bufread::GzDecoder::new(&mut rest);
-            decoder.read_to_end(&mut decoded).expect("gzip");
-        }
-        "br" => {
-            brotli::BrotliDecompress(&mut rest, &mut decoded).expect("brotli");
-        }
-        "zstd" => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(&mut rest).expect("a decoder").single_frame();
-            decoder.read_to_end(&mut decoded).expect("Zstandard");
-        }
-        other => panic!("{other}"),
-    }
-    assert!(rest.is_empty(), "{} bytes after the end of {coding}", rest.len());
-    decoded
-}
 
 /// A successful answer in a coding, decoded.
 #[track_caller]

@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use arrow::array::{Array, AsArray};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -465,7 +463,7 @@ impl Lab {
         let file = format!("attachment; filename=\"data-v{version}.{}\"", format.name());
         let file = format.is_table().then_some(file.as_str());
         prop_assert_eq!(answer.header("content-disposition"), file, "{}", about());
-        let found = read_body(&answer, format);
+        let found = Body::read(&answer.body, format);
         prop_assert_eq!(found, expected, "{}", about());
 
         if !request.count {
@@ -521,7 +519,7 @@ impl Lab {
         };
         let mut possible: BTreeMap<String, usize> = BTreeMap::new();
         all.iter().for_each(|entity| *possible.entry(text(entity)).or_default() += 1);
-        let found: Vec<String> = match (request.format, read_body(&answer, request.format)) {
+        let found: Vec<String> = match (request.format, Body::read(&answer.body, request.format)) {
             (Format::Json, Body::Text(body)) => match Value::parse(&body).expect("JSON") {
                 Value::Array(elements) => elements.iter().map(Value::write).collect(),
                 other => panic!("{other:?}"),
@@ -568,32 +566,6 @@ impl Lab {
 
 fn shown(answer: &Answer) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
-}
-
-fn read_body(answer: &Answer, format: Format) -> Body {
-    if format != Format::Parquet {
-        return Body::Text(answer.text().to_owned());
-    }
-    let builder = ParquetRecordBatchReaderBuilder::try_new(answer.body.clone()).expect("a Parquet file");
-    let names = builder.schema().fields().iter().map(|field| {
-        assert!(field.is_nullable(), "{field}");
-        field.name().clone()
-    });
-    let names: Vec<String> = names.collect();
-    let mut rows = Vec::new();
-    for batch in builder.build().expect("a reader") {
-        let batch = batch.expect("a batch");
-        let start = rows.len();
-        rows.resize(start + batch.num_rows(), Vec::new());
-        for column in batch.columns() {
-            let column = arrow::compute::cast(column, &arrow::datatypes::DataType::Utf8).expect("text");
-            let column = column.as_string::<i32>();
-            for row in 0..batch.num_rows() {
-                rows[start + row].push(column.is_valid(row).then(|| column.value(row).to_owned()));
-            }
-        }
-    }
-    Body::Cells(names, rows)
 }
 
 // ---- any request over any entities ----
@@ -1153,10 +1125,10 @@ fn an_answer_of_nothing_in_every_format() {
         let answer = lab.get(version, &format!("format=parquet&{query}"));
         let columns: Vec<String> = columns.iter().map(|&name| name.to_owned()).collect();
         let cells = vec![vec![None; columns.len()]; rows];
-        assert_eq!(read_body(&answer, Format::Parquet), Body::Cells(columns, cells), "v{version} ?{query}");
+        assert_eq!(Body::read(&answer.body, Format::Parquet), Body::Cells(columns, cells), "v{version} ?{query}");
     }
     let answer = lab.get(version, "format=parquet");
-    let Body::Cells(_, cells) = read_body(&answer, Format::Parquet) else { unreachable!() };
+    let Body::Cells(_, cells) = Body::read(&answer.body, Format::Parquet) else { unreachable!() };
     assert_eq!(cells, [[Some("1".to_owned()), None, None], [None, None, Some(String::new())]]);
 }
 
@@ -1191,7 +1163,7 @@ fn an_answer_is_named_after_what_it_is() {
             let is_table = ["csv", "tsv", "parquet"].contains(&name);
             assert_eq!(answer.header("content-disposition"), is_table.then_some(file.as_str()), "{uri}");
             let which = if alt { "alternate" } else { "original" };
-            match read_body(&answer, format) {
+            match Body::read(&answer.body, format) {
                 Body::Text(text) => assert!(text.contains(which), "{uri}: {text}"),
                 Body::Cells(_, cells) => assert_eq!(cells, [[Some(which.to_owned())]], "{uri}"),
             }

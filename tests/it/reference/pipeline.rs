@@ -3,10 +3,11 @@
 
 use std::cmp::Ordering;
 
+use bytes::Bytes;
 use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 
 use super::value::Value;
-use super::{formats, number, rules};
+use super::{formats, number, parquet, rules};
 
 /// What a body holds.
 #[derive(Debug, PartialEq)]
@@ -15,6 +16,17 @@ pub enum Body {
     Text(String),
     /// The columns and the cells of a Parquet file.
     Cells(Vec<String>, Vec<Vec<Option<String>>>),
+}
+
+impl Body {
+    /// What the body of an answer holds.
+    pub fn read(body: &Bytes, format: Format) -> Body {
+        if format == Format::Parquet {
+            let (names, rows) = parquet::cells(body);
+            return Body::Cells(names, rows);
+        }
+        Body::Text(String::from_utf8(body.to_vec()).expect("UTF-8"))
+    }
 }
 
 /// An answer without `sample`: how many entities it holds or counts, and its body.

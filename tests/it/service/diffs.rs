@@ -16,8 +16,8 @@ use strata::service::{DiffForm, Load};
 
 use crate::cli::commands::{Machine, Server, failed, get, succeeded};
 use crate::diff::records as diff;
-use crate::http::compression::decoded;
 use crate::http::openapi::Document;
+use crate::reference::coding::decoded;
 use crate::reference::diff::{self as reference, Bounds};
 use crate::reference::value::Value as Tree;
 use crate::repository::docs::between;

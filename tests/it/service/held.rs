@@ -21,7 +21,7 @@ use strata::service::{AnswerBody, DiffForm, Load};
 use tokio::task::JoinSet;
 use tower::Service;
 
-use crate::http::compression::decoded;
+use crate::reference::coding::decoded;
 use crate::service::alternates::{Owned, add_user, call};
 use crate::support::TestService;
 

@@ -8,7 +8,11 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 /// The columns, and each row's cells.
 pub fn cells(file: &Bytes) -> (Vec<String>, Vec<Vec<Option<String>>>) {
     let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("a Parquet file");
-    let names = builder.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let names = builder.schema().fields().iter().map(|field| {
+        assert!(field.is_nullable(), "{field}");
+        field.name().clone()
+    });
+    let names = names.collect();
     let mut rows: Vec<Vec<Option<String>>> = Vec::new();
     for batch in builder.build().expect("a reader") {
         let batch = batch.expect("a batch");

@@ -1,7 +1,6 @@
 //! CSV and TSV as sources (RFC 4180; docs/semantics.md, Sources), one byte after the other.
 
-use crate::reference::Value;
-use crate::reference::value::set;
+use super::value::{Value, set};
 
 /// The entities, as compact JSON; with an error, those before it.
 pub fn entities(table: &[u8], delimiter: u8) -> Result<Vec<String>, Vec<String>> {

@@ -89,20 +89,6 @@ pub fn unpack(source: &[u8], compression: Compression, bound_bytes: u64) -> Opti
     (content.len() as u64 <= bound_bytes).then_some(content)
 }
 
-/// A body without its content coding.
-pub fn decoded(body: &[u8], coding: Option<&str>) -> Vec<u8> {
-    let mut plain = Vec::new();
-    let result = match coding {
-        None => return body.to_vec(),
-        Some("gzip") => flate2::read::MultiGzDecoder::new(body).read_to_end(&mut plain),
-        Some("zstd") => zstd::stream::copy_decode(body, &mut plain).map(|()| 0),
-        Some("br") => brotli::BrotliDecompress(&mut &*body, &mut plain).map(|()| 0),
-        Some(other) => panic!("the coding {other}"),
-    };
-    result.expect("decoded");
-    plain
-}
-
 struct Pieces {
     bytes: Vec<u8>,
     at: usize,
