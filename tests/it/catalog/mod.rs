@@ -2,12 +2,10 @@
 //! PostgreSQL database, each of its own; what differs between the two is at the end.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
 use sqlx::migrate::Migrator;
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use strata::catalog::{Catalog, CatalogError, Clock, Resolved, VersionContent};
 use strata::model::dataset::{DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
 use strata::model::ids::{AttemptId, DatasetId, UserId};
@@ -16,28 +14,9 @@ use strata::model::secret::{SECRET_BYTES, Secret};
 use strata::model::source::SourceFormat;
 use strata::model::user::Plan;
 use strata::model::version::{NewFile, Version, VersionNumber, VersionSelector};
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::support::postgres::Postgres;
-
-/// Makes every case a test of its own under each engine. `Database` is in the scope of whoever uses it.
-macro_rules! contract {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Database::sqlite().await).await;
-            })*
-        }
-        mod postgresql {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Database::postgres().await).await;
-            })*
-        }
-    };
-}
+use crate::support::databases::{Database, Raw, on_both_databases};
 
 mod accounts;
 mod alternates;
@@ -52,65 +31,8 @@ mod schedules;
 mod states;
 mod webhooks;
 
-/// A new, empty database of one engine. Raw SQL arranges what the catalog has no method for yet, and sees
-/// what it wrote.
-struct Database {
-    url: String,
-    raw: Raw,
-}
-
-enum Raw {
-    Sqlite { pool: SqlitePool, directory: TempDir },
-    Postgres { pool: PgPool, _server: Arc<Postgres> },
-}
-
-impl Database {
-    async fn sqlite() -> Database {
-        let directory = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}/new/catalog.db", directory.path().display());
-        let pool = SqlitePool::connect_lazy(&url).unwrap();
-        Database { url, raw: Raw::Sqlite { pool, directory } }
-    }
-
-    async fn postgres() -> Database {
-        let server = Postgres::shared();
-        let url = server.create_database().await;
-        let pool = PgPool::connect_lazy(&url).unwrap();
-        Database { url, raw: Raw::Postgres { pool, _server: server } }
-    }
-
-    async fn open(&self) -> Catalog {
-        Catalog::open(&self.url).await.unwrap()
-    }
-
-    async fn execute(&self, sql: &str) {
-        let sql = AssertSqlSafe(sql.to_owned());
-        match &self.raw {
-            Raw::Sqlite { pool, .. } => drop(sqlx::raw_sql(sql).execute(pool).await.unwrap()),
-            Raw::Postgres { pool, .. } => drop(sqlx::raw_sql(sql).execute(pool).await.unwrap()),
-        }
-    }
-
-    /// The rows of a query with one text column.
-    async fn texts(&self, sql: &str) -> Vec<Option<String>> {
-        let sql = AssertSqlSafe(sql.to_owned());
-        match &self.raw {
-            Raw::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
-            Raw::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
-        }
-    }
-
-    /// The one number that a query yields.
-    async fn number(&self, sql: &str) -> i64 {
-        let sql = AssertSqlSafe(sql.to_owned());
-        match &self.raw {
-            Raw::Sqlite { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
-            Raw::Postgres { pool, .. } => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
-        }
-    }
-}
-
-contract! {
+on_both_databases! {
+    Database:
     a_new_database_can_be_opened_by_many_at_once
     what_was_recorded_is_there_after_reopening
     a_database_of_a_newer_service_is_refused

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::cli::commands::{Machine, Server, get, succeeded};
+use crate::support::machine::{Machine, Server, get, succeeded};
 
 /// Everything below a path, itself included, that the group or others can reach in any way.
 fn open_to_others(path: &Path) -> Vec<String> {

@@ -5,168 +5,25 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use object_store::path::Path as ObjectPath;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
-use strata::query::diff::{Change, ChangeType, Diff, DiffBounds, DiffPage, records};
-use strata::query::{Engine, EngineOptions, QueryError};
-use strata::storage::cache::PartCache;
+use strata::query::diff::{Change, Diff, DiffBounds, DiffPage, records};
+use strata::query::{Engine, QueryError};
 use strata::storage::reader::VersionReader;
-use strata::storage::store::{self, S3Options, Store};
-use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
+use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
+use crate::reference::Value;
 use crate::reference::diff::{self as reference, Bounds};
-use crate::reference::{Value, hostile, value};
-use crate::storage::files::{Bench, all_shredded, nothing_shredded};
+use crate::support::diffs::{page, parsed, plan};
+use crate::support::engines::Lab;
+use crate::support::versions::{all_shredded, nothing_shredded};
 
 // ---- two versions that are much alike ----
 
-/// Sources, some of them equal.
-const SOURCES: &[&str] = &[
-    "\"a\"",
-    "\"A\"",
-    "null",
-    "\"\"",
-    "1",
-    "1.0",
-    "true",
-    "[\"a\",1]",
-    "[\"a\",1.0]",
-    r#"{"x":1,"y":[]}"#,
-    r#"{"y":[],"x":10e-1}"#,
-    r#""\"\\\n\u0001é😀""#,
-    "{}",
-];
-
-/// Names whose order in code points is neither that of their escapes nor that of UTF-16.
-const NAMES: &[&str] = &["a", "b", "c", "\"", "\u{1}", "\\", "é", "\u{ffff}", "😀", "", "_source2"];
-
-const VALUES: &[&str] = &[
-    "1",
-    "1.0",
-    "10e-1",
-    "2",
-    "true",
-    "null",
-    "\"x\"",
-    "\"X\"",
-    "\"1\"",
-    "[1,2]",
-    "[1.0,2]",
-    r#"{"a":1,"b":2}"#,
-    r#"{"b":2.0,"a":1}"#,
-    "[]",
-    "{}",
-];
-
-/// What two versions are made of.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    v1: Vec<Value>,
-    edits: Vec<Edit>,
-}
-
-/// How an entity of v2 comes about.
-#[derive(Clone, Debug)]
-enum Edit {
-    Copy(Index),
-    Set(Index, String, Value),
-    Remove(Index, Index),
-    Reverse(Index),
-    Fresh(Value),
-}
-
-fn parsed(text: &str) -> Value {
-    Value::parse(text).expect(text)
-}
-
-fn name(names: usize) -> impl Strategy<Value = String> {
-    prop_oneof![20 => select(&NAMES[..names]).prop_map(str::to_owned), 1 => hostile::key()]
-}
-
-fn field_value(values: usize) -> impl Strategy<Value = Value> {
-    prop_oneof![20 => select(&VALUES[..values]).prop_map(parsed), 1 => hostile::value()]
-}
-
-fn entity(sources: usize, names: usize, values: usize) -> impl Strategy<Value = Value> {
-    let source = prop_oneof![1 => Just(None), 3 => select(&SOURCES[..sources]).prop_map(Some)];
-    let fields = vec((name(names), field_value(values)), 0..6);
-    (source, any::<Index>(), fields).prop_map(|(source, place, fields)| {
-        let mut members = Vec::new();
-        fields.into_iter().for_each(|(name, value)| value::set(&mut members, name, value));
-        if let Some(source) = source
-            && members.iter().all(|(name, _)| name != "_source")
-        {
-            members.insert(place.index(members.len() + 1), ("_source".to_owned(), parsed(source)));
-        }
-        // As the service reads it: hostile values may repeat a key.
-        Value::parse_entity(&Value::Object(members).write()).expect("an entity")
-    })
-}
-
-pub fn plan() -> impl Strategy<Value = Plan> {
-    let sizes = (1..=SOURCES.len(), 1..=NAMES.len(), 1..=VALUES.len(), prop_oneof![6 => 0..8_usize, 1 => 8..30_usize]);
-    sizes.prop_flat_map(|(sources, names, values, size)| {
-        // Mostly few sources, so that many entities meet.
-        let sources = if sources % 2 == 0 { 1 } else { sources };
-        let edit = prop_oneof![
-            3 => any::<Index>().prop_map(Edit::Copy),
-            4 => (any::<Index>(), name(names), field_value(values)).prop_map(|(of, name, value)| Edit::Set(of, name, value)),
-            2 => any::<(Index, Index)>().prop_map(|(of, field)| Edit::Remove(of, field)),
-            1 => any::<Index>().prop_map(Edit::Reverse),
-            2 => entity(sources, names, values).prop_map(Edit::Fresh),
-        ];
-        let v1 = vec(entity(sources, names, values), size..=size);
-        (v1, vec(edit, 0..=size + 2)).prop_map(|(v1, edits)| Plan { v1, edits })
-    })
-}
-
-impl Plan {
-    pub fn v1(&self) -> &[Value] {
-        &self.v1
-    }
-
-    pub fn v2(&self) -> Vec<Value> {
-        let of = |index: &Index| match self.v1.as_slice() {
-            [] => Vec::new(),
-            v1 => match index.get(v1) {
-                Value::Object(members) => members.clone(),
-                _ => unreachable!("an entity is an object"),
-            },
-        };
-        let edited = self.edits.iter().map(|edit| match edit {
-            Edit::Fresh(entity) => entity.clone(),
-            Edit::Copy(index) => Value::Object(of(index)),
-            Edit::Reverse(index) => Value::Object(of(index).into_iter().rev().collect()),
-            Edit::Set(index, name, value) => {
-                let mut members = of(index);
-                value::set(&mut members, name.clone(), value.clone());
-                Value::Object(members)
-            }
-            Edit::Remove(index, field) => {
-                let mut members = of(index);
-                if !members.is_empty() {
-                    members.remove(field.index(members.len()));
-                }
-                Value::Object(members)
-            }
-        });
-        edited.map(|entity| Value::parse_entity(&entity.write()).expect("an entity")).collect()
-    }
-}
-
-pub fn page() -> impl Strategy<Value = DiffPage> {
-    let change_type = prop_oneof![2 => Just(None), 3 => select(&ChangeType::ALL[..]).prop_map(Some)];
-    let offset = prop_oneof![4 => 0..12_u64, 1 => Just(u64::MAX)];
-    let limit = prop_oneof![1 => Just(None), 4 => (0..12_u64).prop_map(Some), 1 => Just(Some(u64::MAX))];
-    (change_type, offset, limit).prop_map(|(change_type, offset, limit)| DiffPage { change_type, offset, limit })
-}
-
 #[test]
 fn any_two_versions_differ_as_the_reference_says() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let bounds = (0..12_u64, 1..4_u64);
     let ways = (0..4_usize, 0..3_usize);
     let mut runner = TestRunner::new(PropertyConfig {
@@ -186,8 +43,8 @@ fn any_two_versions_differ_as_the_reference_says() {
             let small = DiffBounds { candidate_pairs: bounds.0, value_holders: bounds.1 };
             let [one, other] = readers.clone();
             for bounds in [DiffBounds::default(), small] {
-                lab.check(&readers, &plan.v1, &v2, bounds, &pages)?;
-                lab.check(&[other.clone(), one.clone()], &v2, &plan.v1, bounds, &pages)?;
+                lab.check_diff(&readers, &plan.v1, &v2, bounds, &pages)?;
+                lab.check_diff(&[other.clone(), one.clone()], &v2, &plan.v1, bounds, &pages)?;
             }
             Ok(())
         });
@@ -199,7 +56,7 @@ fn any_two_versions_differ_as_the_reference_says() {
 /// Many pairs of one similarity, and many similarities: more than an entity keeps candidates.
 #[test]
 fn crowded_sources_differ_as_the_reference_says() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let entity = |seed: usize, size: usize, values: usize| {
         let mut members = Vec::new();
         for (place, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
@@ -220,7 +77,7 @@ fn crowded_sources_differ_as_the_reference_says() {
             let readers = [lab.reader(&v1, &options), lab.reader(&v2, &options)];
             for (candidate_pairs, value_holders) in [(10_000_000, 100), (100, 5), (0, 1), (700, 10), (2_000, 30)] {
                 let bounds = DiffBounds { candidate_pairs, value_holders };
-                lab.check(&readers, &v1, &v2, bounds, &[]).unwrap_or_else(|error| {
+                lab.check_diff(&readers, &v1, &v2, bounds, &[]).unwrap_or_else(|error| {
                     panic!("{count} entities, {size}, {values}, {bounds:?}: {error}");
                 });
             }
@@ -233,13 +90,13 @@ fn crowded_sources_differ_as_the_reference_says() {
 /// The records of two versions, given as lines.
 #[track_caller]
 fn check(v1: &str, v2: &str, expected: &[&str]) {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let [v1, v2] = [v1, v2]
         .map(|text| -> Vec<Value> { text.lines().map(|line| Value::parse_entity(line.trim()).expect(line)).collect() });
     let readers = [lab.reader(&v1, &WriteOptions::default()), lab.reader(&v2, &WriteOptions::default())];
     let diff = lab.diff(&lab.engines[0], &readers, DiffBounds::default()).expect("a diff");
     assert_eq!(lab.records(&readers, &diff, &DiffPage::default()), expected);
-    lab.check(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the reference says");
+    lab.check_diff(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the reference says");
 }
 
 #[test]
@@ -291,7 +148,7 @@ fn a_source_that_is_no_string_is_told_by_its_text() {
 
 #[test]
 fn a_similarity_of_three_tenths_is_enough_and_less_is_not() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     // Ten fields of one weight, of which `equal` are equal in the only pair: 3 of 10 do not sum to 0.3 exactly.
     for (equal, expected) in [(2, (0, 1, 1)), (3, (1, 0, 0)), (4, (1, 0, 0))] {
         let version = |salt: usize| {
@@ -316,7 +173,7 @@ fn a_similarity_of_three_tenths_is_enough_and_less_is_not() {
         v2.push(others(9));
         let options = WriteOptions::default();
         let readers = [lab.reader(&v1, &options), lab.reader(&v2, &options)];
-        lab.check(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the reference says");
+        lab.check_diff(&readers, &v1, &v2, DiffBounds::default(), &[]).expect("as the reference says");
         let diff = lab.diff(&lab.engines[0], &readers, DiffBounds::default()).expect("a diff");
         let modified = diff.changes(&DiffPage::default()).any(|change| change == Change::Modified { v1: 0, v2: 0 });
         assert_eq!(modified, expected.0 == 1, "{equal} equal fields: {diff:?}");
@@ -325,7 +182,7 @@ fn a_similarity_of_three_tenths_is_enough_and_less_is_not() {
 
 #[test]
 fn a_version_does_not_differ_from_itself() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let entities: Vec<Value> =
         (0..40).map(|number| parsed(&format!(r#"{{"n":{},"_source":"x"}}"#, number % 7))).collect();
     let reader = lab.reader(&entities, &WriteOptions { row_group_rows: 9, ..WriteOptions::default() });
@@ -336,7 +193,7 @@ fn a_version_does_not_differ_from_itself() {
 
 #[test]
 fn a_long_page_has_its_records_in_order() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let version = |salt: usize| -> Vec<Value> {
         (0..3_000)
             .map(|number| parsed(&format!(r#"{{"id":{number},"salt":{salt},"text":"{}"}}"#, "x".repeat(900))))
@@ -377,7 +234,7 @@ fn changed(lab: &Lab, entities: usize) -> [VersionReader; 2] {
 
 #[test]
 fn a_diff_finds_the_same_by_way_of_the_disk() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let readers = [1, 2].map(|salt| {
         let entity = |number: usize| {
             let changed = if number % 1_000 == 7 { salt } else { 0 };
@@ -403,7 +260,7 @@ fn a_diff_finds_the_same_by_way_of_the_disk() {
 
 #[test]
 fn a_diff_that_does_not_fit_is_refused_and_gives_its_memory_back() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let readers = changed(&lab, 8_000);
     let small = changed(&lab, 10);
     let mut refused = 0;
@@ -426,7 +283,7 @@ fn a_diff_that_does_not_fit_is_refused_and_gives_its_memory_back() {
 
 #[test]
 fn a_diff_is_accounted_until_it_is_dropped_or_kept_by_another() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let readers = changed(&lab, 3_000);
     let engine = &lab.engines[1];
     let diff = lab.diff(engine, &readers, DiffBounds::default()).expect("a diff");
@@ -439,7 +296,7 @@ fn a_diff_is_accounted_until_it_is_dropped_or_kept_by_another() {
 
 #[test]
 fn a_diff_that_takes_too_long_is_stopped() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let readers = changed(&lab, 3_000);
     for timeout in [Duration::ZERO, Duration::from_millis(5)] {
         match lab.diff(&lab.engine(2, 1 << 30, timeout), &readers, DiffBounds::default()) {
@@ -451,7 +308,7 @@ fn a_diff_that_takes_too_long_is_stopped() {
 
 #[test]
 fn a_diff_that_nobody_waits_for_is_stopped() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     // All pairs are candidates: far more work than a test has time for.
     let version = |salt: usize| -> Vec<Value> {
         (0..6_000).map(|number| parsed(&format!(r#"{{"id":{},"salt":{salt},"same":1}}"#, number * 2 + salt))).collect()
@@ -473,15 +330,10 @@ fn a_diff_that_nobody_waits_for_is_stopped() {
 
 #[test]
 fn a_version_that_is_gone_is_a_storage_error() {
-    let lab = Lab::new();
+    let lab = Lab::with_timeout(Duration::from_secs(600));
     let entities = vec![parsed(r#"{"a":1}"#)];
     let other = lab.reader(&[parsed(r#"{"a":1,"b":2}"#)], &WriteOptions::default());
-    let (path, written) = lab.write(&entities, &WriteOptions::default());
-    let cache = PartCache::new(0);
-    let open = VersionReader::open(&lab.store, &path, written.size_bytes, &cache);
-    let reader = lab.bench.runtime.block_on(open).expect("opened");
-    let deleted = object_store::ObjectStoreExt::delete(lab.store.objects().as_ref(), &path);
-    lab.bench.runtime.block_on(deleted).expect("deleted");
+    let reader = lab.gone(&entities, &WriteOptions::default());
     for readers in [[reader.clone(), other.clone()], [other, reader]] {
         match lab.diff(&lab.engines[0], &readers, DiffBounds::default()) {
             Err(QueryError::Storage(_)) => {}
@@ -492,36 +344,7 @@ fn a_version_that_is_gone_is_a_storage_error() {
 
 // ---- what the tests are written with ----
 
-/// A store in memory and engines of one and two threads, made once per test.
-struct Lab {
-    bench: Bench,
-    store: Store,
-    engines: [Engine; 2],
-}
-
 impl Lab {
-    fn new() -> Lab {
-        let bench = Bench::new();
-        let engines = [1, 2].map(|threads| engine(&bench, threads, 1 << 30, Duration::from_secs(600)));
-        Lab { store: store::open("memory://", &S3Options::default()).expect("a store"), engines, bench }
-    }
-
-    fn engine(&self, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
-        engine(&self.bench, threads, memory_bytes, timeout)
-    }
-
-    fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
-        let texts: Vec<String> = entities.iter().map(Value::write).collect();
-        self.bench.write(&self.store, &texts, options).expect("written")
-    }
-
-    fn reader(&self, entities: &[Value], options: &WriteOptions) -> VersionReader {
-        let (path, written) = self.write(entities, options);
-        let cache = PartCache::new(1 << 30);
-        let open = VersionReader::open(&self.store, &path, written.size_bytes, &cache);
-        self.bench.runtime.block_on(open).expect("opened")
-    }
-
     fn diff(&self, engine: &Engine, readers: &[VersionReader; 2], bounds: DiffBounds) -> Result<Diff, QueryError> {
         self.bench.runtime.block_on(engine.diff(readers[0].clone(), readers[1].clone(), bounds))
     }
@@ -540,7 +363,7 @@ impl Lab {
     }
 
     /// Both engines find what the reference finds.
-    fn check(
+    fn check_diff(
         &self,
         readers: &[VersionReader; 2],
         v1: &[Value],
@@ -578,17 +401,4 @@ impl Lab {
         }
         Ok(())
     }
-}
-
-fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
-    let options = EngineOptions {
-        threads,
-        memory_bytes,
-        shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
-        timeout,
-        diff_timeout: timeout,
-        spill_directory: Some(bench.directory().to_owned()),
-        spill_bytes: 1 << 30,
-    };
-    Engine::try_new(&options).expect("an engine")
 }

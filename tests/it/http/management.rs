@@ -14,29 +14,13 @@ use strata::config::{CatalogUrl, Config};
 use strata::model::secret::Secret;
 use strata::model::user::Plan;
 
-use crate::http::openapi::Document;
+use crate::support::databases::on_both_databases;
+use crate::support::openapi::Document;
 use crate::support::postgres::Postgres;
 use crate::support::{Answer, OWNER, TestService};
 
-/// Makes every case a test of its own under each engine.
-macro_rules! suite {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Owners::sqlite().await).await;
-            })*
-        }
-        mod postgresql {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Owners::postgres().await).await;
-            })*
-        }
-    };
-}
-
-suite! {
+on_both_databases! {
+    Owners:
     a_log_in_begins_a_session_that_log_out_ends
     a_session_ends_when_it_is_not_used_and_its_end_moves_when_it_is
     wrong_credentials_are_all_answered_alike

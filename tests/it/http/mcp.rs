@@ -5,11 +5,11 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use strata::http::params::PARAMETERS;
 
-use crate::cli::commands::{Machine, Server, one_json_line, succeeded};
-use crate::http::openapi::{tool, tools_file};
-use crate::repository::docs::{between, check_table};
-use crate::service::agents::{EXACT, entities};
-use crate::service::alternates::{Owned, parsed};
+use crate::support::entities::{EXACT, entities};
+use crate::support::machine::{Machine, Server, one_json_line, succeeded};
+use crate::support::owned::{Owned, parsed};
+use crate::support::pages::{between, check_table};
+use crate::support::scripts::{tool, tools_file};
 use crate::support::{Answer, FIXTURES};
 
 /// Calls `/mcp` with a token and any body.

@@ -12,7 +12,7 @@ use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 
 use crate::reference;
-use crate::repository::docs::check_table;
+use crate::support::pages::check_table;
 
 /// The query is taken, as this request, with these parameters ignored.
 #[track_caller]

@@ -6,7 +6,7 @@ use strata::service::{ImportError, RefreshError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::reference::Value;
-use crate::repository::docs::page;
+use crate::support::pages::page;
 use crate::support::{Answer, FIXTURE_FILES, TestService, files, fixture};
 
 /// What each format makes of entities, by the naive reference.

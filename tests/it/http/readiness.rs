@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::{Connection, SqliteConnection};
 
 use crate::support::TestService;
+use crate::support::catalog::lock;
 
 /// Answers are found anew after a second; a locked catalog is waited for as long.
 async fn service() -> TestService {
@@ -17,14 +18,6 @@ async fn service() -> TestService {
 }
 
 const HOLDS: Duration = Duration::from_millis(1_100);
-
-/// A transaction that holds the write lock of the service's catalog.
-pub(crate) async fn lock(service: &TestService) -> SqliteConnection {
-    let url = format!("sqlite://{}", service.directory().join("catalog.sqlite").display());
-    let mut connection = SqliteConnection::connect(&url).await.expect("a connection");
-    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut connection).await.expect("the lock");
-    connection
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_cannot_be_written_is_named_until_it_can() {

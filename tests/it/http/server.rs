@@ -1,10 +1,9 @@
 //! The server under traffic: streams that are left, slow or many; limits on connections and heavy queries; shutdown in
 //! the middle of an export; what the log says.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
+use crate::support::binary::Binary;
 use crate::support::{Log, TestService, eventually};
 
 const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
@@ -452,71 +452,6 @@ async fn a_service_without_its_store_is_not_ready() {
     assert_eq!(service.get("/healthz").await.text(), "ok");
 }
 
-// ---- the binary ----
-
-/// A running `strata serve`, killed when dropped.
-pub struct Binary {
-    child: Child,
-    /// Where it listens.
-    pub address: String,
-}
-
-impl Binary {
-    /// On this data, with these variables.
-    pub fn start(data: &Path, environment: &[(&str, &str)]) -> Binary {
-        Binary::start_through(&[], data, environment)
-    }
-
-    /// The command that these words begin.
-    fn start_through(through: &[&str], data: &Path, environment: &[(&str, &str)]) -> Binary {
-        let words = [through, &[env!("CARGO_BIN_EXE_strata")]].concat();
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]);
-        // What the developer's shell configures is not part of the test.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
-            command.env_remove(name);
-        }
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).current_dir(data);
-        command.envs(environment.iter().copied());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("the binary runs");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("UTF-8");
-        let address = line.trim().strip_prefix("listening on http://").expect("an address").to_owned();
-        Binary { child, address }
-    }
-
-    /// Sends SIGTERM.
-    pub fn terminate(&self) {
-        let kill = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        assert!(kill.is_ok_and(|status| status.success()), "the signal is sent");
-    }
-
-    /// Waits for its end.
-    pub fn exit_code(mut self) -> Option<i32> {
-        self.child.wait().expect("it ends").code()
-    }
-
-    /// The status line and the body of an answer, if the server still answers.
-    fn get(&self, target: &str) -> Option<(String, String)> {
-        let mut connection = std::net::TcpStream::connect(&self.address).ok()?;
-        connection.write_all(request(target).as_bytes()).ok()?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        Some((head.lines().next().unwrap_or_default().to_owned(), body.to_owned()))
-    }
-}
-
-impl Drop for Binary {
-    fn drop(&mut self) {
-        // It has ended already unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[tokio::test]
 async fn sigterm_in_the_middle_of_an_export_lets_a_slow_reader_have_all_of_it() {
     let service = TestService::start().await;
@@ -656,7 +591,7 @@ async fn few_descriptors_make_for_few_connections() {
     }
     assert!(served > 32, "{served}");
     let metrics = binary.get("/metrics").expect("it still answers").1;
-    let count = |series: &str| crate::metrics::value(&metrics, series).unwrap_or_default();
+    let count = |series: &str| crate::support::metrics::value(&metrics, series).unwrap_or_default();
     assert_eq!(count("strata_connections_refused_total{reason=\"descriptors\"}"), 0.0, "{metrics}");
     assert!(count("strata_connections_released_total") > 0.0, "{metrics}");
 }

@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::http::server::Binary;
 use crate::support::TestService;
+use crate::support::binary::Binary;
 
 /// Clients of each kind.
 const CLIENTS: u64 = 6;

@@ -11,10 +11,10 @@ use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
 use strata::storage::writer::WriteOptions;
 
-use crate::query::reads::{Lab, query};
 use crate::reference::Value;
-use crate::service::alternates::Owned;
-use crate::storage::files::{all_shredded, nothing_shredded};
+use crate::support::owned::Owned;
+use crate::support::reads::{Lab, query};
+use crate::support::versions::{all_shredded, nothing_shredded};
 
 /// Entities of 40 fields, of which most hold the same in all of them, and some what tells them apart.
 fn fields(entities: usize) -> Vec<Value> {

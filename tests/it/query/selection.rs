@@ -14,14 +14,14 @@ use strata::model::path::Path;
 use strata::model::request::{PathValue, ReadRequest};
 use strata::query::engine::Outcome;
 use strata::query::selection::Positions;
-use strata::query::{Engine, EngineOptions, QueryError, documents};
+use strata::query::{Engine, QueryError, documents};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
-use strata::storage::store::{self, S3Options, Store};
-use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
+use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
 use crate::reference::{Value, hostile, rules};
-use crate::storage::files::{Bench, all_shredded, nothing_shredded};
+use crate::support::engines::Lab;
+use crate::support::versions::{all_shredded, nothing_shredded};
 
 // ---- the reference ----
 
@@ -175,7 +175,7 @@ fn any_request_selects_what_the_reference_selects() {
         };
         let reader = lab.reader(&entities, &options);
         for plan in &plans {
-            lab.check(&reader, &entities, &plan.resolve(&entities))?;
+            lab.check_selection(&reader, &entities, &plan.resolve(&entities))?;
         }
         Ok(())
     });
@@ -259,7 +259,9 @@ fn known_hard_cases() {
                     let request = ReadRequest { filters: filter.clone(), ..ReadRequest::default() };
                     let contains = ReadRequest { filters_contain: filter, ..ReadRequest::default() };
                     for request in [request, contains] {
-                        wrong.extend(lab.check(&reader, &entities, &request).err().map(|error| error.to_string()));
+                        wrong.extend(
+                            lab.check_selection(&reader, &entities, &request).err().map(|error| error.to_string()),
+                        );
                     }
                 }
             }
@@ -421,13 +423,7 @@ fn a_version_that_is_gone_is_a_storage_error() {
     let lab = Lab::new();
     let entities: Vec<Value> =
         (0..20).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let (path, written) =
-        lab.write(&entities, &WriteOptions { shredding: nothing_shredded(), ..WriteOptions::default() });
-    let cache = PartCache::new(0);
-    let open = VersionReader::open(&lab.store, &path, written.size_bytes, &cache);
-    let reader = lab.bench.runtime.block_on(open).expect("opened");
-    let deleted = object_store::ObjectStoreExt::delete(lab.store.objects().as_ref(), &path);
-    lab.bench.runtime.block_on(deleted).expect("deleted");
+    let reader = lab.gone(&entities, &WriteOptions { shredding: nothing_shredded(), ..WriteOptions::default() });
     let filter = vec![PathValue { path: Path::from_keys(["n"]).expect("a path"), value: "1".to_owned() }];
     for engine in &lab.engines {
         for count in [false, true] {
@@ -442,43 +438,18 @@ fn a_version_that_is_gone_is_a_storage_error() {
 
 // ---- what the tests are written with ----
 
-/// A store in memory and engines of one and two threads, made once per test.
-struct Lab {
-    bench: Bench,
-    store: Store,
-    engines: [Engine; 2],
-}
-
 impl Lab {
-    fn new() -> Lab {
-        let bench = Bench::new();
-        let engine = |threads| engine(&bench, threads, 1 << 30, Duration::from_secs(60));
-        let engines = [engine(1), engine(2)];
-        Lab { store: store::open("memory://", &S3Options::default()).expect("a store"), engines, bench }
-    }
-
-    fn engine(&self, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
-        engine(&self.bench, threads, memory_bytes, timeout)
-    }
-
-    fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
-        let texts: Vec<String> = entities.iter().map(Value::write).collect();
-        self.bench.write(&self.store, &texts, options).expect("written")
-    }
-
-    fn reader(&self, entities: &[Value], options: &WriteOptions) -> VersionReader {
-        let (path, written) = self.write(entities, options);
-        let cache = PartCache::new(1 << 30);
-        let open = VersionReader::open(&self.store, &path, written.size_bytes, &cache);
-        self.bench.runtime.block_on(open).expect("opened")
-    }
-
     fn select(&self, engine: &Engine, reader: &VersionReader, request: &ReadRequest) -> Result<Outcome, QueryError> {
         self.bench.runtime.block_on(engine.select(reader.clone(), Arc::new(request.clone())))
     }
 
     /// Both engines select what the reference selects.
-    fn check(&self, reader: &VersionReader, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
+    fn check_selection(
+        &self,
+        reader: &VersionReader,
+        entities: &[Value],
+        request: &ReadRequest,
+    ) -> Result<(), TestCaseError> {
         let expected = selected(entities, request);
         for engine in &self.engines {
             match self.select(engine, reader, request) {
@@ -497,17 +468,4 @@ impl Lab {
         }
         Ok(())
     }
-}
-
-fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
-    let options = EngineOptions {
-        threads,
-        memory_bytes,
-        shares: strata::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
-        timeout,
-        diff_timeout: timeout,
-        spill_directory: Some(bench.directory().to_owned()),
-        spill_bytes: 1 << 30,
-    };
-    Engine::try_new(&options).expect("an engine")
 }

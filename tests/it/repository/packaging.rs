@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::cli::commands::{Machine, succeeded};
+use crate::support::machine::{Machine, succeeded};
 
 fn run(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use strata::config::Config;
 use strata::service::{App, CheckDepth, Finding};
 
-use crate::cli::commands::{Machine, failed, succeeded};
-use crate::service::alternates::{Owned, parsed};
+use crate::support::machine::{Machine, failed, succeeded};
+use crate::support::owned::{Owned, parsed};
 
 /// A data directory of which only the catalog matters, with rows in every table that holds any at rest, over many
 /// pages.

@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 use strata::catalog::Catalog;
 
-use crate::cli::commands::{Machine, Server, succeeded};
 use crate::support::faultfs::FaultFs;
+use crate::support::machine::{Machine, Server, succeeded};
 
 /// What fails, with the status that says so. `drop` loses what was written since the last sync, as Linux does.
 const FAULTS: [(&str, &str, u16); 4] = [

@@ -13,7 +13,7 @@ use strata::model::dataset::RefreshTrigger;
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
 
-use crate::http::readiness::lock;
+use crate::support::catalog::lock;
 use crate::support::postgres::Postgres;
 use crate::support::{Answer, OWNER, TestService};
 

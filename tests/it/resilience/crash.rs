@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use sqlx::SqlitePool;
 use strata::crash::POINTS;
 
-use crate::cli::commands::{Machine, Server, succeeded};
 use crate::support::files;
 use crate::support::loopback_server::{LoopbackServer, ok};
+use crate::support::machine::{Machine, Server, succeeded};
 
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
 
-use crate::cli::commands::{Machine, Server, succeeded};
 use crate::support::faultfs::FaultFs;
 use crate::support::loopback_server::{LoopbackServer, ok};
+use crate::support::machine::{Machine, Server, succeeded};
 use crate::support::s3_server::S3Server;
 
 /// Longer than anything here takes; a hang is found by it.

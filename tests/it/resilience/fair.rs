@@ -23,8 +23,8 @@ use strata::query::{Engine, EngineOptions, QueryError, Tenant, TenantShares};
 use strata::service::Load;
 use tower::Service;
 
-use crate::metrics::value;
-use crate::service::alternates::{Owned, add_user};
+use crate::support::metrics::value;
+use crate::support::owned::{Owned, add_user};
 use crate::support::{Answer, TestService};
 
 const HOSTILE: &str = "192.0.2.66";

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use sqlx::SqlitePool;
 
-use crate::cli::commands::{Machine, Server, failed, succeeded};
 use crate::support::faultfs::FaultFs;
 use crate::support::files;
+use crate::support::machine::{Machine, Server, failed, succeeded};
 
 const IMPORT: [&str; 6] = ["import", "small.jsonl", "--name", "Things", "--owner", "ada@example.test"];
 

@@ -6,11 +6,14 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use strata::model::user::Plan;
 
-use crate::http::openapi::Document;
-use crate::service::alternates::{Owned, add_user, call, contract, parsed};
 use crate::support::Answer;
+use crate::support::databases::on_both_databases;
+use crate::support::entities::{EXACT, entities};
+use crate::support::openapi::Document;
+use crate::support::owned::{Owned, add_user, call, parsed};
 
-contract! {
+on_both_databases! {
+    Owned:
     what_is_pulled_is_what_is_stored_with_an_etag
     a_push_saves_the_alternate_and_a_stale_one_changes_nothing
     of_many_pushes_with_one_etag_one_wins
@@ -33,10 +36,6 @@ impl Owned {
         self.call("POST", "/agent/push_alt_version", &body).await
     }
 }
-
-/// Entities that lose something wherever they pass through a tree of values.
-pub const EXACT: &str =
-    r#"[{"z":1e2,"a":100000000000000000000000000001,"é":"\u0001é\"","n":{"x":[1.50,null,{}]},"b":-0.0},{}]"#;
 
 async fn what_is_pulled_is_what_is_stored_with_an_etag(owned: Owned) {
     let id = owned.dataset("Things", json!({"private": true}), &[EXACT, r#"[{"a":2}]"#]).await;
@@ -145,20 +144,6 @@ async fn editors_work_while_a_dataset_is_frozen(owned: Owned) {
     assert_eq!(parsed(&pushed)["version"]["version_number"], json!(1));
     let pulled = parsed(&owned.pull(json!({"dataset_id": id, "alt": true})).await);
     assert_eq!(pulled["entities"], json!([{"a": 2}]));
-}
-
-/// A list of entities of about so many bytes.
-pub fn entities(size_bytes: usize) -> String {
-    let entity = |number: usize| format!(r#"{{"number":{number},"text":"{}"}}"#, "é".repeat(40 + number % 50));
-    let mut list = String::from("[");
-    for number in 0.. {
-        list.push_str(&entity(number));
-        if list.len() >= size_bytes {
-            break;
-        }
-        list.push(',');
-    }
-    list + "]"
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

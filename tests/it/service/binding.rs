@@ -9,7 +9,7 @@ use sqlx::{Connection, SqliteConnection};
 use strata::config::{CatalogUrl, Config, StoreUrl};
 use strata::service::{App, BackupFiles};
 
-use crate::service::alternates::Owned;
+use crate::support::owned::Owned;
 use crate::support::{Answer, files};
 
 /// Answers of `/readyz` are found anew after a second; nothing is kept in memory.

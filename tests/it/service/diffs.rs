@@ -14,15 +14,15 @@ use strata::model::version::{VersionNumber, VersionSelector};
 use strata::query::diff::{DiffBounds, DiffPage};
 use strata::service::{DiffForm, Load};
 
-use crate::cli::commands::{Machine, Server, failed, get, succeeded};
-use crate::diff::records as diff;
-use crate::http::openapi::Document;
 use crate::reference::coding::decoded;
 use crate::reference::diff::{self as reference, Bounds};
 use crate::reference::value::Value as Tree;
-use crate::repository::docs::between;
-use crate::service::alternates::{Owned, add_user, call};
 use crate::support::Answer;
+use crate::support::diffs;
+use crate::support::machine::{Machine, Server, failed, get, succeeded};
+use crate::support::openapi::Document;
+use crate::support::owned::{Owned, add_user, call};
+use crate::support::pages::between;
 
 /// A call of the owner's.
 async fn asked(owned: &Owned, query: &str) -> Answer {
@@ -160,7 +160,7 @@ async fn any_page_of_any_two_versions_is_as_the_reference_says() {
     let bounds =
         Bounds { candidate_pairs: bounds.candidate_pairs as usize, value_holders: bounds.value_holders as usize };
     let mut runner = TestRunner::default();
-    let cases = (diff::plan(), vec(diff::page(), 4));
+    let cases = (diffs::plan(), vec(diffs::page(), 4));
     for number in 0..40 {
         let (plan, pages) = cases.new_tree(&mut runner).expect("a tree").current();
         let (v1, v2) = (plan.v1(), plan.v2());

@@ -12,11 +12,11 @@ use strata::model::request::{Format, ReadRequest};
 use strata::model::user::Plan as UserPlan;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
-use crate::cli::commands::{Machine, failed, one_json_line, succeeded};
-use crate::http::openapi::Document;
-use crate::query::reads::{Lab, cases, entities, no_failure, plan, query};
 use crate::reference::Value;
-use crate::storage::files::{all_shredded, nothing_shredded};
+use crate::support::machine::{Machine, failed, one_json_line, succeeded};
+use crate::support::openapi::Document;
+use crate::support::reads::{Lab, cases, entities, no_failure, plan, query};
+use crate::support::versions::{all_shredded, nothing_shredded};
 use crate::support::{Answer, FIXTURES, Log, OWNER, TestService};
 
 const PASSWORD: &str = "a long enough password";

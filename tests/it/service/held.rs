@@ -22,8 +22,8 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::reference::coding::decoded;
-use crate::service::alternates::{Owned, add_user, call};
 use crate::support::TestService;
+use crate::support::owned::{Owned, add_user, call};
 
 /// Text that hardly compresses.
 fn noise(bytes: usize) -> String {

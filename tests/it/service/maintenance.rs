@@ -11,14 +11,17 @@ use strata::catalog::Catalog;
 use strata::config::{Config, StoreUrl};
 use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding, SweptFile};
 
-use crate::cli::commands::{Machine, Server, get};
-use crate::metrics::growth;
-use crate::service::alternates::{Owned, contract, parsed};
+use crate::support::databases::on_both_databases;
 use crate::support::files;
+use crate::support::files::damage_documents;
+use crate::support::machine::{Machine, Server, get};
+use crate::support::metrics::growth;
+use crate::support::owned::{Owned, parsed};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-contract! {
+on_both_databases! {
+    Owned:
     a_sweep_takes_what_nothing_names_and_nothing_else
     a_hold_stops_a_sweep
     a_check_names_the_version_whose_file_is_damaged
@@ -44,14 +47,6 @@ async fn sweep(owned: &Owned, older_than: Duration) -> BTreeSet<String> {
 
 fn names(paths: Vec<PathBuf>) -> BTreeSet<String> {
     paths.iter().map(|path| path.file_name().expect("a name").to_string_lossy().into_owned()).collect()
-}
-
-/// Changes a byte of the first page of documents; sizes and footer stay.
-pub fn damage_documents(file: &Path) {
-    let mut bytes = fs::read(file).expect("the file");
-    let frame = bytes.windows(4).position(|window| window == [0x28, 0xb5, 0x2f, 0xfd]).expect("a Zstandard frame");
-    bytes[frame + 12] ^= 1;
-    fs::write(file, bytes).expect("written");
 }
 
 /// A file that was last written two hours ago.

@@ -18,30 +18,14 @@ use strata::model::user::Plan;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::value;
+use crate::support::databases::on_both_databases;
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use crate::support::metrics::value;
 use crate::support::postgres::Postgres;
 use crate::support::{Answer, TestService, eventually, files};
 
-/// Makes every case a test of its own under each engine.
-macro_rules! suite {
-    ($($case:ident)*) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Owner::sqlite().await).await;
-            })*
-        }
-        mod postgresql {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(super::Owner::postgres().await).await;
-            })*
-        }
-    };
-}
-
-suite! {
+on_both_databases! {
+    Owner:
     every_way_makes_the_next_version
     an_unchanged_source_makes_a_version_that_shares_the_file
     what_was_known_of_a_source_is_forgotten_when_it_changes

@@ -11,10 +11,11 @@ use strata::service::{ImportProgress, ImportRequest};
 use strata::storage::profile::{NotShredded, ShreddingBounds};
 use strata::storage::writer::WriteOptions;
 
-use crate::service::alternates::{Owned, contract, parsed};
-use crate::storage::files::nothing_shredded;
-use crate::storage::profile::{Files, of};
+use crate::support::databases::on_both_databases;
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use crate::support::owned::{Owned, parsed};
+use crate::support::versions::nothing_shredded;
+use crate::support::versions::{Files, of};
 
 fn index(always: &[&str], never: &[&str]) -> IndexSettings {
     IndexSettings::try_new(always, never).expect("an index")
@@ -121,7 +122,8 @@ fn a_path_that_is_not_followed_is_not_shredded_and_the_profile_says_so() {
 
 // ---- datasets ----
 
-contract! {
+on_both_databases! {
+    Owned:
     the_longest_paths_are_kept_and_longer_ones_refused
     every_version_and_alternate_written_from_then_on_has_the_shredded_columns
     a_source_that_has_not_changed_is_written_anew_with_another_index

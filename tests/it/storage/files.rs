@@ -3,7 +3,6 @@
 
 use std::fmt::{Debug, Display, Formatter};
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,18 +24,17 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::storage::StorageError;
-use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
 use strata::storage::layout::{Kind, SEPARATOR, ShreddedPart};
 use strata::storage::profile::ShreddingBounds;
 use strata::storage::reader::VersionReader;
-use strata::storage::spool::{Spool, Spooled};
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_version};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::reference::{Value, hostile, number, rules};
+use crate::support::versions::{Bench, all_shredded, nothing_shredded};
 use crate::support::{FIXTURE_FILES, fixture_entities};
 
 // ---- the contract that every store keeps ----
@@ -336,16 +334,6 @@ fn opened(url: &str) -> Store {
     store::open(url, &S3Options::default()).expect(url)
 }
 
-/// Leaves wherever a path reaches a scalar, as far as a test has time for them.
-pub fn all_shredded() -> ShreddingBounds {
-    ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 }
-}
-
-/// No shredded column at all.
-pub fn nothing_shredded() -> ShreddingBounds {
-    ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() }
-}
-
 /// Entities of many shapes.
 fn some_entities() -> Vec<String> {
     let fixed = r#"{"_source":"https://shop.test/1","name":"Äpfel","price":1.50,"tags":["Fruit","rot"]}
@@ -388,53 +376,7 @@ fn check_round_trip(store: &Store, entities: &[String], options: &WriteOptions) 
     written
 }
 
-/// Runs blocking and asynchronous work of one test.
-pub struct Bench {
-    pub runtime: Runtime,
-    directory: TempDir,
-    next: AtomicUsize,
-}
-
 impl Bench {
-    pub fn new() -> Bench {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        Bench {
-            runtime: runtime.expect("a runtime"),
-            directory: tempfile::tempdir().expect("a temporary directory"),
-            next: AtomicUsize::new(0),
-        }
-    }
-
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn spool(&self, entities: &[String]) -> Spooled {
-        let mut spool = Spool::create(self.directory.path(), SpoolCharge::unbounded()).expect("a spool");
-        for block in entities.chunks(50) {
-            let lines: String = block.iter().map(|entity| format!("{entity}\n")).collect();
-            spool.add_lines(lines.as_bytes()).expect("spooled");
-        }
-        assert_eq!(spool.entities(), entities.len() as u64);
-        spool.finish().expect("spooled")
-    }
-
-    /// Writes entities, canonical texts, under a name of their own.
-    pub fn write(
-        &self,
-        store: &Store,
-        entities: &[String],
-        options: &WriteOptions,
-    ) -> Result<(ObjectPath, Written), StorageError> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let path = ObjectPath::from(format!("versions/{}-{number}.parquet", entities.len()));
-        let told = AtomicUsize::new(0);
-        let progress = |entities: u64| told.store(entities as usize, Ordering::Relaxed);
-        let written = write_version(store, &path, self.spool(entities), options, self.runtime.handle(), &progress)?;
-        assert_eq!(told.into_inner(), entities.len());
-        Ok((path, written))
-    }
-
     fn bytes(&self, store: &Store, path: &ObjectPath) -> Bytes {
         let get = async { store.objects().get(path).await?.bytes().await };
         self.runtime.block_on(get).expect("an object")

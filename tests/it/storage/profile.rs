@@ -11,48 +11,21 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use serde_json::{Value as Json, json};
 use strata::service::CheckDepth;
-use strata::storage::cache::PartCache;
 use strata::storage::profile::{
-    DISTINCT, PATH_BYTES, PATHS, PROFILE_KEY, PathRecord, ProfileLocation, ShreddingBounds, StoredProfile,
+    DISTINCT, PATH_BYTES, PATHS, PROFILE_KEY, ProfileLocation, ShreddingBounds, StoredProfile,
 };
 use strata::storage::reader::{Unbounded, VersionReader};
-use strata::storage::store::{self, S3Options, Store};
 use strata::storage::verify::verify;
 use strata::storage::writer::{WriteOptions, Written};
 
-use crate::http::openapi::Document;
 use crate::reference::{Value, hostile, profile};
-use crate::service::alternates::{Owned, add_user, call, contract, parsed};
-use crate::storage::files::{Bench, all_shredded, nothing_shredded};
+use crate::support::databases::on_both_databases;
+use crate::support::openapi::Document;
+use crate::support::owned::{Owned, add_user, call, parsed};
+use crate::support::versions::{Files, all_shredded, nothing_shredded, of};
 use crate::support::{Answer, FIXTURE_FILES, fixture, seal};
 
-/// A store in memory with files in it.
-pub struct Files {
-    bench: Bench,
-    store: Store,
-}
-
 impl Files {
-    pub fn new() -> Files {
-        Files { bench: Bench::new(), store: store::open("memory://", &S3Options::default()).expect("a store") }
-    }
-
-    pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, Written) {
-        self.bench.write(&self.store, entities, options).expect("written")
-    }
-
-    /// The file, opened, with nothing kept from before.
-    pub fn open(&self, (path, written): &(ObjectPath, Written)) -> VersionReader {
-        let cache = PartCache::new(1 << 20);
-        let open = VersionReader::open(&self.store, path, written.size_bytes, &cache);
-        self.bench.runtime.block_on(open).expect("opened")
-    }
-
-    pub fn profile(&self, entities: &[String], options: &WriteOptions) -> StoredProfile {
-        let reader = self.open(&self.write(entities, options));
-        self.bench.runtime.block_on(reader.profile()).expect("undamaged").expect("a profile")
-    }
-
     /// The file with its bytes changed.
     fn changed(&self, (path, written): &(ObjectPath, Written), change: impl FnOnce(&mut Vec<u8>)) -> VersionReader {
         let other = ObjectPath::from(format!("{path}.changed"));
@@ -63,11 +36,6 @@ impl Files {
         });
         self.open(&(other, written.clone()))
     }
-}
-
-#[track_caller]
-pub fn of<'p>(profile: &'p StoredProfile, path: &str) -> &'p PathRecord {
-    profile.paths.iter().find(|record| record.path == path).unwrap_or_else(|| panic!("there is no {path}"))
 }
 
 // ---- what it says ----
@@ -325,7 +293,8 @@ print(table.num_rows, duckdb.sql(f\"SELECT count(*), max(length(document)) FROM 
 
 // ---- over HTTP ----
 
-contract! {
+on_both_databases! {
+    Owned:
     a_profile_is_the_owners_and_everybodys_of_a_public_dataset
     what_is_asked_wrongly_is_named
     an_old_file_has_no_profile_until_the_dataset_is_refreshed

@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
-use crate::cli::commands::{Machine, Server};
+use crate::support::machine::{Machine, Server};
 
 /// The library, compiled once per run.
 static LIBRARY: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
@@ -257,7 +257,7 @@ fn a_trace_holds_what_an_import_does_to_the_disk() {
     machine.write("small.jsonl", "{\"a\":1}\n");
     let faults = FaultFs::below(&machine.path("strata-data")).traced();
     let imported = faults.run(&machine, &["import", "small.jsonl", "--name", "Things", "--owner", "ada@example.test"]);
-    crate::cli::commands::succeeded(&imported);
+    crate::support::machine::succeeded(&imported);
     let trace = faults.trace();
     let position = |wanted: &dyn Fn(&Operation) -> bool| {
         trace.iter().position(|event| wanted(&event.operation)).unwrap_or_else(|| panic!("{trace:?}"))
@@ -291,14 +291,14 @@ fn rules_make_single_calls_fail_while_a_server_runs() {
     let import = ["import", "small.jsonl", "--name", "Things", "--owner", "ada@example.test"];
     for rule in ["fail rename store/* 1 1 EIO", "drop fsync store/* 1 1 EIO", "quota store 10"] {
         faults.set(&[rule]);
-        let message = crate::cli::commands::failed(&faults.run(&machine, &import));
+        let message = crate::support::machine::failed(&faults.run(&machine, &import));
         assert!(!faults.fired().is_empty(), "{rule}: {message}");
         faults.forget_fired();
     }
     faults.set(&["fail write catalog.sqlite-wal 1000 1 EIO"]);
-    crate::cli::commands::succeeded(&faults.run(&machine, &import));
+    crate::support::machine::succeeded(&faults.run(&machine, &import));
     let server = faults.serve(&machine, &[], &[]);
-    let (head, _) = crate::cli::commands::get(&format!("{}/api/1/things/v1/", server.base_url), None);
+    let (head, _) = crate::support::machine::get(&format!("{}/api/1/things/v1/", server.base_url), None);
     assert!(head.starts_with("http/1.1 200"), "{head}");
     assert_eq!(faults.fired(), []);
     server.stop("-TERM");

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::cli::commands::Machine;
+use crate::support::machine::Machine;
 
 /// The server, with one bucket, `bucket`; needs a runtime.
 pub struct S3Server {

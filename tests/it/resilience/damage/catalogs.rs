@@ -11,8 +11,8 @@ use strata::config::{Config, StoreUrl};
 use strata::service::{App, BackupError, BackupFiles, CheckDepth, Finding};
 
 use super::{Damage, Tally, ask, damages, entities, furnished, reads};
-use crate::service::alternates::{Owned, parsed};
 use crate::support::TestService;
+use crate::support::owned::{Owned, parsed};
 
 /// A service's catalog as one file, and the files that it names.
 async fn copy(owned: &Owned, directory: &Path) -> Vec<u8> {

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use strata::config::Networks;
 use strata::service::{CheckDepth, DamagedFile, Finding};
 
-use crate::cli::commands::{Machine, Server, get};
-use crate::service::alternates::{Owned, call, parsed};
-use crate::service::maintenance::damage_documents;
+use crate::support::files::damage_documents;
 use crate::support::loopback_server::{LoopbackServer, Reply, ok, with_status};
+use crate::support::machine::{Machine, Server, get};
+use crate::support::owned::{Owned, call, parsed};
 use crate::support::{Answer, Log, TestService, eventually};
 
 mod catalogs;

@@ -8,8 +8,8 @@ use strata::config::{Endpoint, StoreUrl};
 use strata::model::secret::Secret;
 
 use super::entities;
-use crate::service::alternates::Owned;
 use crate::support::files;
+use crate::support::owned::Owned;
 use crate::support::s3_server::S3Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,8 +14,8 @@ use strata::model::user::Plan;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::commands::{Machine, Server};
-use crate::service::alternates::{Owned, add_user};
+use crate::support::machine::{Machine, Server};
+use crate::support::owned::{Owned, add_user};
 use crate::support::{Answer, TestService, eventually, files};
 
 /// Long enough for anything that does not hang.

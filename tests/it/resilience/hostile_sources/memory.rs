@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::bombs::gzip;
 use super::forge::{self, Column, Page};
-use crate::cli::commands::{Machine, Server};
+use crate::support::machine::{Machine, Server};
 
 /// The memory of one Parquet source, in the configuration of this test.
 const PARQUET_MIB: u64 = 64;

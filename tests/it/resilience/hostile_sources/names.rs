@@ -7,7 +7,7 @@ use serde_json::json;
 use strata::config::NameServers;
 use strata::model::user::Plan;
 
-use crate::service::alternates::{Owned, add_user};
+use crate::support::owned::{Owned, add_user};
 
 /// Long enough for anything that does not hang.
 const NOT_HANGING: Duration = Duration::from_secs(60);

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use strata::config::Networks;
 
-use crate::service::alternates::Owned;
 use crate::support::Answer;
 use crate::support::loopback_server::{LoopbackServer, Received, ok, redirect};
+use crate::support::owned::Owned;
 
 fn parsed(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use strata::model::limits::{self, Beyond, Limit};
 
 use super::{ORDINARY, World, calling, encoded, nested};
-use crate::repository::docs::check_table;
+use crate::support::pages::check_table;
 
 /// Tries a limit.
 type Case = for<'w> fn(&'w World, &'static Limit) -> BoxFuture<'w, ()>;

@@ -25,8 +25,8 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::cli::commands::{Confinement, Machine, Server, one_json_line, succeeded};
 use crate::support::FIXTURES;
+use crate::support::machine::{Confinement, Machine, Server, one_json_line, succeeded};
 
 /// Little for a server: what its program and its threads take, and some hundred MiB to work with.
 const ADDRESS_SPACE_KIB: u64 = 3 << 20;

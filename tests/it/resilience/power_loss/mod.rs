@@ -20,8 +20,8 @@ use strata::config::Config;
 use strata::service::{App, CheckDepth, Finding, OpenError};
 use tower::ServiceExt;
 
-use crate::cli::commands::{Machine, Server, succeeded};
 use crate::support::faultfs::{Event, FaultFs, Operation};
+use crate::support::machine::{Machine, Server, succeeded};
 use disk::{Disk, Image, Loss};
 
 /// Disks that are tried unless the environment says otherwise.
