@@ -17,6 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::support::eventually;
+use crate::support::metrics::value;
+
 /// Long past anything but a hang.
 const HANG: Duration = Duration::from_secs(30);
 
@@ -33,6 +36,24 @@ const NO_WINDOW: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
 const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 const HONEST: [u8; 4] = [127, 0, 0, 1];
 const HOSTILE: [u8; 4] = [127, 0, 0, 2];
+
+/// The flag of DATA with padding.
+const PADDED: u8 = 0x8;
+
+/// Connections that were cut because their clients flood, and because they stall.
+const FLOODING: &str = "strata_connections_flooding_total";
+const OVERDUE: &str = "strata_connections_overdue_total";
+
+/// Tests with floods run one at a time: the process counts them all together.
+static COUNTED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Does what cuts a connection, and waits until it has been counted.
+async fn counts(what: &str, series: &str, cut: impl Future<Output = ()>) {
+    let counted = || value(&strata::metrics::render(), series).unwrap_or_default();
+    let before = counted();
+    cut.await;
+    eventually(what, async || counted() > before).await;
+}
 
 /// A frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -220,13 +241,19 @@ async fn a_client_that_reads_steadily_and_slowly_is_not_cut() {
 /// Pings cost the service more than their sender, and no limit of requests counts them.
 #[tokio::test]
 async fn a_flood_of_frames_beside_requests_is_cut_and_what_clients_send_is_not() {
+    let _alone = COUNTED.lock().await;
     let address = start(few()).await;
-    for (what, kind, payload) in
-        [("pings", 6, &b"abcdefgh"[..]), ("empty data", 0, b""), ("settings", 4, b""), ("unknown frames", 0x70, b"")]
-    {
+    for (what, kind, flags, stream, payload) in [
+        ("pings", 6, 0, 0, &b"abcdefgh"[..]),
+        ("settings", 4, 0, 0, b""),
+        ("unknown frames", 0x70, 0, 0, b""),
+        ("empty data", 0, 0, 1, b""),
+        ("data of padding alone", 0, PADDED, 1, &[3, 0, 0, 0]),
+    ] {
         let mut connection = connect(HOSTILE, address).await.expect("connected");
-        connection.write_all(&[PREFACE, SETTINGS].concat()).await.expect("sent");
-        let flood = frame(kind, 0, 0, payload).repeat(100);
+        let upload = headers(0x83, "/upload", 1, false);
+        connection.write_all(&[PREFACE, SETTINGS, &upload].concat()).await.expect("sent");
+        let flood = frame(kind, flags, stream, payload).repeat(100);
         let cut = async {
             let (mut read, mut write) = connection.split();
             let sending = async { while write.write_all(&flood).await.is_ok() {} };
@@ -239,7 +266,8 @@ async fn a_flood_of_frames_beside_requests_is_cut_and_what_clients_send_is_not()
                 () = reading => {}
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), cut).await.unwrap_or_else(|_| panic!("{what} are not cut"));
+        let cut = async { tokio::time::timeout(Duration::from_secs(60), cut).await.expect("the connection is cut") };
+        counts(&format!("{what} are counted as a flood"), FLOODING, cut).await;
     }
     // A few pings with each request, for long.
     let mut connection = connect(HONEST, address).await.expect("connected");
@@ -302,6 +330,7 @@ async fn a_request_without_one_host_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn floods_of_frames_keep_nobody_out() {
+    let _alone = COUNTED.lock().await;
     let begun = || [PREFACE, SETTINGS].concat();
     check_flood("PING", begun(), |_| PING.repeat(500)).await;
     check_flood("SETTINGS", begun(), |_| SETTINGS.repeat(500)).await;
@@ -345,9 +374,11 @@ async fn an_answer_without_a_window_is_cut_after_the_time_for_writing() {
     let address = start(ServerLimits { write_stall: Duration::from_millis(300), ..limits() }).await;
     let mut hostile = connect(HOSTILE, address).await.expect("a connection");
     hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/large", 1, true)].concat()).await.expect("sent");
-    let mut read = Vec::new();
-    let ended = tokio::time::timeout(HANG, hostile.read_to_end(&mut read)).await;
-    assert!(ended.is_ok(), "it is cut, with or without a reset");
+    let cut = async {
+        let ended = tokio::time::timeout(HANG, hostile.read_to_end(&mut Vec::new())).await;
+        assert!(ended.is_ok(), "it is cut, with or without a reset");
+    };
+    counts("a client that stalls is counted", OVERDUE, cut).await;
 }
 
 #[tokio::test]
