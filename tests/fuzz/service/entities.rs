@@ -81,17 +81,6 @@ async fn holds(reader: &VersionReader, entities: &[Value], documents: &[String])
     }
 }
 
-/// All folded texts of an entity, each after a byte that no text holds.
-fn search_text(entity: &Value) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for text in rules::scalars(entity).into_iter().filter_map(Value::text) {
-        bytes.push(SEPARATOR);
-        bytes.extend_from_slice(rules::fold(&text).as_bytes());
-    }
-    bytes.push(SEPARATOR);
-    bytes
-}
-
 /// The engine selects the entities that the reference selects, in its order.
 async fn selects(reader: VersionReader, entities: &[Value], request: ReadRequest) {
     // Numbered, so that the reference's entities are told apart after they were reshaped.

@@ -1,4 +1,4 @@
 //! The binary as a user meets it.
 
-pub mod commands;
-pub mod private_files;
+mod commands;
+mod private_files;

@@ -1,3 +1,3 @@
 //! What two versions differ in.
 
-pub mod records;
+mod records;

@@ -1,3 +1,3 @@
 //! One entity as JSON text.
 
-pub mod rules;
+mod rules;

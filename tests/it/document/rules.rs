@@ -24,16 +24,6 @@ fn canonicalize(text: impl AsRef<[u8]>) -> Result<String, DocumentError> {
     }
 }
 
-/// The scalar as the reference has it.
-fn value_of(scalar: Scalar<'_>) -> Value {
-    match scalar {
-        Scalar::Null => Value::Null,
-        Scalar::Bool(value) => Value::Bool(value),
-        Scalar::Number(text) => Value::Number(text.to_owned()),
-        Scalar::String(text) => Value::String(text.unescape().into_owned()),
-    }
-}
-
 /// A scalar of the reference as the fast code sees it.
 fn with_scalar<T>(value: &Value, check: impl FnOnce(Scalar<'_>) -> T) -> T {
     check(Scalar::read(value.write().as_bytes()).expect("a scalar"))
@@ -139,7 +129,7 @@ proptest! {
                 Token::ArrayStart => "[".to_owned(),
                 Token::ArrayEnd => "]".to_owned(),
                 Token::Key(key) => format!("key {}", key.unescape()),
-                scalar => value_of(scalar.scalar().expect("a scalar")).write(),
+                scalar => Value::of(scalar.scalar().expect("a scalar")).write(),
             });
         }
         prop_assert_eq!(cursor.offset(), text.len());
@@ -182,7 +172,7 @@ proptest! {
         let text = entity.write();
         let mut actual = Vec::new();
         document::reach(text.as_bytes(), &path(&keys), |scalar| {
-            actual.push(value_of(scalar));
+            actual.push(Value::of(scalar));
             ControlFlow::Continue(())
         });
         prop_assert_eq!(actual.iter().collect::<Vec<_>>(), rules::reach(&entity, &keys));
@@ -197,7 +187,7 @@ proptest! {
 
         let mut actual = Vec::new();
         document::scalars(text.as_bytes(), |scalar| {
-            actual.push(value_of(scalar));
+            actual.push(Value::of(scalar));
             ControlFlow::Continue(())
         });
         prop_assert_eq!(actual.iter().collect::<Vec<_>>(), rules::scalars(&entity));

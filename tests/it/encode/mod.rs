@@ -1,4 +1,4 @@
 //! Documents to the bytes of an answer.
 
-pub mod formats;
-pub mod other_readers;
+mod formats;
+mod other_readers;

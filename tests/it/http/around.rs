@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use tower::Service;
 
 use crate::support::Log;
+use crate::support::serving::{limits, slow};
 
 // ---- the checks of a read that need no data ----
 
@@ -323,20 +324,8 @@ async fn connections_past_the_limit_wait_for_their_turn() {
 
 #[tokio::test]
 async fn shutdown_lets_a_request_finish_and_accepts_no_other() {
-    let (started, was_started) = oneshot::channel();
-    let (finish, finishes) = oneshot::channel::<()>();
-    let once = Arc::new(Mutex::new(Some((started, finishes))));
-    let routes = Router::new().route(
-        "/slow",
-        get(async move || {
-            let channels = once.lock().expect("not poisoned").take();
-            if let Some((started, finishes)) = channels {
-                let _ = started.send(());
-                let _ = finishes.await;
-            }
-            "finished"
-        }),
-    );
+    let (handler, was_started, finish) = slow();
+    let routes = Router::new().route("/slow", handler);
     let mut server = Server::start(routes, limits()).await;
     let mut connection = server.connect().await;
     connection.write_all(b"GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
@@ -416,10 +405,6 @@ async fn send(router: &mut Router, method: &str, uri: &str) -> Answer {
         Err(never) => match never {},
     };
     Answer::of(response).await
-}
-
-fn limits() -> ServerLimits {
-    ServerLimits::from(&strata::config::Config::default())
 }
 
 /// A server on a free port, with the layers of the service around the given routes.

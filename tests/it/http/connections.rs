@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::support::eventually;
 use crate::support::metrics::value;
+use crate::support::serving::{limits, start};
 
 /// Long past anything but a hang.
 const HANG: Duration = Duration::from_secs(30);
@@ -83,20 +84,9 @@ fn routes() -> Router {
         .route("/upload", any(upload))
 }
 
-fn limits() -> ServerLimits {
-    ServerLimits::from(&strata::config::Config::default())
-}
-
 /// The default limits, but for the number of connections.
 fn few() -> ServerLimits {
     ServerLimits { connections: CONNECTIONS, connections_per_client: 0, ..limits() }
-}
-
-async fn start(limits: ServerLimits) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(around(routes()), listener, limits, std::future::pending::<()>(), |_| ()));
-    address
 }
 
 /// A connection from that address, with a small receive buffer.
@@ -124,7 +114,7 @@ async fn newcomer(to: SocketAddr) -> String {
 
 /// Newcomers are answered although all connections are taken by some that have sent this, and do nothing more.
 async fn check_idle(what: &str, sent: &[u8]) {
-    let address = start(few()).await;
+    let address = start(routes(), few()).await;
     let mut hostile = Vec::new();
     // More than there is room for: the others wait in the queue before the newcomers.
     for _ in 0..CONNECTIONS + CONNECTIONS / 2 {
@@ -140,7 +130,7 @@ async fn check_idle(what: &str, sent: &[u8]) {
 /// Newcomers are answered beside as many clients as there is room for that send this again and again, each on a new
 /// connection when the last one was closed.
 async fn check_flood(what: &str, first: Vec<u8>, again: fn(u32) -> Vec<u8>) {
-    let address = start(few()).await;
+    let address = start(routes(), few()).await;
     let mut hostile = JoinSet::new();
     for _ in 0..CONNECTIONS + 4 {
         let first = first.clone();
@@ -221,10 +211,7 @@ async fn a_client_that_reads_steadily_and_slowly_is_not_cut() {
         Body::from_stream(futures::stream::repeat(Bytes::from_static(&[b'x'; 64 << 10])).map(Ok::<_, std::io::Error>))
     });
     let limits = ServerLimits { write_stall: Duration::from_secs(1), ..limits() };
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let routes = Router::new().route("/endless", endless);
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
+    let address = start(Router::new().route("/endless", endless), limits).await;
     let socket = TcpSocket::new_v4().expect("a socket");
     // A system with room for megabytes would tell of what its client reads as seldom.
     socket.set_recv_buffer_size(64 << 10).expect("a small buffer");
@@ -242,7 +229,7 @@ async fn a_client_that_reads_steadily_and_slowly_is_not_cut() {
 #[tokio::test]
 async fn a_flood_of_frames_beside_requests_is_cut_and_what_clients_send_is_not() {
     let _alone = COUNTED.lock().await;
-    let address = start(few()).await;
+    let address = start(routes(), few()).await;
     for (what, kind, flags, stream, payload) in [
         ("pings", 6, 0, 0, &b"abcdefgh"[..]),
         ("settings", 4, 0, 0, b""),
@@ -287,7 +274,7 @@ async fn bodies_that_drip_keep_nobody_out() {
     let upload = b"POST /upload HTTP/1.1\r\nHost: test\r\nContent-Length: 10000\r\n\r\n".to_vec();
     let stream = [PREFACE, SETTINGS, &headers(0x83, "/upload", 1, false)].concat();
     for (what, first, drop) in [("HTTP/1.1", upload, b" ".to_vec()), ("HTTP/2", stream, frame(0, 0, 1, b" "))] {
-        let address = start(few()).await;
+        let address = start(routes(), few()).await;
         let mut hostile = JoinSet::new();
         for _ in 0..CONNECTIONS + 4 {
             let (first, drop) = (first.clone(), drop.clone());
@@ -311,7 +298,7 @@ async fn bodies_that_drip_keep_nobody_out() {
 
 #[tokio::test]
 async fn a_request_without_one_host_is_refused() {
-    let address = start(limits()).await;
+    let address = start(routes(), limits()).await;
     for (version, hosts, status) in [
         ("1.1", "", "400 Bad Request"),
         ("1.1", "Host: a\r\nHost: b\r\n", "400 Bad Request"),
@@ -354,7 +341,7 @@ async fn an_http2_connection_without_a_request_is_told_to_go() {
         write_stall: Duration::from_millis(300),
         ..limits()
     };
-    let address = start(limits).await;
+    let address = start(routes(), limits).await;
     let mut silent = connect(HOSTILE, address).await.expect("a connection");
     silent.write_all(&[PREFACE, SETTINGS, &headers(0x82, "/whole", 1, true)].concat()).await.expect("sent");
     let mut read = Vec::new();
@@ -371,7 +358,7 @@ async fn an_http2_connection_without_a_request_is_told_to_go() {
 
 #[tokio::test]
 async fn an_answer_without_a_window_is_cut_after_the_time_for_writing() {
-    let address = start(ServerLimits { write_stall: Duration::from_millis(300), ..limits() }).await;
+    let address = start(routes(), ServerLimits { write_stall: Duration::from_millis(300), ..limits() }).await;
     let mut hostile = connect(HOSTILE, address).await.expect("a connection");
     hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/large", 1, true)].concat()).await.expect("sent");
     let cut = async {
@@ -385,7 +372,7 @@ async fn an_answer_without_a_window_is_cut_after_the_time_for_writing() {
 async fn a_small_answer_without_a_window_is_cut_too_whatever_else_its_client_sends() {
     let long = Duration::from_secs(600);
     let limits = ServerLimits { write_stall: Duration::from_millis(300), header_read_timeout: long, ..limits() };
-    let address = start(limits).await;
+    let address = start(routes(), limits).await;
     let mut hostile = connect(HOSTILE, address).await.expect("a connection");
     hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/whole", 1, true)].concat()).await.expect("sent");
     let (mut reading, mut writing) = hostile.split();
@@ -411,9 +398,7 @@ async fn a_small_answer_without_a_window_is_cut_too_whatever_else_its_client_sen
 #[tokio::test]
 async fn an_http2_connection_holds_few_bytes_of_bodies_that_nobody_reads() {
     let routes = routes().route("/unread", any(async |_body: Body| std::future::pending::<()>().await));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(around(routes), listener, limits(), std::future::pending::<()>(), |_| ()));
+    let address = start(routes, limits()).await;
     let stream = TcpStream::connect(address).await.expect("a connection");
     let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
@@ -503,7 +488,7 @@ async fn one_that_waits_while_its_client_gets_its_share_is_told_so() {
 #[tokio::test]
 async fn a_client_has_its_share_of_connections_and_is_told_so() {
     let limits = ServerLimits { connections_per_client: 3, ..limits() };
-    let address = start(limits.clone()).await;
+    let address = start(routes(), limits.clone()).await;
     let mut hostile = Vec::new();
     for _ in 0..3 {
         hostile.push(connect(HOSTILE, address).await.expect("a connection"));
@@ -529,7 +514,7 @@ async fn a_client_has_its_share_of_connections_and_is_told_so() {
 
     // A trusted proxy speaks for many.
     let trusted = strata::config::TrustedProxies::try_from(vec!["127.0.0.2".to_owned()]).expect("an address");
-    let address = start(ServerLimits { trusted_proxies: trusted, ..limits }).await;
+    let address = start(routes(), ServerLimits { trusted_proxies: trusted, ..limits }).await;
     let mut proxied = Vec::new();
     for _ in 0..8 {
         let mut connection = connect(HOSTILE, address).await.expect("a connection");
@@ -561,7 +546,7 @@ async fn limits_at_their_least_and_their_most_serve_honest_clients() {
             concurrent_streams: if least == 1 { 1 } else { 10_000 },
             ..Server::default()
         };
-        let address = start(ServerLimits::from(&Config { server, ..Config::default() })).await;
+        let address = start(routes(), ServerLimits::from(&Config { server, ..Config::default() })).await;
         for _ in 0..3 {
             assert!(newcomer(address).await.ends_with("whole"));
         }

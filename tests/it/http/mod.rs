@@ -1,20 +1,20 @@
 //! The server: routes, parameters, headers, connections.
 
-pub mod around;
-pub mod compression;
-pub mod conditional;
-pub mod connections;
-pub mod examples;
-pub mod fields;
-pub mod management;
-pub mod mcp;
-pub mod openapi;
-pub mod params;
-pub mod ranges;
-pub mod read;
-pub mod read_limits;
-pub mod readiness;
-pub mod request_lines;
-pub mod server;
-pub mod stops;
-pub mod urls;
+mod around;
+mod compression;
+mod conditional;
+mod connections;
+mod examples;
+mod fields;
+mod management;
+mod mcp;
+mod openapi;
+mod params;
+mod ranges;
+mod read;
+mod read_limits;
+mod readiness;
+mod request_lines;
+mod server;
+mod stops;
+mod urls;

@@ -1,7 +1,7 @@
 //! The server under traffic: streams that are left, slow or many; limits on connections and heavy queries; shutdown in
 //! the middle of an export; what the log says.
 
-use std::io::{BufRead, Read, Write};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -13,14 +13,14 @@ use axum::routing::get;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use strata::config::Config;
-use strata::http::router::around;
-use strata::http::server::{ServerLimits, serve, serve_router};
+use strata::http::server::{ServerLimits, serve};
 use strata::service::{App, Load};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
 use crate::support::binary::Binary;
+use crate::support::serving::{limits, slow, start};
 use crate::support::{Log, TestService, eventually};
 
 const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
@@ -202,33 +202,10 @@ async fn an_http2_client_that_opens_no_window_is_cut_too() {
 
 // ---- connections ----
 
-fn limits() -> ServerLimits {
-    ServerLimits::from(&strata::config::Config::default())
-}
-
-async fn start(routes: Router, limits: ServerLimits) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
-    address
-}
-
 #[tokio::test]
 async fn idle_connections_make_room_and_busy_ones_stay() {
-    let (started, was_started) = oneshot::channel();
-    let (finish, finishes) = oneshot::channel::<()>();
-    let once = Arc::new(Mutex::new(Some((started, finishes))));
-    let routes = Router::new().route("/whole", get(async || "whole")).route(
-        "/slow",
-        get(async move || {
-            let channels = once.lock().expect("not poisoned").take();
-            if let Some((started, finishes)) = channels {
-                let _ = started.send(());
-                let _ = finishes.await;
-            }
-            "finished"
-        }),
-    );
+    let (handler, was_started, finish) = slow();
+    let routes = Router::new().route("/whole", get(async || "whole")).route("/slow", handler);
     let address = start(routes, ServerLimits { connections: 3, ..limits() }).await;
     let mut busy = TcpStream::connect(address).await.expect("a connection");
     busy.write_all(request("/slow").as_bytes()).await.expect("sent");

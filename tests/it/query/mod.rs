@@ -1,5 +1,5 @@
 //! A request as a plan, and what it selects.
 
-pub mod many_conditions;
-pub mod reads;
-pub mod selection;
+mod many_conditions;
+mod reads;
+mod selection;

@@ -1,6 +1,8 @@
 //! The rules of docs/semantics.md, Entities and values, docs/semantics.md, Paths, and docs/semantics.md, Steps, over
 //! trees.
 
+use strata::storage::layout::SEPARATOR;
+
 use super::number;
 use super::value::{Value, set};
 
@@ -176,4 +178,15 @@ pub fn equal(left: &Value, right: &Value) -> bool {
         }
         _ => left == right,
     }
+}
+
+/// All folded texts of an entity, each after a byte that no text holds.
+pub fn search_text(entity: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for text in scalars(entity).into_iter().filter_map(Value::text) {
+        bytes.push(SEPARATOR);
+        bytes.extend_from_slice(fold(&text).as_bytes());
+    }
+    bytes.push(SEPARATOR);
+    bytes
 }

@@ -3,6 +3,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use strata::document::Scalar;
+
 /// One JSON value. A number is its text; an object's keys differ from each other once it has been parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -15,6 +17,16 @@ pub enum Value {
 }
 
 impl Value {
+    /// A scalar of the code that is checked.
+    pub fn of(scalar: Scalar<'_>) -> Value {
+        match scalar {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(value) => Value::Bool(value),
+            Scalar::Number(text) => Value::Number(text.to_owned()),
+            Scalar::String(text) => Value::String(text.unescape().into_owned()),
+        }
+    }
+
     /// Parses one entity: an object of at most 128 levels, white space around it allowed. A repeated key keeps its
     /// first position and its last value.
     pub fn parse_entity(text: &str) -> Result<Value, String> {

@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::pages::page;
-
-pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+use crate::support::pages::{ROOT, page};
 
 /// Most lines of the README.
 const README_LINES: usize = 150;

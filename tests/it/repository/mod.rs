@@ -1,5 +1,5 @@
 //! What holds of the repository itself: its pages, promises and packages.
 
-pub mod docs;
-pub mod packaging;
-pub mod security;
+mod docs;
+mod packaging;
+mod security;

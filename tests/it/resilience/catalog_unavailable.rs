@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use serde_json::json;
+use sqlx::SqliteConnection;
 use strata::catalog::Catalog;
 use strata::config::{CatalogUrl, Config};
 use strata::model::dataset::RefreshTrigger;
@@ -14,6 +15,7 @@ use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
 
 use crate::support::catalog::lock;
+use crate::support::owned::log_in;
 use crate::support::postgres::Postgres;
 use crate::support::{Answer, OWNER, TestService};
 
@@ -47,11 +49,7 @@ impl Owned {
         let added =
             service.app.add_user("b@strata.test", "battery staple", Plan::Pro, Some("ci")).await.expect("added");
         let token = format!("Bearer {}", added.token.expect("a token").expose());
-        let body = json!({"email": OWNER, "password": "a long enough password"}).to_string();
-        let request = Request::post("/session/login").header("content-type", "application/json");
-        let answer = service.call(request.body(Body::from(body)).expect("a request")).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let cookie = answer.header("set-cookie").expect("a cookie").split(';').next().expect("a pair").to_owned();
+        let cookie = log_in(&service, OWNER).await;
         Owned { service, token, cookie }
     }
 
@@ -275,53 +273,59 @@ fn slow_body() -> (Body, tokio::sync::oneshot::Sender<()>) {
     (Body::from_stream(futures::StreamExt::chain(begin, rest)), end)
 }
 
+/// A push whose catalog was locked before its body was whole: it was refused, and its end is not recorded.
+struct Cut {
+    owned: Owned,
+    dataset: DatasetId,
+    catalog: Catalog,
+    locked: SqliteConnection,
+}
+
+impl Cut {
+    async fn off() -> Cut {
+        let owned = Owned::start(None).await;
+        let dataset = owned.dataset("Pushed").await;
+        let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
+        let (body, end) = slow_body();
+        let cut = async {
+            while catalog.last_attempts(dataset, 10).await.expect("attempts").is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let locked = lock(&owned.service).await;
+            drop(end);
+            locked
+        };
+        let (answer, locked) = tokio::join!(owned.push(dataset, body), cut);
+        unavailable(&answer, "its database is locked");
+        Cut { owned, dataset, catalog, locked }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_the_catalog_cut_off_holds_its_dataset_no_longer_than_the_catalog_is_away() {
-    let owned = Owned::start(None).await;
-    let dataset = owned.dataset("Pushed").await;
-    let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
-    let attempts = async || catalog.last_attempts(dataset, 10).await.expect("attempts");
-    let (body, end) = slow_body();
-    let cut = async {
-        while attempts().await.is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let locked = lock(&owned.service).await;
-        drop(end);
-        locked
-    };
-    let (answer, locked) = tokio::join!(owned.push(dataset, body), cut);
-    unavailable(&answer, "its database is locked");
+    let Cut { owned, dataset, catalog, locked } = Cut::off().await;
     // Nobody can take it over yet.
     unavailable(&owned.push(dataset, Body::from("[]")).await, "its database is locked");
     sqlx::Connection::close(locked).await.expect("closed");
     // The attempt's end is recorded by the next one, or before it.
     let pushed = owned.push(dataset, Body::from("[{\"a\":2}]")).await;
     assert_eq!(pushed.status, 200, "{}", pushed.text());
-    let told: Vec<_> = attempts().await.into_iter().map(|attempt| format!("{:?}", attempt.outcome)).collect();
+    let told: Vec<_> = catalog
+        .last_attempts(dataset, 10)
+        .await
+        .expect("attempts")
+        .into_iter()
+        .map(|attempt| format!("{:?}", attempt.outcome))
+        .collect();
     assert!(told.len() == 2 && told[0].contains("Published") && told[1].contains("is locked"), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_push_is_recorded_when_the_catalog_is_back_though_nobody_asks() {
-    let owned = Owned::start(None).await;
-    let dataset = owned.dataset("Pushed").await;
-    let catalog = Catalog::open(&owned.service.app.config().catalog_url()).await.expect("the catalog");
-    let attempts = async || catalog.last_attempts(dataset, 10).await.expect("attempts");
-    let (body, end) = slow_body();
-    let cut = async {
-        while attempts().await.is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let locked = lock(&owned.service).await;
-        drop(end);
-        locked
-    };
-    let (answer, locked) = tokio::join!(owned.push(dataset, body), cut);
-    unavailable(&answer, "its database is locked");
+    let Cut { owned: _owned, dataset, catalog, locked } = Cut::off().await;
     sqlx::Connection::close(locked).await.expect("closed");
     let begun = Instant::now();
-    while attempts().await[0].finished_at.is_none() {
+    while catalog.last_attempts(dataset, 10).await.expect("attempts")[0].finished_at.is_none() {
         // The lease would last for a minute.
         assert!(begun.elapsed() < HANG / 2);
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -264,6 +264,12 @@ impl Doomed {
         versions.collect()
     }
 
+    /// The version files of the store.
+    async fn stored(&self) -> BTreeSet<String> {
+        let objects = self.objects.list(Some(&Path::from("versions")));
+        objects.map_ok(|object| object.location.to_string()).try_collect().await.expect("a list")
+    }
+
     /// The store holds what the catalog names and nothing else, once a sweep has been there; and all of it is whole.
     async fn is_sound(&self, what: &str) {
         let mut told = Vec::new();
@@ -273,13 +279,7 @@ impl Doomed {
         let mut tell = |finding: &_| findings.push(format!("{finding:?}"));
         let checked = self.app.check(CheckDepth::Everything, &mut tell).await.expect("checked");
         assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{what}: {findings:?}");
-        let stored: BTreeSet<String> = self
-            .objects
-            .list(Some(&Path::from("versions")))
-            .map_ok(|object| object.location.to_string())
-            .try_collect()
-            .await
-            .expect("a list");
+        let stored = self.stored().await;
         let state = self.state().await;
         assert!(stored.iter().all(|path| state.contains(path)), "{what}: {stored:?}, but {state}");
         assert_eq!(stored.len() as u64, checked.files, "{what}");
@@ -366,7 +366,7 @@ async fn a_clone_is_made_of_files_that_can_be_read_and_a_delete_asks_nothing_of_
     doomed.app.delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
     assert!(!doomed.fate.disarm());
     doomed.is_sound("a clone and deletes").await;
-    assert_eq!(doomed.objects.list(Some(&Path::from("versions"))).count().await, 1);
+    assert_eq!(doomed.stored().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -380,7 +380,7 @@ async fn a_sweep_that_fails_is_finished_by_the_next() {
             let struck = doomed.fate.disarm();
             assert!(swept.is_err() || swept.is_ok_and(|swept| struck == (swept.failed > 0)), "{fault:?} {call}");
             doomed.is_sound("a sweep").await;
-            assert_eq!(doomed.objects.list(Some(&Path::from("versions"))).count().await, 2);
+            assert_eq!(doomed.stored().await.len(), 2);
             if !struck {
                 break;
             }
@@ -452,16 +452,10 @@ async fn a_scrub_on_a_store_that_does_not_answer_goes_on_with_the_same_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_panics_on_a_file_is_told_and_does_not_end_the_scrub() {
     let doomed = Doomed::start().await;
-    let paths: Vec<String> = doomed
-        .objects
-        .list(Some(&Path::from("versions")))
-        .map_ok(|object| object.location.to_string())
-        .try_collect()
-        .await
-        .expect("a list");
-    doomed.fate.panic_on(&paths[0]);
+    let path = doomed.stored().await.pop_first().expect("a file");
+    doomed.fate.panic_on(&path);
     let mut told = Vec::new();
     let mut tell = |file: &strata::service::DamagedFile| told.push(file.path.clone());
     let scrubbed = doomed.app.scrub(0, &mut tell).await.expect("scrubbed");
-    assert_eq!((scrubbed.files, scrubbed.damaged, told), (2, 1, paths[..1].to_vec()));
+    assert_eq!((scrubbed.files, scrubbed.damaged, told), (2, 1, vec![path]));
 }

@@ -1,19 +1,19 @@
 //! The whole service under attack, or without what it needs: crashes, lost power, damage, exhaustion, hostile
 //! neighbours, limits.
 
-pub mod catalog_damage;
+mod catalog_damage;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub mod catalog_faults;
-pub mod catalog_unavailable;
-pub mod crash;
-pub mod damage;
+mod catalog_faults;
+mod catalog_unavailable;
+mod crash;
+mod damage;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub mod exhaustion;
-pub mod fair;
-pub mod faults;
-pub mod hostile_sources;
+mod exhaustion;
+mod fair;
+mod faults;
+mod hostile_sources;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub mod leftovers;
-pub mod limits;
+mod leftovers;
+mod limits;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub mod power_loss;
+mod power_loss;

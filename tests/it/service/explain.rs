@@ -15,11 +15,10 @@ use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 use crate::reference::Value;
 use crate::support::machine::{Machine, failed, one_json_line, succeeded};
 use crate::support::openapi::Document;
+use crate::support::owned::log_in;
 use crate::support::reads::{Lab, cases, entities, no_failure, plan, query};
 use crate::support::versions::{all_shredded, nothing_shredded};
-use crate::support::{Answer, FIXTURES, Log, OWNER, TestService};
-
-const PASSWORD: &str = "a long enough password";
+use crate::support::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
 
 /// An owner with a session.
 struct Owner<'a> {
@@ -33,11 +32,7 @@ impl Owner<'_> {
     }
 
     async fn named<'a>(service: &'a TestService, email: &str) -> Owner<'a> {
-        let body = json!({"email": email, "password": PASSWORD}).to_string();
-        let request = Request::post("/session/login").header("content-type", "application/json");
-        let answer = service.call(request.body(Body::from(body)).expect("a request")).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let cookie = answer.header("set-cookie").and_then(|set| set.split(';').next()).expect("a cookie").to_owned();
+        let cookie = log_in(service, email).await;
         Owner { service, cookie }
     }
 

@@ -1,11 +1,11 @@
 //! The use cases, as owners, agents and operators meet them.
 
-pub mod agents;
-pub mod alternates;
-pub mod binding;
-pub mod diffs;
-pub mod explain;
-pub mod held;
-pub mod maintenance;
-pub mod refreshes;
-pub mod tuning;
+mod agents;
+mod alternates;
+mod binding;
+mod diffs;
+mod explain;
+mod held;
+mod maintenance;
+mod refreshes;
+mod tuning;

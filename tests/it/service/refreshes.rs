@@ -3,25 +3,22 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use strata::config::{CatalogUrl, Config, Networks};
 use strata::model::user::Plan;
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::databases::on_both_databases;
+use crate::support::databases::{Database, on_both_databases};
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use crate::support::metrics::value;
-use crate::support::postgres::Postgres;
 use crate::support::{Answer, TestService, eventually, files};
 
 on_both_databases! {
@@ -44,52 +41,30 @@ on_both_databases! {
 struct Owner {
     service: TestService,
     token: String,
-    raw: Raw,
-    _directory: TempDir,
-}
-
-/// The catalog's tables, for what takes time in earnest.
-enum Raw {
-    Sqlite(SqlitePool),
-    Postgres(PgPool, #[expect(dead_code, reason = "keeps the server running")] Arc<Postgres>),
+    database: Database,
 }
 
 const EMAIL: &str = "refresher@strata.test";
 
 impl Owner {
     async fn sqlite() -> Owner {
-        let directory = tempfile::tempdir().expect("a directory");
-        let url = format!("sqlite://{}/catalog.db", directory.path().display());
-        let pool = SqlitePool::connect_lazy(&url).expect("a pool");
-        Owner::start(&url, Raw::Sqlite(pool), directory).await
+        Owner::on(Database::sqlite().await).await
     }
 
     async fn postgres() -> Owner {
-        let server = Postgres::shared();
-        let url = server.create_database().await;
-        let pool = PgPool::connect_lazy(&url).expect("a pool");
-        Owner::start(&url, Raw::Postgres(pool, server), tempfile::tempdir().expect("a directory")).await
+        Owner::on(Database::postgres().await).await
     }
 
-    async fn start(url: &str, raw: Raw, directory: TempDir) -> Owner {
+    async fn on(database: Database) -> Owner {
         let service = TestService::configured(|config: &mut Config| {
-            config.catalog.url = Some(CatalogUrl::try_from(url.to_owned()).expect("a URL"));
+            config.catalog.url = Some(CatalogUrl::try_from(database.url.clone()).expect("a URL"));
             config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
             config.sources.schedule_spread_s = 0;
         })
         .await;
         let added = service.app.add_user(EMAIL, "a long enough password", Plan::Pro, Some("ci")).await;
         let token = added.expect("a user").token.expect("a token").expose().to_owned();
-        Owner { service, token, raw, _directory: directory }
-    }
-
-    /// Changes the tables.
-    async fn sql(&self, sql: &str) {
-        let sql = AssertSqlSafe(sql.to_owned());
-        match &self.raw {
-            Raw::Sqlite(pool) => drop(sqlx::query(sql).execute(pool).await.expect("SQL")),
-            Raw::Postgres(pool, _) => drop(sqlx::query(sql).execute(pool).await.expect("SQL")),
-        }
+        Owner { service, token, database }
     }
 
     /// A call with a body.
@@ -213,7 +188,7 @@ async fn every_way_makes_the_next_version(owner: Owner) {
     assert_eq!(version(&owner.send("POST", &uri, &[], "").await), (4, 1));
     // Computes the next time, then runs.
     assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
-    owner.sql("UPDATE datasets SET next_run_at = 1").await;
+    owner.database.execute("UPDATE datasets SET next_run_at = 1").await;
     assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the scheduled version", async || owner.view(&dataset).await["latest_version"] == json!(5)).await;
 
@@ -497,7 +472,7 @@ async fn whoever_loses_the_dataset_publishes_nothing(owner: Owner) {
         came = arrived.recv() => came.expect("a request"),
     }
     // As if it had been suspended for longer than its lease.
-    owner.sql("UPDATE refresh_leases SET expires_at = 1").await;
+    owner.database.execute("UPDATE refresh_leases SET expires_at = 1").await;
     let beside = owner.service.beside(|_| {}).await;
     let path = dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..])).expect("a path");
     let mut taking_over = Box::pin(beside.get(path));
@@ -558,7 +533,10 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     let app = &owner.service.app;
     assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0, "only computed");
     // A week ago, for four processes that start at once.
-    owner.sql("UPDATE datasets SET next_run_at = next_run_at - 604800000000 WHERE next_run_at IS NOT NULL").await;
+    owner
+        .database
+        .execute("UPDATE datasets SET next_run_at = next_run_at - 604800000000 WHERE next_run_at IS NOT NULL")
+        .await;
     let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
     let never = CancellationToken::new();
     let (one, two, three) = tokio::join!(
@@ -572,12 +550,12 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
 
     // One that fails is recorded, and comes again; one that is frozen does not.
     owner.post("/dataset/update", &json!({"dataset_id": dataset["dataset_id"], "format": "parquet"})).await;
-    owner.sql("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
+    owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
     assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the failure", async || owner.attempts(&dataset).await.iter().any(|(_, error)| error.is_some())).await;
     let body = json!({"dataset_id": dataset["dataset_id"], "version_number": 1, "freeze": true});
     record(&owner.post("/dataset/rollback", &body).await, "dataset");
-    owner.sql("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
+    owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
     assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
     assert_eq!(owner.view(&push).await["latest_version"], Value::Null);
 
@@ -589,7 +567,7 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
         answer = refreshing => panic!("it answered: {}", answer.text()),
         came = arrived.recv() => came.expect("a request"),
     }
-    owner.sql("UPDATE refresh_leases SET expires_at = 1").await;
+    owner.database.execute("UPDATE refresh_leases SET expires_at = 1").await;
     let background = processes[0].app.start_background();
     eventually("the record", async || {
         owner.attempts(&stuck).await.iter().any(|(_, error)| error.as_ref().is_some_and(|text| text.contains("ended")))
@@ -658,10 +636,10 @@ async fn a_free_plan_posts_nothing(owner: Owner) {
     let dataset = owner.create("Downgraded", json!({})).await;
     let body = json!({"dataset_id": dataset["dataset_id"], "url": receiver.url("/hook")});
     assert_eq!(owner.post("/webhook/register", &body).await.status, 200);
-    owner.sql(&format!("UPDATE users SET plan = 'free' WHERE email = '{EMAIL}'")).await;
+    owner.database.execute(&format!("UPDATE users SET plan = 'free' WHERE email = '{EMAIL}'")).await;
     version(&owner.push(&dataset, json!([])).await);
     owner.service.app.deliver_due().await.expect("delivered");
-    owner.sql(&format!("UPDATE users SET plan = 'pro' WHERE email = '{EMAIL}'")).await;
+    owner.database.execute(&format!("UPDATE users SET plan = 'pro' WHERE email = '{EMAIL}'")).await;
     owner.service.app.deliver_due().await.expect("delivered");
     assert!(receiver.received().is_empty());
     version(&owner.push(&dataset, json!([])).await);

@@ -1,4 +1,5 @@
 //! From a source to its entities.
 
-pub mod decoding;
-pub mod origins;
+mod decoding;
+mod fetching;
+mod origins;

@@ -1,4 +1,5 @@
 //! Version files.
 
-pub mod files;
-pub mod profile;
+mod files;
+mod profile;
+mod stores;

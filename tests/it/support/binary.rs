@@ -4,9 +4,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use futures::StreamExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
 /// A running `strata serve`, killed when dropped.
 pub struct Binary {
     pub child: Child,

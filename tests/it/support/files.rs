@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use http_body_util::BodyExt;
-
 /// The files below a directory, but the one that says whose store it is.
 pub fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use http_body_util::BodyExt;
-
 use crate::reference::Value;
 
 /// Where the fixtures lie.

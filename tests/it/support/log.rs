@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use http_body_util::BodyExt;
-
 /// Collects log lines.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);

@@ -24,6 +24,8 @@ pub mod reads;
 pub mod s3_server;
 pub mod scripts;
 pub mod service;
+pub mod serving;
+pub mod tests;
 pub mod versions;
 pub mod wait;
 
@@ -31,5 +33,5 @@ pub use files::{files, seal};
 pub use fixtures::{FIXTURE_FILES, FIXTURES, fixture, fixture_entities};
 pub use log::Log;
 pub use network::{loopback, loopback_client};
-pub use service::{Answer, OWNER, TestService};
+pub use service::{Answer, OWNER, PASSWORD, TestService};
 pub use wait::eventually;

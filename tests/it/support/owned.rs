@@ -11,7 +11,8 @@ use strata::model::user::{Plan, User};
 use strata::service::Pushed;
 
 use crate::support::postgres::Postgres;
-use crate::support::{Answer, TestService};
+
+use super::service::{Answer, PASSWORD, TestService};
 
 /// A service, and a user whose API token calls it.
 pub struct Owned {
@@ -116,7 +117,7 @@ impl Owned {
 
 /// Another user, and an API token.
 pub async fn add_user(service: &TestService, email: &str, plan: Plan) -> (User, String) {
-    let added = service.app.add_user(email, "a long enough password", plan, Some("test")).await.expect("added");
+    let added = service.app.add_user(email, PASSWORD, plan, Some("test")).await.expect("added");
     let token = added.token.expect("a token").expose().to_owned();
     let user = service
         .app
@@ -141,4 +142,14 @@ pub fn parsed(answer: &Answer) -> Value {
     let value: Value = serde_json::from_str(answer.text()).expect("JSON");
     assert_eq!(value["ok"], json!(true));
     value
+}
+
+/// The cookie of a new session of a user with the password of the tests.
+pub async fn log_in(service: &TestService, email: &str) -> String {
+    let body = json!({"email": email, "password": PASSWORD}).to_string();
+    let request = Request::post("/session/login").header("content-type", "application/json");
+    let answer = service.call(request.body(Body::from(body)).expect("a request")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let set = answer.header("set-cookie").expect("a cookie");
+    set.split(';').next().expect("a pair").to_owned()
 }

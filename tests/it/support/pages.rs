@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::repository::docs::ROOT;
+/// The root of the repository.
+pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The text of a page, such as `docs/read.md`.
 pub fn page(path: &str) -> String {

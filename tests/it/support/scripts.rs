@@ -1,6 +1,5 @@
 //! Programs and scripts beside the tests: those that `tests/run` installs, and those of the pages.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

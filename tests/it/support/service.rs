@@ -22,6 +22,9 @@ use super::fixtures::FIXTURES;
 /// Who owns what the tests import.
 pub const OWNER: &str = "owner@strata.test";
 
+/// The password of every user of the tests.
+pub const PASSWORD: &str = "a long enough password";
+
 /// A service of its own, with an owner.
 pub struct TestService {
     pub app: App,
@@ -51,7 +54,7 @@ impl TestService {
         change(&mut config);
         let limiter = MemoryRateLimiter::new(RateLimits::from(&config.limits), RateCapacity::default(), clock);
         let app = App::open_with(&config, Arc::new(limiter)).await.expect("the service opens");
-        app.add_user(OWNER, "a long enough password", Plan::Scale, None).await.expect("the owner is added");
+        app.add_user(OWNER, PASSWORD, Plan::Scale, None).await.expect("the owner is added");
         TestService { router: strata::http::router(app.clone()), app, directory }
     }
 

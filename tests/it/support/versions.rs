@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow::array::{Array, AsArray};
-use futures::FutureExt;
 use object_store::path::Path as ObjectPath;
 use strata::storage::StorageError;
 use strata::storage::budget::SpoolCharge;

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use strata::config::{Config, ConfigOption};
 
-use crate::repository::security::tests;
+use crate::support::tests::tests;
 
 use super::{ORDINARY, World};
 
@@ -39,8 +39,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "limits.private_per_minute",
         "http::read_limits::the_private_bucket_is_for_private_datasets_with_an_authorization",
     ),
-    ("limits.logins_per_minute", "http::management::log_ins_are_limited_for_a_client_and_an_account_together"),
-    ("limits.account_logins_per_hour", "http::management::many_clients_together_guess_slowly_and_keep_no_owner_out"),
+    ("limits.logins_per_minute", "http::management::sessions::log_ins_are_limited_for_a_client_and_an_account_together"),
+    ("limits.account_logins_per_hour", "http::management::sessions::many_clients_together_guess_slowly_and_keep_no_owner_out"),
     ("limits.body_min_bytes_per_s", "resilience::hostile_sources::bodies::a_body_that_comes_too_slowly_is_refused"),
     ("limits.body_rate_window_s", "resilience::hostile_sources::bodies::a_body_that_comes_too_slowly_is_refused"),
     (
@@ -73,8 +73,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "sources.user_spool_bytes",
         "resilience::hostile_sources::bodies::the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all",
     ),
-    ("plans.free_active_datasets", "http::management::plans_limit_active_datasets"),
-    ("plans.pro_active_datasets", "http::management::plans_limit_active_datasets"),
+    ("plans.free_active_datasets", "http::management::datasets::plans_limit_active_datasets"),
+    ("plans.pro_active_datasets", "http::management::datasets::plans_limit_active_datasets"),
 ];
 
 /// Whether an option bounds what one request, one caller or one entity may have.
