@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::Arguments;
-use crate::client::Client;
 use crate::server::Server;
 use crate::statistics::{Memory, Statistics};
+use crate::support::client::Client;
 use crate::traffic::{Choice, Mix, Outcome};
 
 /// Connections that read ordinarily.

@@ -1,7 +1,6 @@
 //! The import, measured in a process of its own, so that its peak of memory is its own too.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use strata::config::Config;
 use strata::model::user::Plan;
 use strata::service::{App, ImportProgress, ImportRequest};
+
+use super::process::{cpu_seconds, run_self, status};
 
 const OWNER: &str = "bench@example.org";
 
@@ -51,14 +52,7 @@ pub fn in_child(source: &Path, data: &Path) -> Report {
     if data.exists() {
         std::fs::remove_dir_all(data).expect("the last run's data can be removed");
     }
-    let output = Command::new(std::env::current_exe().expect("the benchmark knows its binary"))
-        .arg("--import")
-        .args([source, data])
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("the benchmark can run itself");
-    assert!(output.status.success(), "the import failed");
-    serde_json::from_slice(&output.stdout).expect("the import prints its report")
+    run_self(&["--import".as_ref(), source.as_os_str(), data.as_os_str()])
 }
 
 /// The child: imports and prints the report.
@@ -94,35 +88,4 @@ pub fn run(paths: &[PathBuf]) {
         }
     });
     println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
-}
-
-/// Processor time that this process has had, in user mode and in the kernel, as Linux tells it.
-fn cpu_seconds() -> Option<f64> {
-    /// Fixed for programs on every common architecture, whatever the kernel's own.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is a name in brackets that may hold anything; user and kernel time are the 14th and 15th.
-    let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
-    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
-    Some(seconds()? + seconds()?)
-}
-
-/// A size of this process that the system tells, in bytes.
-pub fn status(key: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
-/// Bytes of all files in a directory and those below it.
-pub fn directory_bytes(directory: &Path) -> u64 {
-    let entries = std::fs::read_dir(directory).expect("the store is a directory");
-    entries
-        .map(|entry| {
-            let entry = entry.expect("a directory's entry");
-            let metadata = entry.metadata().expect("a file");
-            if metadata.is_dir() { directory_bytes(&entry.path()) } else { metadata.len() }
-        })
-        .sum()
 }

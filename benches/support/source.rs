@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::entities::{self, Entity, Generator, Key, Probes, Question};
+use super::entities::{self, Entity, Generator, Key, Probes, Question};
 
 /// Most positions that are kept of a question's answer: a page.
 pub const PAGE: usize = 100;

@@ -39,8 +39,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "limits.private_per_minute",
         "http::read_limits::the_private_bucket_is_for_private_datasets_with_an_authorization",
     ),
-    ("limits.logins_per_minute", "http::management::sessions::log_ins_are_limited_for_a_client_and_an_account_together"),
-    ("limits.account_logins_per_hour", "http::management::sessions::many_clients_together_guess_slowly_and_keep_no_owner_out"),
+    (
+        "limits.logins_per_minute",
+        "http::management::sessions::log_ins_are_limited_for_a_client_and_an_account_together",
+    ),
+    (
+        "limits.account_logins_per_hour",
+        "http::management::sessions::many_clients_together_guess_slowly_and_keep_no_owner_out",
+    ),
     ("limits.body_min_bytes_per_s", "resilience::hostile_sources::bodies::a_body_that_comes_too_slowly_is_refused"),
     ("limits.body_rate_window_s", "resilience::hostile_sources::bodies::a_body_that_comes_too_slowly_is_refused"),
     (
