@@ -1,4 +1,11 @@
-//! The one integration-test binary: a module per area, so that the crate is linked once.
+//! The one integration-test binary, so that the crate is linked once: a module for each layer of `src/`, and
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `resilience` | the whole service under attack, or without what it needs |
+//! | `repository` | what holds of the repository itself |
+//! | `reference` | the rules once more, naive and independent of the service |
+//! | `support` | what tests share |
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 

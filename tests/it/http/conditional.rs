@@ -2,9 +2,9 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use sqlx::Connection;
 use strata::service::App;
 
+use crate::support::catalog::execute;
 use crate::support::{Answer, TestService};
 
 async fn get(service: &TestService, uri: &str, headers: &[(&str, &str)]) -> Answer {
@@ -24,14 +24,6 @@ async fn tag(service: &TestService, uri: &str) -> String {
 async fn import_private(service: &TestService, name: &str) -> String {
     let imported = service.try_import(name, true, b"[{\"a\":1}]").await.expect("imported");
     format!("Bearer {}", imported.private_key.expect("a key").expose())
-}
-
-/// Changes the catalog as another process does.
-async fn execute(service: &TestService, sql: &'static str) {
-    let url = format!("sqlite://{}", service.directory().join("catalog.sqlite").display());
-    let mut connection = sqlx::SqliteConnection::connect(&url).await.expect("a connection");
-    sqlx::query(sql).execute(&mut connection).await.expect(sql);
-    connection.close().await.expect("closed");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use strata::http::params::PARAMETERS;
 
 use crate::support::entities::{EXACT, entities};
 use crate::support::machine::{Machine, Server, one_json_line, succeeded};
-use crate::support::owned::{Owned, parsed};
+use crate::support::owned::{Owned, log_in, parsed};
 use crate::support::pages::{between, check_table};
 use crate::support::scripts::{tool, tools_file};
 use crate::support::{Answer, FIXTURES};
@@ -306,10 +306,7 @@ async fn only_an_api_token_opens_the_tools() {
         assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         assert!(answer.text().contains("API token"), "{}", answer.text());
     }
-    let body = json!({"email": owned.user.email, "password": "a long enough password"}).to_string();
-    let log_in = Request::post("/session/login").header("content-type", "application/json").body(Body::from(body));
-    let logged_in = owned.service.call(log_in.expect("a request")).await;
-    let cookie = logged_in.header("set-cookie").expect("a cookie").split(';').next().expect("a value").to_owned();
+    let cookie = log_in(&owned.service, &owned.user.email).await;
     let by_cookie = Request::post("/mcp").header("content-type", "application/json").header("cookie", cookie);
     let by_cookie = by_cookie.header("accept", "application/json, text/event-stream").body(Body::from(list));
     owned.service.call(by_cookie.expect("a request")).await.is_error(401);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
-use sqlx::Connection;
 use strata::config::{Config, TrustedProxies};
 use strata::service::{Clock, Moment};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::support::catalog::execute;
 use crate::support::{Answer, TestService};
 
 /// A clock that tests set, in seconds.
@@ -70,15 +70,6 @@ fn rate(answer: &Answer) -> Option<(u64, u64, u64)> {
         (None, None, None) => None,
         some => panic!("only some of the headers: {some:?}"),
     }
-}
-
-/// Changes the catalog behind the service's back.
-async fn execute(service: &TestService, sql: &'static str) {
-    let url = format!("sqlite://{}", service.directory().join("catalog.sqlite").display());
-    let mut connection = sqlx::SqliteConnection::connect(&url).await.expect("a connection");
-    sqlx::query(sql).execute(&mut connection).await.expect(sql);
-    connection.close().await.expect("closed");
-    service.app.catalog_changed();
 }
 
 /// An open dataset, a private one, and its `Authorization`.
@@ -271,6 +262,7 @@ async fn of_several_reasons_to_refuse_the_first_is_given() {
     let frozen = service.try_import("Frozen", true, b"[{\"a\":3}]").await.expect("imported");
     let frozen = format!("Bearer {}", frozen.private_key.expect("a key").expose());
     execute(&service, "UPDATE datasets SET frozen = 1, record_checksum = NULL WHERE dataset_id = 3").await;
+    service.app.catalog_changed();
     for file in service.version_files() {
         std::fs::remove_file(file).expect("removed");
     }

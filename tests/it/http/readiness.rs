@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use sqlx::{Connection, SqliteConnection};
+use sqlx::Connection;
 
 use crate::support::TestService;
-use crate::support::catalog::lock;
+use crate::support::catalog::{connect, lock};
 
 /// Answers are found anew after a second; a locked catalog is waited for as long.
 async fn service() -> TestService {
@@ -56,8 +56,7 @@ async fn a_catalog_that_cannot_be_written_is_named_until_it_can() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn probes_however_many_cost_one_write() {
     let service = TestService::configured(|config| config.server.ready_probe_s = 60).await;
-    let url = format!("sqlite://{}", service.directory().join("catalog.sqlite").display());
-    let mut connection = SqliteConnection::connect(&url).await.expect("a connection");
+    let mut connection = connect(&service).await;
     let mut written = async || -> Vec<i64> {
         let sql = "SELECT written_at FROM write_probes";
         sqlx::query_scalar(sql).fetch_all(&mut connection).await.expect("read")

@@ -14,7 +14,7 @@ use strata::model::dataset::RefreshTrigger;
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
 
-use crate::support::catalog::lock;
+use crate::support::catalog::{execute, lock};
 use crate::support::owned::log_in;
 use crate::support::postgres::Postgres;
 use crate::support::{Answer, OWNER, TestService};
@@ -128,13 +128,11 @@ fn unavailable(answer: &Answer, reason: &str) {
 
 /// Sets when tokens and sessions were used last so long ago that their next use is to be recorded.
 async fn used_long_ago(owned: &Owned) {
-    let url = format!("sqlite://{}", owned.service.directory().join("catalog.sqlite").display());
-    let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     let later = (owned_now() + 100_000) * 1_000_000;
     let sql = format!(
         "UPDATE api_tokens SET last_used_at = 1; UPDATE sessions SET expires_at = {later}, record_checksum = NULL;"
     );
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.expect("set");
+    execute(&owned.service, &sql).await;
 }
 
 fn owned_now() -> i64 {

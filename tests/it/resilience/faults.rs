@@ -26,6 +26,8 @@ use strata::service::{
 };
 use strata::storage::store::Store;
 
+use crate::support::PASSWORD;
+
 /// When a call fails: it did nothing, or it did what it should and only the answer was lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -224,7 +226,7 @@ impl Doomed {
         let limits = RateLimits::from(&config.limits);
         let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
         let app = App::open_on(&config, Arc::new(limiter), || Ok(Store::from(faulty))).await.expect("it opens");
-        let added = app.add_user("ada@strata.test", "a long enough password", Plan::Scale, Some("t")).await;
+        let added = app.add_user("ada@strata.test", PASSWORD, Plan::Scale, Some("t")).await;
         let token = added.expect("added").token.expect("a token");
         let user = app
             .user_of_token(strata::service::Client::Unspecified, token.expose())

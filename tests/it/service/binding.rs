@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::{Connection, SqliteConnection};
 use strata::config::{CatalogUrl, Config, StoreUrl};
 use strata::service::{App, BackupFiles};
 
+use crate::support::catalog::execute;
 use crate::support::owned::Owned;
 use crate::support::{Answer, files};
 
@@ -38,13 +38,6 @@ fn with_store(owned: &Owned, store: &Path) -> Config {
 /// Why a service does not open.
 async fn refusal(config: &Config) -> String {
     App::open(config).await.err().expect("it must not open").to_string()
-}
-
-async fn sql(owned: &Owned, text: &'static str) {
-    let url = owned.service.app.config().catalog_url();
-    let mut connection = SqliteConnection::connect(&url).await.expect("a connection");
-    sqlx::raw_sql(text).execute(&mut connection).await.expect("SQL");
-    connection.close().await.expect("closed");
 }
 
 async fn try_push(owned: &Owned, id: u64, entities: &str) -> Answer {
@@ -83,7 +76,7 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
     fs::remove_file(&id).expect("removed");
     let text = refusal(&new).await;
     assert!(text.contains("has version files that the catalog") && text.contains("does not name"), "{text}");
-    sql(&owned, "DELETE FROM installation").await;
+    execute(&owned.service, "DELETE FROM installation").await;
     App::open(owned.service.app.config()).await.expect("an older store is taken over");
     let given = fs::read_to_string(&id).expect("an identity");
     assert_ne!(given, whole.1);

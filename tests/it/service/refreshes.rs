@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::databases::{Database, on_both_databases};
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use crate::support::metrics::value;
-use crate::support::{Answer, TestService, eventually, files};
+use crate::support::{Answer, PASSWORD, TestService, eventually, files};
 
 on_both_databases! {
     Owner:
@@ -62,7 +62,7 @@ impl Owner {
             config.sources.schedule_spread_s = 0;
         })
         .await;
-        let added = service.app.add_user(EMAIL, "a long enough password", Plan::Pro, Some("ci")).await;
+        let added = service.app.add_user(EMAIL, PASSWORD, Plan::Pro, Some("ci")).await;
         let token = added.expect("a user").token.expect("a token").expose().to_owned();
         Owner { service, token, database }
     }

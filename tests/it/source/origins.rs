@@ -24,6 +24,7 @@ use strata::storage::store::{self, S3Options};
 use tokio_util::io::ReaderStream;
 
 use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, redirect, with_status};
+use crate::support::machine::without_configuration;
 use crate::support::{loopback, loopback_client};
 
 const PATIENT: Duration = Duration::from_secs(60);
@@ -503,9 +504,7 @@ async fn a_large_body_is_not_held() {
 fn strata(directory: &std::path::Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
     command.args(arguments).current_dir(directory).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
-        command.env_remove(name);
-    }
+    without_configuration(&mut command);
     let mut child = command.envs(environment.iter().copied()).spawn().expect("the binary runs");
     // A command that reads no password may have ended already.
     let _ = child.stdin.take().expect("a pipe").write_all(b"correct horse\n");

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use super::machine::without_configuration;
+
 /// A running `strata serve`, killed when dropped.
 pub struct Binary {
     pub child: Child,
@@ -22,10 +24,7 @@ impl Binary {
         let words = [through, &[env!("CARGO_BIN_EXE_strata")]].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
-        // What the developer's shell configures is not part of the test.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
-            command.env_remove(name);
-        }
+        without_configuration(&mut command);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).current_dir(data);
         command.envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -41,10 +41,7 @@ impl Machine {
     pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_strata"));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
-        // What the developer's shell configures is not part of the test.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
-            command.env_remove(name);
-        }
+        without_configuration(&mut command);
         command
     }
 
@@ -72,6 +69,13 @@ impl Machine {
             |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let kept = |path: &PathBuf| !name(path).starts_with("catalog.sqlite") && name(path) != "lock";
         files(&self.path("strata-data")).into_iter().filter(kept).collect()
+    }
+}
+
+/// What the developer's shell configures is not part of a test.
+pub fn without_configuration(command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
+        command.env_remove(name);
     }
 }
 
