@@ -10,14 +10,12 @@
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
 mod catalog;
-mod circles;
 mod cli;
 mod config;
 mod diff;
 mod document;
 mod encode;
 mod http;
-mod layers;
 mod metrics;
 mod net;
 mod query;

@@ -32,7 +32,9 @@ fn violations(file: &str, text: &str) -> Vec<String> {
     let Some(from) = row(parts[0]) else {
         return match parts[0] {
             "main" => main_violations(text),
-            module => vec![format!("src/{file}: `{module}` stands in no row of LAYERS in tests/it/layers.rs")],
+            module => {
+                vec![format!("src/{file}: `{module}` stands in no row of LAYERS in tests/it/repository/layers.rs")]
+            }
         };
     };
     let depth = if parts.last() == Some(&"mod") { parts.len() - 1 } else { parts.len() };
@@ -178,7 +180,11 @@ fn a_use_against_the_direction_is_caught() {
     check("config/mod.rs", "use super::http;", &["src/config/mod.rs:1: `config` must not use `http`"]);
     check("model/ids.rs", "use crate::config::Config;\n", &["src/model/ids.rs:1: `model` must not use `config`"]);
     check("metrics.rs", "use super::cli;\n", &["src/metrics.rs:1: `metrics` must not use `cli`"]);
-    check("helpers/mod.rs", "", &["src/helpers/mod.rs: `helpers` stands in no row of LAYERS in tests/it/layers.rs"]);
+    check(
+        "helpers/mod.rs",
+        "",
+        &["src/helpers/mod.rs: `helpers` stands in no row of LAYERS in tests/it/repository/layers.rs"],
+    );
     check(
         "main.rs",
         "mod http;\nuse crate::http::serve;\n",

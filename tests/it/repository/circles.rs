@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::layers::{paths_after, source_files, without_comments};
+use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
 const LAYERS: [&str; 10] = [
