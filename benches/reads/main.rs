@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Steps, per size:
-//! 1. [`support::source`] makes the entities ([`support::entities`]), once: the file stays under the build directory (1 GB for a
-//!    million), and so does what is true of them. The data directory is removed at the end.
+//! 1. [`support::source`] makes the entities ([`support::entities`]), once: the file stays under the build directory (1
+//!    GB for a million), and so does what is true of them. The data directory is removed at the end.
 //! 2. [`import`] imports it in a child process with a small cache, and tells time and peak memory.
 //! 3. Each of the [`cases`] runs *cold*: on an application just opened, whose cache is empty (the operating system's
 //!    is not); the median of up to three. Then *warm*: on one application for all cases, again and again after one

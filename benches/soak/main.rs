@@ -7,8 +7,8 @@
 //! cargo bench --bench soak -- --hostile                       an honest user beside a hostile one ([`hostile`])
 //! ```
 //!
-//! 1. Two datasets are made and imported by the binary: a catalogue of about 1 KB of JSON an entity ([`support::entities`]), and
-//!    measurements of about 100 bytes.
+//! 1. Two datasets are made and imported by the binary: a catalogue of about 1 KB of JSON an entity
+//!    ([`support::entities`]), and measurements of about 100 bytes.
 //! 2. The binary serves them on the loopback interface, as configured by default, but for rate limits, which are off.
 //! 3. Every request of the mix ([`traffic`]) is made once, so that the cache holds what it will hold.
 //! 4. The connections make requests of the mix, one after the other each, chosen by a generator with a fixed seed.

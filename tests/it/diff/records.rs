@@ -1,6 +1,6 @@
-//! The diff of two versions against the naive reference: the same records for any two versions, however they are cut into
-//! row groups, whichever paths have a shredded column, with any bounds on candidates; pages of them; and the bounds
-//! that diffs keep.
+//! The diff of two versions against the naive reference: the same records for any two versions, however they are cut
+//! into row groups, whichever paths have a shredded column, with any bounds on candidates; pages of them; and the
+//! bounds that diffs keep.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

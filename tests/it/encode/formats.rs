@@ -1,4 +1,5 @@
-//! `strata::encode`: each rule as text in, text out, and every format against the naive reference over hostile entities.
+//! `strata::encode`: each rule as text in, text out, and every format against the naive reference over hostile
+//! entities.
 
 use std::sync::Arc;
 

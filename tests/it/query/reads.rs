@@ -1,5 +1,5 @@
-//! The whole read, over HTTP, against the naive reference: any request over any entities gives the same bytes, whatever the
-//! layout of the version, the number of threads and the memory; then the boundaries of each rule, one by one.
+//! The whole read, over HTTP, against the naive reference: any request over any entities gives the same bytes, whatever
+//! the layout of the version, the number of threads and the memory; then the boundaries of each rule, one by one.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Diffs as owners get them: over HTTP against the naive reference, what is refused and when, what is kept, and the command.
+//! Diffs as owners get them: over HTTP against the naive reference, what is refused and when, what is kept, and the
+//! command.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

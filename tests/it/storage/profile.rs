@@ -1,4 +1,5 @@
-//! The profile of a version: what it says against the naive reference, its bounds, who may see it, and files that have none.
+//! The profile of a version: what it says against the naive reference, its bounds, who may see it, and files that have
+//! none.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
