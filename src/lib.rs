@@ -45,8 +45,8 @@
 //! | a tool for agents | one function in `http/mcp/` and its line in `http/mcp/tools.rs` |
 //! | an error status | an arm of the one match in `http/error/` |
 //! | a command | one file in `cli/` and its arm in `cli/mod.rs` |
-//! | a configuration option | one documented field in a file of `config/`; its case in `tests/it/limits/options.rs` if it bounds requests |
-//! | a fixed limit | one entry in `model/limits.rs`, its case in `tests/it/limits/fixed.rs` |
+//! | a configuration option | one documented field in a file of `config/`; its case in `tests/it/resilience/limits/options.rs` if it bounds requests |
+//! | a fixed limit | one entry in `model/limits.rs`, its case in `tests/it/resilience/limits/fixed.rs` |
 //! | a metric | one documented field in `metrics/mod.rs` |
 
 pub mod catalog;

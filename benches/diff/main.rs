@@ -16,14 +16,13 @@
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
-#[path = "../reads/entities.rs"]
-#[allow(dead_code, reason = "the questions of the benchmark of reads are not asked here")]
-mod entities;
 mod shapes;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each benchmark uses a part of it")]
+mod support;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -41,6 +40,9 @@ use strata::storage::writer::{WriteOptions, write_version};
 use tokio::runtime::Runtime;
 
 use shapes::{Counts, Shape};
+use support::copying::Memcpy;
+use support::process::{cpu_seconds, run_self, status};
+use support::sizes::sizes;
 
 /// The allocator of the service's binary.
 #[global_allocator]
@@ -117,15 +119,16 @@ fn main() {
         "peak MB",
         "growth"
     );
+    let mut memcpy = Memcpy::new();
     for shape in Shape::ALL {
         if !shape.name().contains(&arguments.only) {
             continue;
         }
         let mut before: Option<(u64, f64)> = None;
-        for entities in sizes(&arguments.sizes, shape) {
+        for entities in sizes_of(&arguments.sizes, shape) {
             let (report, versions) = measure(&directory, shape, entities);
             let growth = before.map(|(size, seconds)| report.seconds / seconds * size as f64 / entities as f64);
-            let copying = copying(versions.document_bytes);
+            let copying = memcpy.duration(versions.document_bytes);
             println!(
                 "{:<14} {:>9} {:>8} {:>8} {:>8} {:>9.3} {:>9} {:>8.3} {:>7.1} {:>10.3} {:>8} {:>7}",
                 shape.name(),
@@ -146,14 +149,9 @@ fn main() {
     }
 }
 
-fn sizes(texts: &[String], shape: Shape) -> Vec<u64> {
-    let size = |text: &String| match text.as_str() {
-        "all" if shape.is_real() => vec![100_000, 1_000_000],
-        "all" => vec![100_000],
-        number => vec![number.replace([',', '_'], "").parse().expect("a number of entities, or `all`")],
-    };
-    let mut sizes: Vec<u64> = texts.iter().flat_map(size).collect();
-    assert!(sizes.iter().all(|size| *size >= 1_000), "less than 1,000 entities measure nothing");
+fn sizes_of(texts: &[String], shape: Shape) -> Vec<u64> {
+    let all: &[u64] = if shape.is_real() { &[100_000, 1_000_000] } else { &[100_000] };
+    let mut sizes = sizes(texts, all);
     sizes.sort_unstable();
     sizes
 }
@@ -166,14 +164,7 @@ fn measure(directory: &Path, shape: Shape, entities: u64) -> (Report, Versions) 
     std::fs::create_dir_all(directory).expect("a directory");
     eprintln!("writing two versions of {entities} entities, {}", shape.name());
     let expected = write(directory, shape, entities);
-    let output = Command::new(std::env::current_exe().expect("the benchmark knows its binary"))
-        .arg("--compare")
-        .arg(directory)
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("the benchmark can run itself");
-    assert!(output.status.success(), "the diff failed");
-    let report: Report = serde_json::from_slice(&output.stdout).expect("the child prints its report");
+    let report: Report = run_self(&["--compare".as_ref(), directory.as_os_str()]);
     if let Some(expected) = expected {
         assert_eq!(report.counts, expected, "{}: another diff", shape.name());
     }
@@ -289,38 +280,4 @@ fn compare(directory: &Path) -> Report {
         let records_seconds = started.elapsed().as_secs_f64();
         Report { counts, seconds, cpu_seconds, records_seconds, records_bytes, peak_bytes: status("VmHWM:") }
     })
-}
-
-/// How long copying so many bytes takes on one thread.
-fn copying(bytes: u64) -> Duration {
-    const BLOCK_BYTES: usize = 64 << 20;
-    let (from, mut to) = (vec![1_u8; BLOCK_BYTES], vec![2_u8; BLOCK_BYTES]);
-    let started = Instant::now();
-    let mut left = bytes as usize;
-    while left > 0 {
-        let length = left.min(BLOCK_BYTES);
-        to[..length].copy_from_slice(std::hint::black_box(&from[..length]));
-        std::hint::black_box(&mut to);
-        left -= length;
-    }
-    started.elapsed()
-}
-
-/// Processor time that this process has had, in user mode and in the kernel, as Linux tells it.
-fn cpu_seconds() -> Option<f64> {
-    /// Fixed for programs on every common architecture, whatever the kernel's own.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is a name in brackets that may hold anything; user and kernel time are the 14th and 15th.
-    let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
-    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
-    Some(seconds()? + seconds()?)
-}
-
-/// A line of what Linux says of this process, in bytes.
-fn status(key: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
 }

@@ -1,7 +1,7 @@
 //! The reads that are measured, as data, and what each must answer.
 
-use crate::entities::{self, Generator, Probes};
-use crate::source::{PAGE, Source};
+use crate::support::entities::{self, Generator, Probes};
+use crate::support::source::{PAGE, Source};
 
 /// One request and its answer.
 #[derive(Clone)]

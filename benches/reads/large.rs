@@ -2,7 +2,6 @@
 //! the cache holds a part of the version only.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -11,9 +10,10 @@ use strata::model::version::VersionSelector;
 use strata::service::{App, ReadTarget};
 
 use crate::cases::{self, Expected};
-use crate::import;
-use crate::measure::thousands;
-use crate::source::Source;
+use crate::support::import;
+use crate::support::process::{run_self, status};
+use crate::support::samples::thousands;
+use crate::support::source::Source;
 
 /// What an answer took.
 #[derive(Serialize, Deserialize)]
@@ -49,14 +49,9 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
             continue;
         }
         eprintln!("{name}");
-        let output = Command::new(std::env::current_exe().expect("the benchmark knows its binary"))
-            .arg("--read")
-            .args([data.display().to_string(), imported.name_slug.clone(), request.query.clone()])
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("the benchmark can run itself");
-        assert!(output.status.success(), "{name}: the read failed");
-        let report: Report = serde_json::from_slice(&output.stdout).expect("the read prints its report");
+        let data_path = data.as_os_str();
+        let report: Report =
+            run_self(&["--read".as_ref(), data_path, imported.name_slug.as_ref(), request.query.as_ref()]);
         if let Expected::All(least) = request.expected {
             assert!(report.bytes >= least * report.entities, "{name}");
         }
@@ -92,7 +87,7 @@ pub fn run(arguments: &[String]) {
         let entities = answer.total;
         let bytes = crate::drain(answer.body, |_| {}).await;
         let seconds = started.elapsed().as_secs_f64();
-        Report { entities, bytes, first_seconds, seconds, peak_bytes: import::status("VmHWM:") }
+        Report { entities, bytes, first_seconds, seconds, peak_bytes: status("VmHWM:") }
     });
     println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Steps, per size:
-//! 1. [`source`] makes the entities ([`entities`]), once: the file stays under the build directory (1 GB for a
-//!    million), and so does what is true of them. The data directory is removed at the end.
+//! 1. [`support::source`] makes the entities ([`support::entities`]), once: the file stays under the build directory (1
+//!    GB for a million), and so does what is true of them. The data directory is removed at the end.
 //! 2. [`import`] imports it in a child process with a small cache, and tells time and peak memory.
 //! 3. Each of the [`cases`] runs *cold*: on an application just opened, whose cache is empty (the operating system's
 //!    is not); the median of up to three. Then *warm*: on one application for all cases, again and again after one
@@ -24,12 +24,11 @@
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
 mod cases;
-mod client;
-mod entities;
-mod import;
 mod large;
-mod measure;
-mod source;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each benchmark uses a part of it")]
+mod support;
+mod table;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -50,10 +49,14 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use cases::{Against, Case, Expected, Rate, Request};
-use client::Client;
-use import::Report;
-use measure::{Baseline, Memcpy, Row, Samples, table, thousands};
-use source::Source;
+use support::blocking_client::{self, Client};
+use support::copying::Memcpy;
+use support::import::{self, Report};
+use support::process;
+use support::samples::{Samples, thousands};
+use support::sizes::sizes;
+use support::source::Source;
+use table::{Baseline, Row, table};
 
 /// The allocator of the service's binary.
 #[global_allocator]
@@ -92,7 +95,7 @@ fn main() {
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
     let mut tables = String::new();
-    for entities in sizes(&arguments.sizes) {
+    for entities in sizes(&arguments.sizes, &[100_000, 1_000_000]) {
         tables.push_str(&if arguments.large {
             large::measure(&directory, entities, &arguments.only)
         } else {
@@ -100,16 +103,6 @@ fn main() {
         });
     }
     print!("{tables}");
-}
-
-fn sizes(texts: &[String]) -> Vec<u64> {
-    let size = |text: &String| match text.as_str() {
-        "all" => vec![100_000, 1_000_000],
-        number => vec![number.replace([',', '_'], "").parse().expect("a number of entities, or `all`")],
-    };
-    let sizes: Vec<u64> = texts.iter().flat_map(size).collect();
-    assert!(sizes.iter().all(|size| *size >= 1_000), "less than 1,000 entities measure nothing");
-    sizes
 }
 
 /// Measures one size.
@@ -129,7 +122,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
         times.add(Duration::from_secs_f64(report.seconds));
         reports.push(report);
     }
-    let stored = import::directory_bytes(&data.join("store"));
+    let stored = process::directory_bytes(&data.join("store"));
     let peak = reports.iter().filter_map(|report| report.peak_bytes).max();
     let cpu_seconds = reports.iter().filter_map(|report| report.cpu_seconds).reduce(f64::min);
     let before = reports.iter().filter_map(|report| report.before_bytes).max();
@@ -347,7 +340,7 @@ impl Bench {
         let (begin_static_shutdown, static_shutdown) = oneshot::channel::<()>();
         let mut service = Client::connect(self.serve(app.clone(), shutdown));
         let (address, listener) = self.listener();
-        self.runtime.spawn(client::serve_static(expected.clone(), listener, static_shutdown));
+        self.runtime.spawn(blocking_client::serve_static(expected.clone(), listener, static_shutdown));
         let mut fixed = Client::connect(address);
 
         let target = format!("{}?{}", self.path, request.query);

@@ -23,8 +23,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::Arguments;
-use crate::client::Client;
-use crate::server::{PASSWORD, Server};
+use crate::server::Server;
+use crate::support::binary::PASSWORD;
+use crate::support::client::Client;
+use crate::support::samples::Samples;
 
 /// Rounds of each resource.
 const ROUNDS: u32 = 3;
@@ -415,16 +417,8 @@ async fn hold_connection(world: &World, number: u64) {
 /// Latencies of the honest user, and what went wrong.
 #[derive(Default)]
 struct Measured {
-    durations: Vec<Duration>,
+    samples: Samples,
     errors: Vec<String>,
-}
-
-impl Measured {
-    fn at(&mut self, hundredth: usize) -> Duration {
-        self.durations.sort_unstable();
-        let place = (self.durations.len() * hundredth).div_ceil(100).saturating_sub(1);
-        self.durations.get(place).copied().unwrap_or_default()
-    }
 }
 
 /// The honest user for a while.
@@ -433,7 +427,7 @@ async fn measure(world: &Arc<World>, case: &Case, duration: Duration, measured: 
     while begun.elapsed() < duration {
         let started = Instant::now();
         match (case.honest)(world.clone(), world.number()).await {
-            Ok(()) => measured.durations.push(started.elapsed()),
+            Ok(()) => measured.samples.add(started.elapsed()),
             Err(error) => measured.errors.push(error.to_string()),
         }
         sleep(case.pause).await;
@@ -484,19 +478,19 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
             attack.shutdown().await;
             sleep(SETTLE).await;
         }
-        let ratio = beside.at(99).as_secs_f64() / alone.at(99).max(FLOOR).as_secs_f64();
+        let ratio = beside.samples.percentile(99).as_secs_f64() / alone.samples.percentile(99).max(FLOOR).as_secs_f64();
         let errors = alone.errors.len() + beside.errors.len();
         let ms = |duration: Duration| format!("{:.1}", duration.as_secs_f64() * 1e3);
         println!(
             "{:<18}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{ratio:>7.2}{errors:>8}",
             case.resource,
             case.hostile,
-            alone.durations.len(),
-            beside.durations.len(),
-            ms(alone.at(50)),
-            ms(alone.at(99)),
-            ms(beside.at(50)),
-            ms(beside.at(99)),
+            alone.samples.len(),
+            beside.samples.len(),
+            ms(alone.samples.percentile(50)),
+            ms(alone.samples.percentile(99)),
+            ms(beside.samples.percentile(50)),
+            ms(beside.samples.percentile(99)),
         );
         for error in alone.errors.iter().chain(&beside.errors).take(3) {
             println!("  {error}");

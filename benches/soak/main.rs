@@ -7,8 +7,8 @@
 //! cargo bench --bench soak -- --hostile                       an honest user beside a hostile one ([`hostile`])
 //! ```
 //!
-//! 1. Two datasets are made and imported by the binary: a catalogue of about 1 KB of JSON an entity ([`entities`]), and
-//!    measurements of about 100 bytes.
+//! 1. Two datasets are made and imported by the binary: a catalogue of about 1 KB of JSON an entity
+//!    ([`support::entities`]), and measurements of about 100 bytes.
 //! 2. The binary serves them on the loopback interface, as configured by default, but for rate limits, which are off.
 //! 3. Every request of the mix ([`traffic`]) is made once, so that the cache holds what it will hold.
 //! 4. The connections make requests of the mix, one after the other each, chosen by a generator with a fixed seed.
@@ -27,14 +27,13 @@
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
-mod client;
-#[path = "../reads/entities.rs"]
-#[expect(dead_code, reason = "what the other benchmark asks of its entities")]
-mod entities;
 mod hostile;
 mod server;
 mod slow;
 mod statistics;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each benchmark uses a part of it")]
+mod support;
 mod traffic;
 
 use std::path::Path;
@@ -44,9 +43,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tokio::runtime::Runtime;
 
-use client::Client;
 use server::Server;
 use statistics::{Memory, Statistics};
+use support::binary::with_open_files;
+use support::client::Client;
 use traffic::{Mix, Outcome};
 
 /// Drives the server with mixed traffic, and prints latencies, errors and memory
@@ -87,10 +87,10 @@ pub struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.slow && !arguments.raised {
-        return server::with_open_files(2 * (arguments.idle + arguments.readers) + 512);
+        return with_open_files(2 * (arguments.idle + arguments.readers) + 512);
     }
     if arguments.hostile && !arguments.raised {
-        return server::with_open_files(8_192);
+        return with_open_files(8_192);
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-soak");
     let runtime = Runtime::new().expect("threads");

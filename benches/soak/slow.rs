@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::Arguments;
-use crate::client::Client;
 use crate::server::Server;
 use crate::statistics::{Memory, Statistics};
+use crate::support::client::Client;
 use crate::traffic::{Choice, Mix, Outcome};
 
 /// Connections that read ordinarily.
@@ -77,7 +77,7 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
     errors + print_part("after them", after, server) + lost + gone
 }
 
-fn print_part(title: &str, mut statistics: Statistics, server: &Server) -> u64 {
+fn print_part(title: &str, statistics: Statistics, server: &Server) -> u64 {
     let resident =
         server.resident_bytes().map_or("unknown".to_owned(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6));
     println!("{title} (resident memory {resident}):\n{}", statistics.table());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::support::samples::Samples;
 use crate::traffic::Outcome;
 
 /// Errors whose text is kept.
@@ -18,7 +19,7 @@ pub struct Statistics {
 
 #[derive(Default)]
 struct Kind {
-    durations: Vec<Duration>,
+    samples: Samples,
     bytes: u64,
     errors: u64,
 }
@@ -29,10 +30,10 @@ impl Statistics {
         let entry = self.kinds.entry(kind).or_default();
         match outcome {
             Outcome::Answered { bytes } => {
-                entry.durations.push(duration);
+                entry.samples.add(duration);
                 entry.bytes += bytes;
             }
-            Outcome::Cancelled => entry.durations.push(duration),
+            Outcome::Cancelled => entry.samples.add(duration),
             Outcome::Failed(why) => {
                 entry.errors += 1;
                 if self.failures.len() < SHOWN_ERRORS {
@@ -46,7 +47,7 @@ impl Statistics {
     pub fn merge(&mut self, other: Statistics) {
         for (name, kind) in other.kinds {
             let entry = self.kinds.entry(name).or_default();
-            entry.durations.extend(kind.durations);
+            entry.samples.merge(kind.samples);
             entry.bytes += kind.bytes;
             entry.errors += kind.errors;
         }
@@ -60,22 +61,21 @@ impl Statistics {
     }
 
     /// A line for each kind, and the first errors.
-    pub fn table(&mut self) -> String {
+    pub fn table(&self) -> String {
         let mut text = format!(
             "{:<16}{:>10}{:>12}{:>12}{:>12}{:>12}{:>8}\n",
             "kind", "count", "median ms", "p99 ms", "max ms", "MB", "errors"
         );
-        for (name, kind) in &mut self.kinds {
-            kind.durations.sort_unstable();
-            let count = kind.durations.len();
-            let at = |place: usize| kind.durations.get(place).map_or(0.0, |duration| duration.as_secs_f64() * 1e3);
+        for (name, kind) in &self.kinds {
+            let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
-                "{name:<16}{count:>10}{:>12.3}{:>12.3}{:>12.3}{:>12.1}{:>8}",
-                at(count / 2),
-                at((count * 99).div_ceil(100).saturating_sub(1)),
-                at(count.saturating_sub(1)),
+                "{name:<16}{:>10}{:>12.3}{:>12.3}{:>12.3}{:>12.1}{:>8}",
+                kind.samples.len(),
+                ms(kind.samples.median()),
+                ms(kind.samples.percentile(99)),
+                ms(kind.samples.percentile(100)),
                 kind.bytes as f64 / 1e6,
                 kind.errors
             );

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::client::Client;
 use crate::server::Server;
+use crate::support::client::Client;
 
 /// A request of the mix.
 #[derive(Clone, Debug)]

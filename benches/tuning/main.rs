@@ -17,18 +17,9 @@
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
-#[path = "../reads/entities.rs"]
-#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
-mod entities;
-#[path = "../reads/import.rs"]
-#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
-mod import;
-#[path = "../reads/measure.rs"]
-#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
-mod measure;
-#[path = "../reads/source.rs"]
-#[expect(dead_code, reason = "not all of the benchmark of reads is used here")]
-mod source;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each benchmark uses a part of it")]
+mod support;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,8 +39,9 @@ use strata::service::{
     AnswerBody, App, Authorization, Client, DatasetSettings, ImportProgress, ImportRequest, ReadTarget,
 };
 
-use measure::{Samples, thousands};
-use source::Source;
+use support::import;
+use support::samples::{Samples, thousands};
+use support::source::Source;
 
 /// The allocator of the service's binary.
 #[global_allocator]

@@ -2,7 +2,7 @@
 //! docs/configuration.md, Fixed limits, and the tests use it. The tests try every limit at its maximum and past it.
 //! Limits that an operator may choose are options ([`crate::config`]).
 //!
-//! To add a limit, add its entry here and its case in `tests/it/limits/fixed.rs`.
+//! To add a limit, add its entry here and its case in `tests/it/resilience/limits/fixed.rs`.
 
 /// A fixed limit.
 #[derive(Clone, Copy, Debug)]

@@ -4,14 +4,11 @@
 
 mod harness;
 mod memory;
-#[path = "reference/mod.rs"]
-#[allow(dead_code, reason = "the other binary uses the rest of it")]
+#[path = "../it/reference/mod.rs"]
+#[allow(dead_code, reason = "the other binaries use the rest of it")]
 mod reference;
 #[path = "service/mod.rs"]
 mod targets;
-#[path = "../it/twin/mod.rs"]
-#[allow(dead_code, reason = "the integration tests use all of it")]
-mod twin;
 
 libfuzzer_sys::fuzz_target!(init: harness::start(targets::ALL), |bytes: &[u8]| {
     harness::run(bytes);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use strata::config::{Config, ConfigError, ConfigFile, ConfigOption, ConfigSources, LogFormat, OptionKind};
 
-use crate::docs::check_table;
+use crate::support::pages::check_table;
 
 /// Sources with a file of this text and these environment variables.
 struct Given {

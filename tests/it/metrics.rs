@@ -2,14 +2,9 @@
 
 use strata::metrics::{self, MetricKind};
 
-use crate::docs::check_table;
 use crate::support::TestService;
-
-/// The value of a series of a rendering, as `name` or `name{label="value",…}`.
-pub fn value(rendering: &str, series: &str) -> Option<f64> {
-    let line = rendering.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
-    line.rsplit(' ').next().and_then(|number| number.parse().ok())
-}
+use crate::support::metrics::{growth, value};
+use crate::support::pages::check_table;
 
 /// Every metric as a row of one Markdown table: name, kind, labels, meaning.
 fn markdown_table() -> String {
@@ -147,14 +142,6 @@ fn limiter_decisions_are_counted_by_bucket() {
     let before = value(&metrics::render(), series).unwrap_or_default();
     metrics::limiter_decision(true, false);
     assert!(value(&metrics::render(), series).unwrap_or_default() >= before + 1.0);
-}
-
-/// By how much a series has grown when the work is done, at least: other tests may count in it, too.
-pub async fn growth(series: &str, work: impl Future<Output = ()>) -> f64 {
-    let now = || value(&metrics::render(), series).unwrap_or_default();
-    let before = now();
-    work.await;
-    now() - before
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use strata::config::Networks;
 use strata::net::{AddressPolicy, LookUp, Outgoing, parse_http_url};
 use strata::source::{FetchLimits, Opened, SourceClient, SourceError};
 
-use crate::loopback_server::{LoopbackServer, ok, redirect};
+use crate::support::loopback_server::{LoopbackServer, ok, redirect};
 
 /// Names with the answers that they give one after the other, the last one again and again.
 #[derive(Default)]

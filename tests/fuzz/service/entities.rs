@@ -17,7 +17,7 @@ use strata::storage::reader::VersionReader;
 use super::bench::{Bench, layout};
 use crate::harness::{line, text};
 use crate::reference::query;
-use crate::twin::{Value, pipeline, rules};
+use crate::reference::{Value, pipeline, rules};
 
 static BENCH: LazyLock<Bench> = LazyLock::new(Bench::new);
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -53,7 +53,7 @@ pub fn check(bytes: &[u8]) {
     BENCH.remove(&path);
 }
 
-/// The documents come back byte for byte, with search texts and hashes as the twin says.
+/// The documents come back byte for byte, with search texts and hashes as the reference says.
 async fn holds(reader: &VersionReader, entities: &[Value], documents: &[String]) {
     let mut found = Vec::new();
     for (row_group, place) in reader.row_groups().iter().enumerate() {
@@ -81,20 +81,9 @@ async fn holds(reader: &VersionReader, entities: &[Value], documents: &[String])
     }
 }
 
-/// All folded texts of an entity, each after a byte that no text holds.
-fn search_text(entity: &Value) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for text in rules::scalars(entity).into_iter().filter_map(Value::text) {
-        bytes.push(SEPARATOR);
-        bytes.extend_from_slice(rules::fold(&text).as_bytes());
-    }
-    bytes.push(SEPARATOR);
-    bytes
-}
-
-/// The engine selects the entities that the twin selects, in its order.
+/// The engine selects the entities that the reference selects, in its order.
 async fn selects(reader: VersionReader, entities: &[Value], request: ReadRequest) {
-    // Numbered, so that the twin's entities are told apart after they were reshaped.
+    // Numbered, so that the reference's entities are told apart after they were reshaped.
     let expected = positions(entities, &request);
     match ENGINE.select(reader.clone(), Arc::new(request.clone())).await.expect("selected") {
         Outcome::Count(count) => assert_eq!(count, expected.len() as u64, "{request:?}"),

@@ -22,9 +22,9 @@ use tower::Service;
 
 use super::bench::runtime;
 use crate::harness::{line, text};
-use crate::reference::{headers, parquet, query, source};
-use crate::twin::Value;
-use crate::twin::pipeline::{self, Body as Expected};
+use crate::reference::Value;
+use crate::reference::pipeline::{self, Body as Expected};
+use crate::reference::{coding, headers, query};
 
 /// Each of them a version.
 const VERSIONS: [&str; 4] = [
@@ -136,7 +136,7 @@ pub fn check(bytes: &[u8]) {
         is_sample(&answer, entities, &request);
         return;
     }
-    is_the_twins(&answer, entities, &request, version, &uri);
+    is_that_of_the_reference(&answer, entities, &request, version, &uri);
     if !rest.is_empty() {
         conditions(&uri, &request, &answer, rest);
     }
@@ -157,19 +157,12 @@ fn is_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
     assert_eq!(answer.header(ETAG), None);
 }
 
-fn is_the_twins(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
+fn is_that_of_the_reference(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
     let (total, expected) = pipeline::answer(entities, request, 1, version);
     assert_eq!(answer.header("x-total-count"), Some(total.to_string().as_str()), "{uri}");
     let format = if request.count { Format::Json } else { request.format };
     assert_eq!(answer.header("content-type"), Some(format.content_type()), "{uri}");
-    let found = match format {
-        Format::Parquet => {
-            let (names, rows) = parquet::cells(&answer.body);
-            Expected::Cells(names, rows)
-        }
-        _ => Expected::Text(String::from_utf8(answer.body.to_vec()).expect("UTF-8")),
-    };
-    assert_eq!(found, expected, "{uri}");
+    assert_eq!(Expected::read(&answer.body, format), expected, "{uri}");
 }
 
 /// The same request under conditions, for a part, or in another coding.
@@ -215,8 +208,10 @@ fn conditions(uri: &Uri, request: &ReadRequest, plain: &Answer, lines: &str) {
         }
         None => {
             assert_eq!((answer.status, answer.header(ETAG)), (200, Some(coded_tag.as_str())), "{uri} {sent:?}");
-            let body = source::decoded(&answer.body, answer.header(CONTENT_ENCODING));
-            assert!(body == plain.body, "{uri} {sent:?}");
+            match answer.header(CONTENT_ENCODING) {
+                None => assert!(answer.body == plain.body, "{uri} {sent:?}"),
+                Some(coding) => assert!(coding::decoded(coding, &answer.body) == plain.body, "{uri} {sent:?}"),
+            }
         }
     }
 }

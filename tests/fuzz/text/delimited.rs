@@ -3,8 +3,8 @@
 use strata::model::source::SourceFormat;
 use strata::source::DecodeOptions;
 
+use super::decoding::decode;
 use crate::reference::delimited;
-use crate::reference::source::decode;
 
 pub fn check(bytes: &[u8]) {
     let Some((choice, table)) = bytes.split_first() else { return };

@@ -7,7 +7,7 @@ use strata::document::{self, ContainsNeedle, EqualNeedle, Projection, Scalar};
 use strata::model::path::Path;
 
 use crate::harness::{line, text};
-use crate::twin::{Value, rules};
+use crate::reference::{Value, rules};
 
 pub fn check(bytes: &[u8]) {
     let (keep, rest) = line(text(bytes));
@@ -62,7 +62,7 @@ fn projections(document: &[u8], entity: &Value, keep: &[Path], drop: &[Path]) {
 fn reaches(document: &[u8], entity: &Value, path: &Path) {
     let mut found = Vec::new();
     document::reach(document, path, |scalar| {
-        found.push(value_of(scalar));
+        found.push(Value::of(scalar));
         ControlFlow::Continue(())
     });
     assert_eq!(found.iter().collect::<Vec<_>>(), rules::reach(entity, path.keys()));
@@ -84,21 +84,11 @@ fn predicates(document: &[u8], entity: &Value, needle: &str) {
     let mut found = Vec::new();
     document::scalars(document, |scalar| {
         let matches = (document::matches_equal(scalar, &equal), document::matches_contains(scalar, &contains));
-        found.push((value_of(scalar), matches));
+        found.push((Value::of(scalar), matches));
         ControlFlow::Continue(())
     });
     let of = |scalar: &Value| (rules::matches_equal(scalar, needle), rules::matches_contains(scalar, needle));
     let expected: Vec<_> = rules::scalars(entity).into_iter().map(|scalar| (scalar.clone(), of(scalar))).collect();
     assert_eq!(found, expected);
     assert_eq!(document::fold(needle), rules::fold(needle));
-}
-
-/// The scalar as the twin has it.
-fn value_of(scalar: Scalar<'_>) -> Value {
-    match scalar {
-        Scalar::Null => Value::Null,
-        Scalar::Bool(value) => Value::Bool(value),
-        Scalar::Number(text) => Value::Number(text.to_owned()),
-        Scalar::String(text) => Value::String(text.unescape().into_owned()),
-    }
 }

@@ -6,8 +6,8 @@ use strata::encode::{self, ColumnsBuilder, EntityBound};
 use strata::model::request::{Format, ReadRequest};
 
 use crate::harness::text;
-use crate::twin::pipeline::{self, Body};
-use crate::twin::{Value, formats};
+use crate::reference::pipeline::{self, Body};
+use crate::reference::{Value, formats};
 
 const FORMATS: [Format; 5] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv, Format::Xml];
 

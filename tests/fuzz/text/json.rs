@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use strata::document::{self, Canonicalizer, Cursor, ValueScanner};
 
-use crate::twin::{Value, rules};
+use crate::reference::{Value, rules};
 
 thread_local! {
     // One for all inputs: it must remember nothing of the ones before.
@@ -73,7 +73,7 @@ fn serde_agrees(bytes: &[u8], valid: bool) {
     assert!(taken == valid || (!taken && opened >= 128), "serde_json: {taken}");
 }
 
-/// What is written of a document is what the twin writes.
+/// What is written of a document is what the reference writes.
 fn writes(document: &[u8], value: &Value) {
     let written = |write: &dyn Fn(&[u8], &mut Vec<u8>)| {
         let mut out = Vec::new();

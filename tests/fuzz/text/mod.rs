@@ -1,5 +1,6 @@
 //! One file per target.
 
+mod decoding;
 mod delimited;
 mod document;
 mod encode;

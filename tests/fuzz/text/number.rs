@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use strata::document::{EqualNeedle, NumericValue, Scalar, matches_equal, write_order};
 
 use crate::harness::text;
-use crate::twin::number;
+use crate::reference::number;
 
 pub fn check(bytes: &[u8]) {
     let mut numbers = Vec::new();
@@ -35,7 +35,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// As the twin, which writes out every digit, but for what is easily seen.
+/// As the reference, which writes out every digit, but for what is easily seen.
 fn compare(one: &str, other: &str) -> Ordering {
     match (one.parse::<i64>(), other.parse::<i64>()) {
         (Ok(one), Ok(other)) => one.cmp(&other),

@@ -3,7 +3,7 @@
 use strata::model::source::SourceFormat;
 use strata::source::DecodeOptions;
 
-use crate::reference::source::decode;
+use super::decoding::decode;
 
 pub fn check(bytes: &[u8]) {
     let options = DecodeOptions {

@@ -3,8 +3,8 @@
 
 use strata::source::DecodeOptions;
 
-use crate::reference::source::decode_push;
-use crate::twin::{Value, number};
+use super::decoding::decode_push;
+use crate::reference::{Value, number};
 
 pub fn check(bytes: &[u8]) {
     let Some((pieces, body)) = bytes.split_first() else { return };

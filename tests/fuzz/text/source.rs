@@ -5,8 +5,8 @@ use strata::model::path::Path;
 use strata::model::source::{Compression, SourceFormat};
 use strata::source::DecodeOptions;
 
-use crate::reference::source::{Outcome, decode, unpack};
-use crate::twin::Value;
+use super::decoding::{Outcome, decode, unpack};
+use crate::reference::Value;
 
 const FORMATS: [Option<SourceFormat>; 5] =
     [None, Some(SourceFormat::Json), Some(SourceFormat::Jsonl), Some(SourceFormat::Csv), Some(SourceFormat::Tsv)];
@@ -49,17 +49,17 @@ pub fn check(bytes: &[u8]) {
                 assert!(nested || (unpacked.entities, unpacked.error) == (whole.entities, whole.error), "unpacked");
             }
         } else if options.fetched_from.is_none() && options.entity_limit_bytes == 4096 {
-            reads_as_the_twin(source, &whole, detected.format, options.records_path.is_some());
+            reads_as_the_reference(source, &whole, detected.format, options.records_path.is_some());
         }
     }
 }
 
 /// A whole document of JSON or JSON Lines, without the mark at its start.
-fn reads_as_the_twin(source: &[u8], found: &Outcome, format: SourceFormat, nested: bool) {
+fn reads_as_the_reference(source: &[u8], found: &Outcome, format: SourceFormat, nested: bool) {
     let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
     let text = std::str::from_utf8(source);
     let expected: Option<Vec<String>> = match (format, text) {
-        // The lines of the twin are never empty; what else ends a line is not settled here.
+        // The lines of the reference are never empty; what else ends a line is not settled here.
         (SourceFormat::Jsonl, Ok(text)) if !text.contains('\r') => {
             let lines = text.split('\n').filter(|line| !line.trim_matches([' ', '\t']).is_empty());
             lines.map(|line| Value::parse_entity(line).ok().map(|entity| entity.write())).collect()

@@ -7,9 +7,12 @@ use strata::catalog::{CatalogError, SessionRecord};
 use strata::model::ids::UserId;
 use strata::model::user::Plan;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, clock, with_owner};
 
-contract! {
+on_both_databases! {
+    Database:
     a_user_is_found_by_id_and_changes
     a_new_password_ends_all_sessions
     a_token_opens_until_it_is_deleted

@@ -6,9 +6,12 @@ use strata::model::ids::DatasetId;
 use strata::model::secret::Secret;
 use tokio::task::JoinSet;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, LEASE, file, name, publish, resolve, v, with_dataset};
 
-contract! {
+on_both_databases! {
+    Database:
     an_alternate_is_saved_replaced_and_deleted
     what_has_no_alternate_has_none_to_delete
     an_alternate_is_swapped_only_on_its_base

@@ -5,9 +5,12 @@ use strata::model::dataset::RefreshTrigger;
 use strata::model::user::Plan;
 use tokio::task::JoinSet;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, LEASE, create, file, name, new_dataset, publish, v, with_owner};
 
-contract! {
+on_both_databases! {
+    Database:
     a_copy_holds_everything_and_goes_on_by_itself
     a_copy_is_of_one_moment
     a_copy_overwrites_nothing

@@ -11,9 +11,12 @@ use strata::model::source::Validators;
 use strata::model::user::Plan;
 use strata::model::version::VersionSelector;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, LEASE, acquire, clock, create, file, name, publish, v, with_dataset, with_owner};
 
-contract! {
+on_both_databases! {
+    Database:
     a_record_that_was_changed_is_not_served
     a_record_that_is_lost_is_not_taken_for_never_there
     every_change_of_a_dataset_keeps_its_record_whole

@@ -12,9 +12,12 @@ use strata::model::source::SourceFormat;
 use strata::model::user::Plan;
 use strata::model::version::VersionNumber;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, LEASE, create, file, name, new_dataset, publish, resolved_number, with_dataset, with_owner};
 
-contract! {
+on_both_databases! {
+    Database:
     a_dataset_is_its_owners_alone
     datasets_are_listed_page_by_page
     a_change_changes_what_it_names

@@ -6,9 +6,12 @@ use std::time::Duration;
 use strata::catalog::{Catalog, CatalogError};
 use strata::model::ids::FileId;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, LEASE, clock, file, publish, v, with_dataset};
 
-contract! {
+on_both_databases! {
+    Database:
     a_file_that_is_written_is_named_from_the_start
     an_expired_reservation_cannot_be_used
     only_files_without_a_reference_are_removed_and_only_after_a_while

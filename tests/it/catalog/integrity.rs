@@ -5,9 +5,12 @@ use strata::catalog::VersionContent;
 use strata::model::dataset::RefreshTrigger;
 use strata::model::version::NewFile;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, LEASE, acquire, clock, create, v, with_owner};
 
-contract! {
+on_both_databases! {
+    Database:
     a_catalog_in_use_is_whole
     records_that_do_not_agree_are_told
 }

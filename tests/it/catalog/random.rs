@@ -396,6 +396,6 @@ fn sqlite_does_what_the_model_does() {
 #[test]
 fn postgresql_does_what_the_model_does() {
     // The server is the one that the other tests share.
-    let _server = crate::postgres::Postgres::shared();
+    let _server = crate::support::postgres::Postgres::shared();
     check(16, Database::postgres);
 }

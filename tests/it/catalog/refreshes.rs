@@ -8,9 +8,12 @@ use strata::model::ids::{AttemptId, DatasetId};
 use strata::model::version::VersionNumber;
 use tokio::task::JoinSet;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, acquire, clock, create, file, publish, resolved_number, with_dataset};
 
-contract! {
+on_both_databases! {
+    Database:
     one_refresh_at_a_time
     of_many_at_once_one_refreshes
     a_failed_refresh_gives_the_dataset_back

@@ -9,9 +9,12 @@ use strata::model::ids::DatasetId;
 use strata::model::version::VersionNumber;
 use tokio::task::JoinSet;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, clock, create, new_dataset, publish, with_owner};
 
-contract! {
+on_both_databases! {
+    Database:
     a_schedule_is_computed_then_due_then_claimed_once
     what_cannot_run_is_not_due
     a_changed_schedule_is_computed_anew

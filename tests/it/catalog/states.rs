@@ -6,9 +6,12 @@ use strata::model::dataset::RefreshTrigger;
 use strata::model::ids::{DatasetId, UserId};
 use strata::model::secret::Secret;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, LEASE, clock, create, file, new_dataset, publish, v, with_owner};
 
-contract! {
+on_both_databases! {
+    Database:
     every_trigger_leads_from_every_state_where_it_should
     unfreezing_counts_against_the_plan
     unfreezing_holds_the_limit_when_many_do_it_at_once

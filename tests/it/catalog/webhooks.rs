@@ -7,9 +7,12 @@ use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
 use tokio::task::JoinSet;
 
+use crate::support::databases::on_both_databases;
+
 use super::{Database, clock, create, publish, with_dataset};
 
-contract! {
+on_both_databases! {
+    Database:
     a_webhook_is_registered_replaced_and_deleted
     a_delivery_is_due_where_a_webhook_is_registered
     a_delivery_tells_what_happened

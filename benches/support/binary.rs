@@ -1,0 +1,113 @@
+//! The binary of the service, in child processes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use super::process::status_of;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_strata");
+
+/// The user whose datasets are imported.
+pub const OWNER: &str = "bench@example.org";
+
+/// The password of every user.
+pub const PASSWORD: &str = "a long enough password";
+
+/// A running server, killed when dropped.
+pub struct Binary {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Binary {
+    /// Serves by this command, [`strata`] with options, on a free port of the loopback interface.
+    pub fn serve(mut command: Command) -> Binary {
+        command.args(["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("UTF-8");
+        let address = line.trim().strip_prefix("listening on http://").and_then(|address| address.parse().ok());
+        Binary { child, address: address.expect("it says where it listens") }
+    }
+
+    /// Its resident memory, where the system tells.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        status_of(&self.child.id().to_string(), "VmRSS:")
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The binary on the data directory, without what the shell configures.
+pub fn strata(directory: &Path) -> Command {
+    let mut command = Command::new(BINARY);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+/// Adds a user; what the command prints.
+pub fn add_user(directory: &Path, email: &str, options: &[&str]) -> String {
+    let mut command = strata(directory);
+    command.args(["user", "add", email, "--plan", "scale"]).args(options).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    let mut input = child.stdin.take().expect("a pipe");
+    writeln!(input, "{PASSWORD}").expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{email} is added");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Imports so many entities; the path of their version.
+pub fn import(directory: &Path, name: &str, entities: u64, mut write: impl FnMut(u64, &mut String)) -> String {
+    let source = directory.join(format!("{name}.jsonl"));
+    let mut file = BufWriter::new(File::create(&source).expect("a file"));
+    let mut line = String::new();
+    for position in 0..entities {
+        line.clear();
+        write(position, &mut line);
+        line.push('\n');
+        file.write_all(line.as_bytes()).expect("written");
+    }
+    file.into_inner().expect("written").sync_all().expect("written");
+    let mut command = strata(directory);
+    let output = command.arg("import").arg(&source).args(["--name", name, "--owner", OWNER]).output();
+    let output = output.expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_file(&source).expect("removed");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let slug = report["name_slug"].as_str().expect("a slug");
+    format!("/api/{}/{slug}/v{}/", report["dataset_id"], report["version"])
+}
+
+/// Runs the benchmark again with the soft limit of open files raised, which a process cannot do by itself without
+/// unsafe code.
+pub fn with_open_files(files: u64) -> ExitCode {
+    let script = format!("ulimit -S -n {files} || exit 1; exec \"$0\" \"$@\"");
+    let binary = std::env::current_exe().expect("the benchmark knows its binary");
+    let arguments = std::env::args_os().skip(1);
+    match Command::new("sh").args(["-c", &script]).arg(binary).args(arguments).arg("--raised").status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => {
+            eprintln!("failed; it needs {files} open files (ulimit -n), and a hard limit that allows them");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("sh cannot be run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

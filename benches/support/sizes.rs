@@ -1,0 +1,12 @@
+//! Numbers of entities, as the command line gives them.
+
+/// The sizes that the texts name: numbers, or `all` for these.
+pub fn sizes(texts: &[String], all: &[u64]) -> Vec<u64> {
+    let size = |text: &String| match text.as_str() {
+        "all" => all.to_vec(),
+        number => vec![number.replace([',', '_'], "").parse().expect("a number of entities, or `all`")],
+    };
+    let sizes: Vec<u64> = texts.iter().flat_map(size).collect();
+    assert!(sizes.iter().all(|size| *size >= 1_000), "less than 1,000 entities measure nothing");
+    sizes
+}

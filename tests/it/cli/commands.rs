@@ -1,0 +1,478 @@
+//! The binary as a user meets it: what it prints where, its exit codes, and what it leaves behind.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::files;
+use crate::support::machine::{Machine, Server, failed, get, one_json_line, post, succeeded};
+use crate::support::scripts::paste;
+
+#[test]
+fn help_names_every_command_and_flag() {
+    let machine = Machine::new();
+    for (arguments, words) in [
+        (&["--help"][..], &["serve", "user", "import", "diff", "explain", "--data", "--config", "--version"][..]),
+        (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
+        (&["user", "--help"], &["add", "passwd", "plan"]),
+        (
+            &["diff", "--help"],
+            &[
+                "<DATASET_ID>",
+                "<V1>",
+                "<V2>",
+                "--change-type",
+                "--offset",
+                "--limit",
+                "--full",
+                "--json",
+                "--color",
+                "NO_COLOR",
+            ],
+        ),
+        (&["user", "passwd", "--help"], &["<EMAIL>", "sessions"]),
+        (&["user", "plan", "--help"], &["<EMAIL>", "<PLAN>", "free, pro, scale"]),
+        (&["user", "add", "--help"], &["<EMAIL>", "--plan", "free, pro, scale", "--token", "standard input"]),
+        (
+            &["import", "--help"],
+            &["<FILE-OR-URL>", "--name", "--owner", "--private", "--format", "jsonl", "--records-path", "entity_count"],
+        ),
+        (&["explain", "--help"], &["<DATASET_ID>", "[QUERY]", "--version", "--alt", "--json"]),
+    ] {
+        let help = succeeded(&machine.run(arguments));
+        for word in words {
+            assert!(help.contains(word), "{arguments:?} does not mention {word}:\n{help}");
+        }
+    }
+    assert_eq!(succeeded(&machine.run(&["--version"])), format!("strata {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_command_line_that_cannot_be_parsed_exits_with_2() {
+    let machine = Machine::new();
+    for (arguments, word) in [
+        (&[][..], "Usage"),
+        (&["fly"], "fly"),
+        (&["serve", "--port", "1"], "--port"),
+        (&["user", "add", "a@b.test"], "--plan"),
+        (&["user", "add", "a@b.test", "--plan", "gold"], "free, pro, scale"),
+        (&["user", "plan", "a@b.test", "gold"], "free, pro, scale"),
+        (&["import", "x.json", "--name", "x"], "--owner"),
+        (&["import", "x", "--name", "x", "--owner", "a@b.test", "--format", "xml"], "json, jsonl, csv, tsv, parquet"),
+        (&["import", "x", "--name", "x", "--owner", "a@b.test", "--records-path", ""], "the path is empty"),
+    ] {
+        let output = machine.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(word), "{arguments:?}: {errors}");
+    }
+    assert!(!machine.path("strata-data").exists());
+}
+
+#[test]
+fn an_unknown_key_or_a_missing_file_stops_every_command_before_it_does_anything() {
+    let machine = Machine::new();
+    machine.write("strata.toml", "[server]\nlisen = \"127.0.0.1:1\"\n");
+    for arguments in [&["serve"][..], &["import", "x", "--name", "x", "--owner", "a@b.test"]] {
+        let message = failed(&machine.run(arguments));
+        assert!(message.starts_with("strata: strata.toml: unknown key `server.lisen`; "), "{message}");
+    }
+    let elsewhere = Machine::new();
+    let mut command = elsewhere.command(&["serve"]);
+    let message = failed(&command.env("STRATA_SERVER__LISEN", "x").output().expect("the binary runs"));
+    assert!(message.starts_with("strata: environment variable STRATA_SERVER__LISEN: unknown key"), "{message}");
+    let message = failed(&elsewhere.run(&["serve", "--config", "none.toml"]));
+    assert!(message.starts_with("strata: the configuration file none.toml cannot be read: "), "{message}");
+    let message = failed(&elsewhere.run(&["serve", "--listen", "nowhere"]));
+    assert!(message.starts_with("strata: --listen: `server.listen`: \"nowhere\" is not"), "{message}");
+    assert!(!elsewhere.path("strata-data").exists() && !machine.path("strata-data").exists());
+}
+
+#[test]
+fn a_user_is_added_once_and_the_token_stands_alone_on_the_last_line() {
+    let machine = Machine::new();
+    let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"];
+    let output = succeeded(&machine.run_with_input(&add, "correct horse\nnot read\n"));
+    let token = output.lines().last().expect("a last line");
+    assert!(token.starts_with("strata_") && !token.contains(' '), "{output}");
+    assert_eq!(output.matches("strata_").count(), 1, "{output}");
+
+    let again =
+        failed(&machine.run_with_input(&["user", "add", "ADA@example.test", "--plan", "free"], "battery staple\n"));
+    assert!(again.to_lowercase().contains("ada@example.test"), "{again}");
+    let silent = failed(&machine.run(&["user", "add", "bob@example.test", "--plan", "free"]));
+    assert!(silent.contains("password"), "{silent}");
+    // The failure added nobody.
+    let bob = ["user", "add", "bob@example.test", "--plan", "free"];
+    let output = succeeded(&machine.run_with_input(&bob, "battery staple"));
+    assert!(!output.contains("strata_"), "{output}");
+}
+
+#[test]
+fn a_users_password_and_plan_can_be_changed() {
+    let machine = Machine::with_user();
+    let output = succeeded(&machine.run_with_input(&["user", "passwd", "ADA@example.test"], "battery staple\n"));
+    assert_eq!(output, "changed the password of ADA@example.test\n");
+    let output = succeeded(&machine.run(&["user", "plan", "ada@example.test", "scale"]));
+    assert_eq!(output, "ada@example.test has the plan scale\n");
+    for arguments in [&["user", "passwd", "eve@example.test"][..], &["user", "plan", "eve@example.test", "pro"]] {
+        let message = failed(&machine.run_with_input(arguments, "battery staple\n"));
+        assert!(message.contains("there is no user eve@example.test"), "{message}");
+    }
+
+    let server = Server::start(&machine, &[], &[]);
+    let me = |password: &str| {
+        let body = json!({"email": "ada@example.test", "password": password});
+        post(&format!("{}/session/login", server.base_url), &body)
+    };
+    assert!(me("correct horse").0.starts_with("http/1.1 401"));
+    let (head, body) = me("battery staple");
+    assert!(head.starts_with("http/1.1 200") && head.contains("set-cookie: strata_session="), "{head}");
+    assert_eq!(serde_json::from_str::<Value>(&body).expect("JSON")["user"]["plan"], "scale");
+}
+
+#[test]
+fn the_example_of_tuning_makes_a_slow_read_fast() {
+    let machine = Machine::new();
+    let printed = paste(&machine, "docs/performance.md", "tuning", ["8083"]);
+    let explained: Vec<&str> = printed.split("Read of dataset 1").skip(1).collect();
+    let [before, after] = explained[..] else { panic!("{printed}") };
+    for text in ["version 1\n", "50,000 tested, 83 selected", "by documents\n", "verified in documents: 50,000 -> 83, "]
+    {
+        assert!(before.contains(text), "{text}: {before}");
+    }
+    assert!(before.contains("`promotion.percent` has no shredded column"), "{before}");
+    for text in
+        ["version 2\n", "50,000 tested, 83 selected", "by the shredded column promotion.percent, 50,000 -> 83\n"]
+    {
+        assert!(after.contains(text), "{text}: {after}");
+    }
+    assert!(!after.contains("Hints") && !after.contains("verified in documents"), "{after}");
+}
+
+#[test]
+fn the_tour_for_owners_works_when_it_is_pasted() {
+    let machine = Machine::new();
+    let printed = paste(&machine, "docs/owners.md", "owner", ["8081", "8082"]);
+    let received = std::fs::read_to_string(machine.path("received.txt")).expect("what was received");
+    assert!(received.contains("genuine {\"dataset_id\":1,\"dataset_name\":\"Planets\",\"version\":1,"), "{received}");
+    let answers: Vec<Value> = printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let ok = answers.iter().filter(|answer| answer["ok"] == true).count();
+    assert_eq!(ok, 6, "{printed}");
+    assert!(answers.iter().any(|answer| answer["has_webhook"] == true), "{printed}");
+    assert!(printed.contains("\"name\": \"Mars\"") && !printed.contains("\"name\": \"Earth\""), "{printed}");
+    let last = &answers.last().expect("the view")["dataset"];
+    assert_eq!((&last["active_version"], &last["latest_version"]), (&json!(1), &json!(2)), "{printed}");
+}
+
+#[test]
+fn an_import_makes_a_dataset_and_then_its_next_version() {
+    let machine = Machine::with_user();
+    machine.write("small.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    machine.write("large.json", "{\"data\":{\"items\":[{\"a\":1},{\"a\":2},{\"a\":3}]}}");
+    let line = one_json_line(&machine.import("small.jsonl", &[]));
+    let id = line["dataset_id"].clone();
+    let small = |version, count| json!({"dataset_id": id, "name_slug": "small-things", "version": version, "entity_count": count, "private_key": null});
+    assert_eq!(line, small(1, 2));
+    let line = one_json_line(&machine.import("large.json", &["--records-path", "data.items"]));
+    assert_eq!(line, small(2, 3));
+
+    let arguments = ["import", "small.jsonl", "--name", "Hidden", "--owner", "ada@example.test", "--private"];
+    let line = one_json_line(&machine.run(&arguments));
+    assert_eq!((&line["name_slug"], &line["version"]), (&json!("hidden"), &json!(1)));
+    assert_ne!(line["dataset_id"], id);
+    assert!(line["private_key"].as_str().is_some_and(|key| key.len() >= 32), "{line}");
+
+    let stranger = ["import", "small.jsonl", "--name", "x", "--owner", "eve@example.test"];
+    let message = failed(&machine.run(&stranger));
+    assert!(message.contains("eve@example.test"), "{message}");
+}
+
+#[test]
+fn the_data_directory_is_the_flags_before_the_environments_before_the_files() {
+    let machine = Machine::with_user();
+    machine.write("strata.toml", "[data]\ndirectory = \"from-file\"\n");
+    let add = |more: &[&str], variable: Option<&str>| {
+        let arguments = [&["user", "add", "bob@example.test", "--plan", "free"][..], more].concat();
+        machine.write("password", "battery staple\n");
+        let mut command = machine.command(&arguments);
+        command.stdin(std::fs::File::open(machine.path("password")).expect("the password"));
+        command.envs(variable.map(|value| ("STRATA_DATA__DIRECTORY", value)));
+        succeeded(&command.output().expect("the binary runs"));
+    };
+    add(&["--data", "from-flag"], Some("from-environment"));
+    assert!(machine.path("from-flag").exists() && !machine.path("from-environment").exists());
+    add(&[], Some("from-environment"));
+    assert!(machine.path("from-environment").exists() && !machine.path("from-file").exists());
+    add(&[], None);
+    assert!(machine.path("from-file").exists());
+}
+
+#[test]
+fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
+    let machine = Machine::with_user();
+    machine.write("good.jsonl", "{\"a\":1}\n");
+    machine.write("not-an-object.jsonl", "{\"a\":1}\n{\"a\":2}\n[3]\n");
+    machine.write("cut.jsonl", "{\"a\":1}\n{\"a\":");
+    let before = machine.data_files();
+    for (file, place) in [
+        ("not-an-object.jsonl", "item 3"),
+        ("cut.jsonl", "item 2"),
+        ("none.jsonl", "there is no such file; valid: a file, - for"),
+    ] {
+        let message = failed(&machine.import(file, &[]));
+        assert!(message.starts_with(&format!("strata: importing {file}: ")) && message.contains(place), "{message}");
+        assert_eq!(machine.data_files(), before, "{file}");
+    }
+    // No version number was spent either.
+    assert_eq!(one_json_line(&machine.import("good.jsonl", &[]))["version"], json!(1));
+    let before = machine.data_files();
+    assert!(failed(&machine.import("cut.jsonl", &[])).contains("item 2"));
+    assert_eq!(machine.data_files(), before);
+    assert_eq!(one_json_line(&machine.import("good.jsonl", &[]))["version"], json!(2));
+}
+
+#[test]
+fn a_server_ends_with_0_on_either_signal_and_logs_as_configured() {
+    let machine = Machine::new();
+    for signal in ["-TERM", "-INT"] {
+        let server = Server::start(&machine, &[], &[("STRATA_LOG__FORMAT", "json")]);
+        assert_eq!(server.greeting, "");
+        let (head, _) = get(&format!("{}/healthz", server.base_url), None);
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        let (code, errors) = server.stop(signal);
+        assert_eq!(code, Some(0), "{errors}");
+        let lines = errors.lines().map(|line| serde_json::from_str::<Value>(line).expect("a JSON object per line"));
+        let messages: Vec<Value> = lines.map(|line| line["message"].clone()).collect();
+        for message in ["listening", "stopping", "stopped"] {
+            assert!(messages.contains(&json!(message)), "{message} is missing: {messages:?}");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let message = failed(&Machine::new().run(&["serve", "--listen", &address, "--demo"]));
+    assert!(message.starts_with(&format!("strata: cannot listen on {address}: ")), "{message}");
+}
+
+/// What the demo prints, as (URL, Authorization).
+fn demo_requests(greeting: &str) -> Vec<(String, Option<String>)> {
+    let lines = greeting.lines().map(str::trim);
+    lines
+        .filter_map(|line| match line.strip_prefix("curl -H 'Authorization: ") {
+            Some(rest) => {
+                let (authorization, rest) = rest.split_once("' '")?;
+                Some((rest.trim_end_matches('\'').to_owned(), Some(authorization.to_owned())))
+            }
+            None => line.starts_with("http://").then(|| (line.to_owned(), None)),
+        })
+        .collect()
+}
+
+#[test]
+fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_the_same() {
+    let machine = Machine::new();
+    let server = Server::start(&machine, &["--demo"], &[]);
+    let requests = demo_requests(&server.greeting);
+    let datasets: BTreeSet<&str> = requests.iter().filter_map(|(url, _)| url.split('/').nth(5)).collect();
+    let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("data-fixtures/manifest.toml"));
+    assert_eq!(datasets.len(), expected.expect("the manifest").matches("[[dataset]]").count(), "{datasets:?}");
+    assert!(requests.len() >= 2 * datasets.len(), "several examples per dataset:\n{}", server.greeting);
+    for (url, authorization) in &requests {
+        let (head, body) = get(url, authorization.as_deref());
+        assert!(head.starts_with("http/1.1 200"), "{url}: {head}\n{body}");
+        let total = head.lines().find_map(|line| line.strip_prefix("x-total-count: ")).unwrap_or_default();
+        assert!(total.parse::<u64>().is_ok_and(|total| total > 0), "{url}: {head}");
+        if authorization.is_some() {
+            let (head, _) = get(url, None);
+            assert!(head.starts_with("http/1.1 401"), "{url} without its key: {head}");
+        }
+    }
+    // The owner's requests, as they are printed.
+    let token = |greeting: &str| {
+        let token = greeting.lines().find_map(|line| line.trim().strip_prefix("TOKEN=")).expect("a token");
+        format!("Bearer {token}")
+    };
+    let prefix = "curl -H \"Authorization: Bearer $TOKEN\" '";
+    let owners = server.greeting.lines().filter_map(|line| line.trim().strip_prefix(prefix));
+    let owners: Vec<&str> = owners.map(|url| url.trim_end_matches('\'')).collect();
+    assert_eq!(owners.len(), 2, "{}", server.greeting);
+    let first_token = token(&server.greeting);
+    for url in owners {
+        let (head, body) = get(url, Some(&first_token));
+        assert!(head.starts_with("http/1.1 200") && body.len() > 100, "{url}: {head}\n{body}");
+    }
+    let (first_url, greeting) = (server.base_url.clone(), server.greeting.clone());
+    assert_eq!(server.stop("-TERM").0, Some(0));
+
+    let files = machine.data_files();
+    let server = Server::start(&machine, &["--demo"], &[]);
+    let for_readers = |greeting: &str| greeting.split("Their owner is").next().unwrap_or_default().to_owned();
+    assert_eq!(
+        for_readers(&server.greeting).replace(&server.base_url, ""),
+        for_readers(&greeting).replace(&first_url, "")
+    );
+    // Another token opens what the first one did, which no longer does.
+    let list = format!("{}/dataset/list", server.base_url);
+    assert!(get(&list, Some(&token(&server.greeting))).0.starts_with("http/1.1 200"));
+    assert!(get(&list, Some(&first_token)).0.starts_with("http/1.1 401"));
+    assert_eq!(machine.data_files(), files);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+}
+
+#[test]
+fn a_command_that_works_on_what_is_there_makes_no_directory() {
+    let machine = Machine::new();
+    let both = [
+        &["check"][..],
+        &["scrub"],
+        &["sweep"],
+        &["backup", "copy"],
+        &["explain", "1", "limit=1"],
+        &["diff", "1", "1", "2"],
+        &["user", "plan", "ada@example.test", "pro"],
+    ];
+    let import = &["import", "https://example.test/x.json", "--name", "x", "--owner", "ada@example.test"][..];
+    for arguments in both.into_iter().chain([import]) {
+        let message = failed(&machine.run(&[arguments, &["--data", "nowhere"]].concat()));
+        assert!(message.contains("there is no catalog nowhere/catalog.sqlite"), "{message}");
+        assert!(!machine.path("nowhere").exists() && !machine.path("copy").exists(), "{arguments:?}");
+    }
+    // A directory with nothing in it is left so.
+    std::fs::create_dir(machine.path("empty")).expect("made");
+    for arguments in both.into_iter().chain([&["user", "passwd", "ada@example.test"][..]]) {
+        let message = failed(&machine.run_with_input(&[arguments, &["--data", "empty"]].concat(), "a password\n"));
+        assert!(message.contains("there is no catalog empty/catalog.sqlite"), "{message}");
+        let left = std::fs::read_dir(machine.path("empty")).expect("still there").count();
+        assert!(left == 0 && !machine.path("copy").exists(), "{arguments:?} makes something");
+    }
+}
+
+#[test]
+fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
+    let machine = Machine::new();
+    let arguments = |source| ["import", source, "--name", "Things", "--owner", "ada@example.test"];
+    for (source, problem) in [("/nowhere/x.json", "there is no such file"), (".", "it is a directory")] {
+        let message = failed(&machine.run(&arguments(source)));
+        assert!(message.starts_with(&format!("strata: importing {source}: {problem}; valid: ")), "{message}");
+    }
+    assert!(!machine.path("strata-data").exists());
+
+    let machine = Machine::with_user();
+    let output = machine.run_with_input(&arguments("-"), "{\"a\":1}\n{\"a\":2}\n");
+    assert_eq!(one_json_line(&output)["entity_count"], json!(2));
+    // Names that do not resolve are told in a sentence, whatever name servers there are.
+    let message = failed(&machine.run(&arguments("http://no-such-host.invalid/x.json")));
+    assert!(message.contains("fetched: the name d"), "{message}");
+    assert!(!message.contains("error sending") && !message.contains("Query") && !message.contains('{'), "{message}");
+}
+
+#[test]
+fn a_table_with_another_delimiter_is_told_to_its_owner() {
+    let machine = Machine::with_user();
+    machine.write("semicolons.csv", "name;age\nAda;36\n");
+    let output = machine.import("semicolons.csv", &[]);
+    assert_eq!(one_json_line(&output)["entity_count"], json!(1));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(log.contains("one column, whose name holds semicolons: only commas separate"), "{log}");
+    let explained = succeeded(&machine.run(&["explain", "1"]));
+    assert!(explained.contains("`name;age`: was the source a table with semicolons"), "{explained}");
+
+    machine.write("commas.csv", "name;age,b\nAda;36,1\n");
+    assert!(machine.import("commas.csv", &[]).stderr.is_empty());
+    let explained = succeeded(&machine.run(&["explain", "1"]));
+    assert!(!explained.contains("was the source a table"), "{explained}");
+}
+
+#[test]
+fn versions_are_named_alike_by_every_command() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    machine.write("two.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    for file in ["one.jsonl", "two.jsonl"] {
+        one_json_line(&machine.import(file, &[]));
+    }
+    let told = succeeded(&machine.run(&["diff", "1", "1", "2"]));
+    for [v1, v2] in [["v1", "v2"], ["1", "latest"], ["v1", "active"]] {
+        assert_eq!(succeeded(&machine.run(&["diff", "1", v1, v2])), told, "{v1} {v2}");
+    }
+    for version in ["2", "v2", "latest", "active"] {
+        let line = succeeded(&machine.run(&["explain", "1", "--version", version, "--json"]));
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["version"], json!(2), "{version}");
+    }
+    for (arguments, right) in [
+        (["diff", "a", "1", "2"], "a dataset is named by its id, a positive integer"),
+        (["diff", "1", "first", "2"], "valid: active, latest, or the number of a version, such as 3 or v3"),
+        (["diff", "1", "0", "2"], "valid: active, latest, or the number of a version, such as 3 or v3"),
+    ] {
+        let output = machine.run(&arguments);
+        assert_eq!(output.status.code(), Some(2));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(right), "{message}");
+    }
+}
+
+#[test]
+fn the_demo_is_not_loaded_beside_other_data_and_no_backup_into_what_it_backs_up() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    one_json_line(&machine.import("one.jsonl", &[]));
+    let before = machine.data_files();
+    let message = failed(&machine.run(&["serve", "--demo", "--listen", "127.0.0.1:0"]));
+    assert!(message.contains("there are datasets here that are not the demo's"), "{message}");
+    assert_eq!(machine.data_files(), before);
+
+    std::os::unix::fs::symlink(machine.path("strata-data"), machine.path("link")).expect("a link");
+    for place in
+        ["strata-data/backup", "strata-data", "strata-data/store/a/b", "link/backup", "./strata-data/../strata-data/b"]
+    {
+        let message = failed(&machine.run(&["backup", place]));
+        assert!(
+            message.contains(" lies in ") && message.contains("choose a directory elsewhere"),
+            "{place}: {message}"
+        );
+    }
+    assert_eq!(machine.data_files(), before);
+    assert!(!machine.path("strata-data/backup").exists());
+    succeeded(&machine.run(&["backup", "strata-data-backup"]));
+}
+
+#[test]
+fn a_check_names_a_damaged_file_once() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    one_json_line(&machine.import("one.jsonl", &[]));
+    let file = files(&machine.path("strata-data/store/versions")).pop().expect("a version file");
+    let mut bytes = std::fs::read(&file).expect("read");
+    bytes[200] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+    let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+    for arguments in [&["check"][..], &["check", "--json"]] {
+        let output = machine.run(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8")).concat();
+        assert_eq!(printed.matches(&name).count(), 1, "{printed}");
+        assert!(printed.contains("it does not have its checksum"), "{printed}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let machine = Machine::new();
+    // Not even a configuration that cannot be read is in the way.
+    machine.write("strata.toml", "this is no TOML");
+    let bash = succeeded(&machine.run(&["completions", "bash"]));
+    succeeded(&machine.run(&["manual", "man1"]));
+    for command in ["serve", "user", "import", "explain", "diff", "sweep", "check", "scrub", "backup"] {
+        assert!(bash.contains(&format!("strata__subcmd__{command}")), "{command}");
+        let page = std::fs::read_to_string(machine.path("man1").join(format!("strata-{command}.1"))).expect(command);
+        assert!(page.contains(".SH SYNOPSIS") && page.contains("data.directory"), "{page}");
+    }
+    assert!(machine.path("man1/strata.1").exists());
+    let message = failed(&machine.run(&["manual", "strata.toml/man1"]));
+    assert!(message.contains("the manual pages cannot be written to strata.toml/man1: "), "{message}");
+}

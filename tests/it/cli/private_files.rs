@@ -1,0 +1,64 @@
+//! What the binary creates is closed to the machine's other users: directories 0700, files 0600.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::support::machine::{Machine, Server, get, succeeded};
+
+/// Everything below a path, itself included, that the group or others can reach in any way.
+fn open_to_others(path: &Path) -> Vec<String> {
+    let metadata = std::fs::symlink_metadata(path).expect("metadata");
+    let mode = metadata.permissions().mode() & 0o777;
+    let mut open = Vec::new();
+    let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
+    if mode != expected {
+        open.push(format!("{} {mode:04o}", path.display()));
+    }
+    if metadata.is_dir() {
+        for entry in std::fs::read_dir(path).expect("readable") {
+            open.extend(open_to_others(&entry.expect("an entry").path()));
+        }
+    }
+    open
+}
+
+#[test]
+fn all_that_is_created_is_for_its_own_user_alone() {
+    let machine = Machine::with_user();
+    let rows: String = (0..3_000).map(|number| format!("{{\"a\":{number},\"b\":\"text {number}\"}}\n")).collect();
+    machine.write("rows.jsonl", &rows);
+    succeeded(&machine.run(&["import", "rows.jsonl", "--name", "Rows", "--owner", "ada@example.test", "--private"]));
+    succeeded(&machine.run(&["import", "rows.jsonl", "--name", "Open", "--owner", "ada@example.test"]));
+    let server = Server::start(&machine, &[], &[]);
+    // An export in the cache, a log beside the catalog, a probe's traces.
+    let (head, _) = get(&format!("{}/api/2/open/latest/?format=parquet", server.base_url), None);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    get(&format!("{}/readyz", server.base_url), None);
+    let data = machine.path("strata-data");
+    for name in ["catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm", "store/versions", "tmp", "exports"] {
+        assert!(data.join(name).exists(), "{name} is there while the server runs");
+    }
+    assert_eq!(open_to_others(&data), Vec::<String>::new());
+    for (to, more) in [("linked", None), ("copied", Some("--copy"))] {
+        let to = machine.path(to).join("deep");
+        let mut arguments = vec!["backup".to_owned(), to.display().to_string()];
+        arguments.extend(more.map(str::to_owned));
+        succeeded(&machine.run(&arguments));
+        assert_eq!(open_to_others(to.parent().expect("a parent")), Vec::<String>::new());
+    }
+    let (code, errors) = server.stop("-TERM");
+    assert_eq!(code, Some(0));
+    assert!(!errors.contains("other users of this machine"), "{errors}");
+}
+
+#[test]
+fn a_directory_that_is_open_to_others_is_told_of_and_left_as_it_is() {
+    let machine = Machine::with_user();
+    let data = machine.path("strata-data");
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let (code, errors) = Server::start(&machine, &[], &[]).stop("-TERM");
+    assert_eq!(code, Some(0));
+    let line = errors.lines().find(|line| line.contains("other users of this machine")).expect("a warning");
+    assert!(line.contains("WARN") && line.contains("strata-data") && line.contains("0755"), "{line}");
+    assert_eq!(data.metadata().expect("metadata").permissions().mode() & 0o777, 0o755);
+}

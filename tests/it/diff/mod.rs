@@ -1,0 +1,3 @@
+//! What two versions differ in.
+
+mod records;

@@ -1,0 +1,3 @@
+//! One entity as JSON text.
+
+mod rules;

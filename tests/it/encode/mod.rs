@@ -1,0 +1,4 @@
+//! Documents to the bytes of an answer.
+
+mod formats;
+mod other_readers;

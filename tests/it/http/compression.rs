@@ -1,0 +1,236 @@
+//! Compressed answers: the same bytes in every coding, when there is one and when not, what is kept, and what a client
+//! sees of a body that fails midway.
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use strata::http::headers::content_encoding::ContentCoding;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::reference::coding::decoded;
+use crate::support::{Answer, TestService};
+
+const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
+
+/// A successful answer in a coding, decoded.
+#[track_caller]
+fn plain(answer: &Answer, coding: &str) -> Vec<u8> {
+    assert_eq!((answer.status, answer.whole), (200, true), "{:?}", answer.headers);
+    assert_eq!(answer.header("content-encoding"), Some(coding));
+    varies(answer);
+    decoded(coding, &answer.body)
+}
+
+#[track_caller]
+fn varies(answer: &Answer) {
+    let vary: Vec<_> = answer.headers.get_all("vary").iter().map(|value| value.to_str().expect("text")).collect();
+    assert!(vary.join(",").to_lowercase().contains("accept-encoding"), "{vary:?}");
+}
+
+/// Lines of JSON that hardly compress.
+fn noise(bytes: usize) -> String {
+    let mut random = SmallRng::seed_from_u64(7);
+    let mut text = String::new();
+    while text.len() < bytes {
+        let word: String = (0..20_000).map(|_| char::from(random.random_range(b'0'..=b'z'))).collect();
+        text.push_str(&format!("{{\"n\":{},\"word\":\"{}\"}}\n", text.len(), word.replace('\\', "/")));
+    }
+    text
+}
+
+#[tokio::test]
+async fn every_coding_of_every_format_decodes_to_the_plain_answer() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    service.import("Noise", &noise(1_300_000)).await;
+    let mut streamed = 0;
+    for (base, formats) in [
+        ("/api/1/world-countries/v1/?", &["json", "json&pretty=false", "jsonl", "csv", "tsv", "xml"][..]),
+        ("/api/8/noise/v1/?", &["json", "jsonl", "tsv"]),
+    ] {
+        for format in formats {
+            let uri = format!("{base}format={format}");
+            let whole = service.get_with(&uri, &[("accept-encoding", "identity")]).await;
+            assert_eq!((whole.status, whole.header("content-encoding")), (200, None));
+            varies(&whole);
+            for coding in CODINGS {
+                let answer = service.get_with(&uri, &[("accept-encoding", coding)]).await;
+                assert!(plain(&answer, coding) == whole.body, "{coding} of {uri}");
+                assert!(
+                    answer.body.len() < whole.body.len() * 9 / 10,
+                    "{coding} of {uri}: {} bytes",
+                    answer.body.len()
+                );
+                for header in ["content-type", "content-disposition", "x-total-count", "x-dataset-version"] {
+                    assert_eq!(answer.header(header), whole.header(header), "{header} of {uri}");
+                }
+                assert_ne!(answer.header("etag"), whole.header("etag"));
+                streamed += usize::from(answer.chunks > 1);
+                let etag = answer.header("etag").expect("an ETag");
+                let held = service.get_with(&uri, &[("accept-encoding", coding), ("if-none-match", etag)]).await;
+                assert_eq!((held.status, held.header("etag")), (304, Some(etag)));
+                varies(&held);
+                // The same bytes once more: the ETag says so.
+                let again = service.get_with(&uri, &[("accept-encoding", coding)]).await;
+                assert!(
+                    again.body == answer.body && again.header("etag") == answer.header("etag"),
+                    "{coding} of {uri}"
+                );
+            }
+        }
+    }
+    assert!(streamed == 9, "{streamed} compressed answers were streamed");
+}
+
+#[tokio::test]
+async fn the_client_chooses_the_coding() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let uri = "/api/1/world-countries/v1/?limit=10";
+    for (accepted, coding) in [
+        (&[("accept-encoding", "gzip, deflate, br, zstd")][..], Some("zstd")),
+        (&[("accept-encoding", "gzip, deflate, br")], Some("br")),
+        (&[("accept-encoding", "x-gzip;q=0.5")], Some("gzip")),
+        (&[("accept-encoding", "br;q=0.5"), ("accept-encoding", "gzip")], Some("gzip")),
+        (&[("accept-encoding", "*;q=0")], None),
+        (&[("accept-encoding", "deflate, compress")], None),
+        (&[], None),
+    ] {
+        let answer = service.get_with(uri, accepted).await;
+        assert_eq!((answer.status, answer.header("content-encoding")), (200, coding), "{accepted:?}");
+        varies(&answer);
+    }
+    assert_eq!(ContentCoding::ALL.map(ContentCoding::name), ["identity", "gzip", "br", "zstd"]);
+}
+
+#[tokio::test]
+async fn small_bodies_errors_and_parquet_stay_as_they_are() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    for (query, status) in [
+        ("limit=0", 200),
+        ("count=true", 200),
+        ("count=true&format=parquet", 200),
+        ("keep_field=cca2&limit=3", 200),
+        ("limit=x", 400),
+        ("format=parquet", 200),
+        ("format=parquet&sample=100", 200),
+    ] {
+        let uri = format!("/api/1/world-countries/v1/?{query}");
+        for coding in CODINGS {
+            let answer = service.get_with(&uri, &[("accept-encoding", coding)]).await;
+            assert_eq!((answer.status, answer.header("content-encoding")), (status, None), "{query}");
+            let same = service.get(&uri).await;
+            assert!(answer.body == same.body || query.contains("sample"), "{query}");
+            match query.starts_with("format=parquet") {
+                true => assert_eq!(answer.header("vary"), None),
+                false if status == 200 => varies(&answer),
+                false => {}
+            }
+        }
+    }
+    let missing = service.get_with("/api/1/world-countries/v9/", &[("accept-encoding", "gzip")]).await;
+    missing.is_error(404);
+}
+
+#[tokio::test]
+async fn a_sample_is_compressed_too_and_never_kept() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let uri = "/api/3/earthquakes/v1/?sample=50";
+    let one = service.get_with(uri, &[("accept-encoding", "zstd")]).await;
+    let other = service.get_with(uri, &[("accept-encoding", "zstd")]).await;
+    assert!(plain(&one, "zstd") != plain(&other, "zstd"));
+}
+
+#[tokio::test]
+async fn small_compressed_answers_are_kept_as_the_configuration_says() {
+    for response_bytes in [1 << 20, 0] {
+        let service = TestService::configured(|config| {
+            config.cache.memory_bytes = 0;
+            config.cache.response_bytes = response_bytes;
+        })
+        .await;
+        let key = service.try_import("Words", true, noise(100_000).as_bytes()).await.expect("imported").private_key;
+        let key = format!("Bearer {}", key.expect("a key").expose());
+        let ask = |query: &'static str, accepted: &'static str, key: &str| {
+            let (service, key) = (&service, key.to_owned());
+            let uri = format!("/api/1/words/v1/?{query}");
+            async move { service.get_with(&uri, &[("accept-encoding", accepted), ("authorization", &key)]).await }
+        };
+        let gzip = ask("limit=2", "gzip", &key).await;
+        let whole = plain(&gzip, "gzip");
+        ask("limit=2", "identity", &key).await.is(std::str::from_utf8(&whole).expect("text"));
+        ask("count=true", "identity", &key).await;
+
+        // Whoever is answered now is answered from memory.
+        std::fs::remove_file(service.version_files().remove(0)).expect("removed");
+        let kept = response_bytes > 0;
+        let status = |kept| if kept { 200 } else { 500 };
+        let again = ask("limit=2", "gzip", &key).await;
+        assert_eq!(again.status, status(kept));
+        if kept {
+            assert!(again.body == gzip.body);
+            let told = ["content-encoding", "content-type", "x-total-count", "x-dataset-id", "etag"];
+            assert_eq!(told.map(|name| again.header(name)), told.map(|name| gzip.header(name)));
+        }
+        assert_eq!(ask("count=true", "identity", &key).await.status, status(kept));
+        assert_eq!(ask("limit=2", "identity", &key).await.status, 500);
+        assert_eq!(ask("limit=2", "br", &key).await.status, 500);
+        assert_eq!(ask("limit=3", "gzip", &key).await.status, 500);
+        // Only for those who may read it.
+        assert_eq!(ask("limit=2", "gzip", "Bearer wrong").await.status, 403);
+    }
+}
+
+#[tokio::test]
+async fn a_compressed_body_that_fails_midway_is_an_error_for_the_client() {
+    let service = TestService::configured(|config| config.cache.memory_bytes = 1).await;
+    let text = noise(16 << 20);
+    service.import("Noise", &text).await;
+    let file = service.version_files().remove(0);
+    let whole = std::fs::read(&file).expect("read");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(strata::http::serve(service.app.clone(), listener, stopped));
+
+    for (coding, damaged) in [("zstd", false), ("zstd", true), ("gzip", true), ("br", true)] {
+        // A small buffer, so that the service has to wait for what it sends to be read.
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(32 << 10).expect("a small buffer");
+        let mut connection = socket.connect(address).await.expect("a connection");
+        let request = format!(
+            "GET /api/1/noise/v1?format=jsonl HTTP/1.1\r\nHost: test\r\nAccept-Encoding: {coding}\r\n\
+             Connection: close\r\n\r\n"
+        );
+        connection.write_all(request.as_bytes()).await.expect("sent");
+        let mut read = vec![0; 64 << 10];
+        connection.read_exact(&mut read).await.expect("the first bytes");
+        if damaged {
+            std::fs::write(&file, &whole[..1_000]).expect("truncated");
+        }
+        // Ends by a close or a reset.
+        let end = connection.read_to_end(&mut read).await;
+        std::fs::write(&file, &whole).expect("restored");
+
+        let head = read.windows(4).position(|window| window == b"\r\n\r\n").expect("the end of the head");
+        let (head, mut chunks) = (String::from_utf8_lossy(&read[..head]).to_lowercase(), &read[head + 4..]);
+        assert!(head.starts_with("http/1.1 200") && head.contains("transfer-encoding: chunked"), "{head}");
+        assert!(head.contains(&format!("content-encoding: {coding}")) && !head.contains("content-length"), "{head}");
+        let complete = chunks.ends_with(b"\r\n0\r\n\r\n") && end.is_ok();
+        assert_eq!(complete, !damaged, "{coding}: {end:?} after {} bytes", read.len());
+        if !damaged {
+            // Every chunk but the last, which is empty.
+            let mut body = Vec::new();
+            while let Some(at) = chunks.windows(2).position(|window| window == b"\r\n") {
+                let size = std::str::from_utf8(&chunks[..at]).expect("a size");
+                let size = usize::from_str_radix(size, 16).expect("a size");
+                body.extend_from_slice(&chunks[at + 2..at + 2 + size]);
+                chunks = &chunks[at + 2 + size + 2..];
+            }
+            assert!(decoded(coding, &body) == text.as_bytes());
+        }
+    }
+    drop(stop);
+    server.await.expect("ended").expect("ended well");
+}

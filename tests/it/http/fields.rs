@@ -1,0 +1,209 @@
+//! Fields that a read names and that are not there: `X-Unknown-Fields` and `strict` (docs/semantics.md, Unknown
+//! fields).
+
+use strata::http::params;
+use strata::model::request::ReadRequest;
+
+use crate::reference::rules::{denull, drop, keep, reach_values, strip_source};
+use crate::reference::value::Value;
+use crate::support::TestService;
+
+const ENTITIES: [&str; 4] = [
+    r#"{"_source":"s1","name":"A","stock":{"berlin":3,"köln":null},"note":"","sizes":[{"cm":5},{"cm":7}]}"#,
+    r#"{"_source":"s2","name":"B","stock":{"berlin":0},"note":null,"sizes":[],"tags":["",null],"deep":[[{"x":1}]]}"#,
+    r#"{"_source":"s3","name":"C","stock":7,"empty":{},"a.b":1,"lists":[[]],"gone":[null]}"#,
+    r#"{"_source":"s4","name":"D","stock":8,"a, b":2,"mixed":["",{"y":null}],"gone":""}"#,
+];
+
+async fn service() -> TestService {
+    let service = TestService::configured(|config| config.limits.public_per_minute = 0).await;
+    service.import("Some", &format!("[{}]", ENTITIES.join(","))).await;
+    service
+}
+
+/// The unknown paths of a request, in the order of the steps, by looking at every entity after every step.
+fn unknown(request: &ReadRequest) -> Vec<String> {
+    let keys = |paths: &[strata::model::path::Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
+    let mut stages = vec![ENTITIES.map(|entity| Value::parse_entity(entity).expect("an entity")).to_vec()];
+    let mut step = |is_on: bool, change: &dyn Fn(&Value) -> Value| {
+        let last = stages.last().expect("a stage");
+        let next = if is_on { last.iter().map(change).collect() } else { last.clone() };
+        stages.push(next);
+    };
+    step(!request.include_source, &strip_source);
+    step(request.denull, &denull);
+    step(!request.keep.is_empty(), &|entity| keep(entity, &keys(&request.keep)));
+    step(!request.drop.is_empty(), &|entity| drop(entity, &keys(&request.drop)));
+    let mut unknown = Vec::new();
+    for (parameter, path) in request.named_paths() {
+        let before = match parameter {
+            "keep_field" => 2,
+            "drop_field" => 3,
+            _ => 4,
+        };
+        let is_there = stages[before].iter().any(|entity| !reach_values(entity, path.keys()).is_empty());
+        if !is_there && !unknown.contains(&path.to_string()) {
+            unknown.push(path.to_string());
+        }
+    }
+    unknown
+}
+
+#[tokio::test]
+async fn unknown_fields_are_named_in_the_order_of_the_url_each_once() {
+    let service = service().await;
+    for (query, named) in [
+        ("limit=1", None),
+        ("filter=name:A&sort=stock&keep_field=name,stock", None),
+        ("filter=nmae:A", Some("nmae")),
+        ("sort=nmae&filter=nmae:A&filter_contains=stock.bärlin:1", Some("nmae,stock.b%C3%A4rlin")),
+        ("dedup_key=y&sort=x&keep_field=name", Some("y,x")),
+        // An escaped path: the name of a field, and the parts of a path.
+        (r"drop_field=a\.b,a.b,a\,%20b", Some("a.b")),
+        ("sort=a.b", None),
+        ("sort=a.c", Some("a%5C.c")),
+        // What an earlier step has taken away.
+        ("keep_field=name&filter=stock.berlin:3", Some("stock.berlin")),
+        ("drop_field=stock&sort=stock", Some("stock")),
+        ("include_source=false&dedup_key=_source", Some("_source")),
+        ("denull=true&sort=note", Some("note")),
+        ("keep_field=stock.berlin&dedup_key=stock,stock.köln", Some("stock.k%C3%B6ln")),
+        // Objects and lists are values, and so is null.
+        ("keep_field=empty,lists,note,stock.köln,tags,sizes.cm,deep.x", None),
+        ("count=true&filter=nope:1", Some("nope")),
+        ("format=csv&keep_field=name,nope", Some("nope")),
+        ("format=parquet&keep_field=name,nope", Some("nope")),
+    ] {
+        let answer = service.get(&format!("/api/1/some/v1?{query}")).await;
+        assert_eq!((answer.status, answer.header("x-unknown-fields")), (200, named), "{query}: {}", answer.text());
+        let exposed = answer.header("access-control-expose-headers").expect("exposed headers");
+        assert!(exposed.contains("X-Unknown-Fields"), "{exposed}");
+    }
+    let long: Vec<String> = (0..200).map(|number| format!("unknown_{number}")).collect();
+    let answer = service.get(&format!("/api/1/some/v1?drop_field={}", long.join(","))).await;
+    let named = answer.header("x-unknown-fields").expect("a header");
+    assert!(named.len() <= 1_024 && long.join(",").starts_with(&format!("{named},")), "{named}");
+}
+
+#[tokio::test]
+async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
+    let service = service().await;
+    let plain = service.get("/api/1/some/v1?filter=name:A").await;
+    let strict = service.get("/api/1/some/v1?filter=name:A&strict=true").await;
+    assert_eq!((strict.status, strict.text()), (200, plain.text()));
+    assert_eq!(strict.header("etag"), plain.header("etag"), "it is the same answer");
+
+    for (query, parts) in [
+        ("filter=nmae:A", &["filter", "\"nmae\"", "did you mean \"name\"?"][..]),
+        ("sort=zzzzzzzz", &["sort", "\"zzzzzzzz\"", "/dataset/profile"]),
+        ("keep_field=name&sort=stock", &["sort", "\"stock\"", "keep_field has taken it"]),
+        ("drop_field=stock&filter=stock.berlin:3", &["filter", "\"stock.berlin\"", "drop_field has taken it"]),
+        ("include_source=false&drop_field=_source", &["drop_field", "\"_source\"", "include_source has taken it"]),
+        ("denull=true&keep_field=note", &["keep_field", "\"note\"", "denull has taken it"]),
+        ("denull=true&keep_field=gone", &["keep_field", "\"gone\"", "denull has taken it"]),
+        ("dedup_key=nope&count=true", &["dedup_key", "\"nope\""]),
+        ("drop_field=a1,b1,c1,d1,e1", &["\"a1\"", "\"c1\"", "And 2 more."]),
+        ("lmit=1", &["\"lmit\"", "did you mean limit?"]),
+    ] {
+        let answer = service.get(&format!("/api/1/some/v1?{query}&strict=1")).await;
+        answer.is_error(400);
+        for part in parts {
+            assert!(answer.text().contains(part), "{query}: {}", answer.text());
+        }
+        assert_eq!(answer.header("x-unknown-fields"), None);
+    }
+    // Who holds the answer is refused all the same.
+    let tag = plain.header("etag").expect("a tag").to_owned();
+    let uri = "/api/1/some/v1?filter=name:A&strict=true";
+    assert_eq!(service.get_with(uri, &[("if-none-match", &tag)]).await.status, 304);
+    let uri = "/api/1/some/v1?filter=nmae:A&strict=true";
+    service.get_with(uri, &[("if-none-match", "*")]).await.is_error(400);
+    // The checks before come before.
+    service.get("/api/1/some/v9?filter=nmae:A&strict=true").await.is_error(404);
+    service.get("/api/1/some/v1/alt/?filter=nmae:A&strict=true").await.is_error(404);
+}
+
+#[tokio::test]
+async fn a_refusal_of_fields_counts_against_the_rate_and_one_of_parameters_does_not() {
+    let service = TestService::configured(|config| config.limits.public_per_minute = 100).await;
+    service.import("Some", "[{\"a\":1}]").await;
+    let left = |answer: crate::support::Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
+    assert_eq!(left(service.get("/api/1/some/v1?strict=true&lmit=1").await), None);
+    assert_eq!(left(service.get("/api/1/some/v1?strict=true&sort=b").await).as_deref(), Some("99"));
+    assert_eq!(left(service.get("/api/1/some/v1?strict=true&sort=a").await).as_deref(), Some("98"));
+}
+
+#[tokio::test]
+async fn a_version_without_entities_knows_every_path() {
+    let service = TestService::start().await;
+    service.import("None", "[]").await;
+    let answer = service.get("/api/1/none/v1?strict=true&keep_field=a&filter=b:1").await;
+    assert_eq!((answer.status, answer.header("x-unknown-fields")), (200, None));
+    let answer = service.get("/api/1/none/v1?keep_field=a&filter=b:1").await;
+    assert_eq!((answer.status, answer.header("x-unknown-fields")), (200, None));
+}
+
+#[tokio::test]
+async fn paths_that_no_profile_lists_are_looked_for_in_the_documents() {
+    let service = TestService::configured(|config| config.limits.public_per_minute = 0).await;
+    let members: Vec<String> = (0..10_050).map(|number| format!("\"k{number}\":{number}")).collect();
+    service.import("Wide", &format!("[{{\"a\":1}},{{{}}}]", members.join(","))).await;
+    for (query, status) in [
+        ("keep_field=k10049", 200),
+        ("keep_field=k1,k10049&sort=k10049", 200),
+        ("keep_field=k10050", 400),
+        ("drop_field=k10049&sort=k10049", 400),
+    ] {
+        let answer = service.get(&format!("/api/1/wide/v1?{query}&strict=true&count=true")).await;
+        assert_eq!(answer.status, status, "{query}: {}", answer.text());
+    }
+    let answer = service.get("/api/1/wide/v1?keep_field=k10050&count=true").await;
+    assert_eq!((answer.status, answer.header("x-unknown-fields")), (200, None), "only the documents would tell");
+}
+
+/// Strict reads against a look at every entity after every step, for every combination of some lists.
+#[tokio::test]
+async fn strict_reads_are_refused_exactly_where_a_path_is_unknown() {
+    let service = service().await;
+    let lists =
+        ["", "name,stock", "stock.berlin,gone", "sizes.cm,tags,lists.x,mixed.y,_source", "nope.x,stock.nope,deep"];
+    let named = r"dedup_key=_source,name,stock,stock.berlin,stock.köln,note,sizes,sizes.cm,tags,deep,deep.x,empty,a\.b";
+    let mut both = [0, 0];
+    for keep in lists {
+        for drop in lists {
+            for rest in ["", "&denull=1", "&include_source=0", "&denull=1&include_source=0"] {
+                let mut queries = vec![format!("keep_field={keep}&drop_field={drop}{rest}")];
+                for path in
+                    named.trim_start_matches("dedup_key=").split(',').chain(["lists", "gone", "mixed", "mixed.y"])
+                {
+                    queries.push(format!("keep_field={keep}&drop_field={drop}{rest}&dedup_key={path}"));
+                }
+                for query in queries {
+                    let (request, _) = params::parse(Some(&query)).expect("a request");
+                    let expected = unknown(&request);
+                    let answer = service.get(&format!("/api/1/some/v1?{query}&strict=1&count=1")).await;
+                    both[usize::from(expected.is_empty())] += 1;
+                    assert_eq!(answer.status == 200, expected.is_empty(), "{query}: {expected:?} {}", answer.text());
+                    let answer = service.get(&format!("/api/1/some/v1?{query}&count=1")).await;
+                    let header = answer.header("x-unknown-fields").unwrap_or_default().to_owned();
+                    let listed: Vec<String> = header
+                        .split(',')
+                        .filter(|path| !path.is_empty())
+                        .map(|path| percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned())
+                        .collect();
+                    if request.denull {
+                        assert!(listed.iter().all(|path| expected.contains(path)), "{query}: {listed:?} {expected:?}");
+                    } else {
+                        assert_eq!(sorted(listed), sorted(expected), "{query}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(both.iter().all(|number| *number > 50), "{both:?}");
+}
+
+fn sorted(mut paths: Vec<String>) -> Vec<String> {
+    paths.sort_unstable();
+    paths
+}

@@ -1,0 +1,152 @@
+//! The management endpoints, driven as owners drive them. Every case runs on an SQLite file and on a PostgreSQL
+//! database, each of its own.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use strata::catalog::Catalog;
+use strata::config::{CatalogUrl, Config};
+use strata::model::user::Plan;
+
+use crate::support::openapi::Document;
+use crate::support::postgres::Postgres;
+use crate::support::{Answer, OWNER, PASSWORD, TestService};
+
+mod datasets;
+mod refusals;
+mod sessions;
+
+/// A service with users of each plan.
+struct Owners {
+    service: TestService,
+    /// Of the users on the plans scale, free, and another on scale.
+    scale: String,
+    free: String,
+    other: String,
+    document: Document,
+    _server: Option<Arc<Postgres>>,
+}
+
+impl Owners {
+    async fn sqlite() -> Owners {
+        Owners::on(None, |_| {}).await
+    }
+
+    async fn postgres() -> Owners {
+        Owners::on(Some(Postgres::shared()), |_| {}).await
+    }
+
+    /// The same engine, another configuration.
+    async fn with(&self, change: impl FnOnce(&mut Config)) -> Owners {
+        Owners::on(self._server.clone(), change).await
+    }
+
+    async fn on(server: Option<Arc<Postgres>>, change: impl FnOnce(&mut Config)) -> Owners {
+        let url = match &server {
+            Some(server) => Some(server.create_database().await),
+            None => None,
+        };
+        let service = TestService::configured(|config| {
+            config.catalog.url = url.map(|url| CatalogUrl::try_from(url).expect("a URL"));
+            config.limits.logins_per_minute = 0;
+            config.limits.body_bytes = 10_000;
+            change(config);
+        })
+        .await;
+        let add = async |email: &str, plan| {
+            let added = service.app.add_user(email, PASSWORD, plan, Some("ci")).await.expect("added");
+            format!("Bearer {}", added.token.expect("a token").expose())
+        };
+        let (free, other) = (add("free@strata.test", Plan::Free).await, add("other@strata.test", Plan::Scale).await);
+        let document = Document::of(&service).await;
+        let owners = Owners { service, scale: String::new(), free, other, document, _server: server };
+        let cookie = owners.log_in(OWNER, PASSWORD).await;
+        let made = owners.send("POST", "/token/create", &[("cookie", &cookie)], &json!({"name": "tests"})).await;
+        let scale = format!("Bearer {}", ok(&made)["token"].as_str().expect("a token"));
+        Owners { scale, ..owners }
+    }
+
+    /// Any call with a JSON body.
+    async fn send(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
+        let headers = [headers, &[("content-type", "application/json")]].concat();
+        self.raw(method, uri, &headers, body.to_string().into_bytes()).await
+    }
+
+    /// Any call. The OpenAPI document must describe its answer.
+    async fn raw(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
+        let mut request = Request::builder().method(method).uri(uri).header("host", "data.strata.test");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = self.service.call(request.body(Body::from(body)).expect("a request")).await;
+        self.document.describes_call(method, uri.split('?').next().unwrap_or_default(), &answer);
+        answer
+    }
+
+    /// A call of the owner on the plan scale.
+    async fn call(&self, method: &str, uri: &str, body: Value) -> Answer {
+        self.send(method, uri, &[("authorization", &self.scale)], &body).await
+    }
+
+    async fn post(&self, uri: &str, body: Value) -> Answer {
+        self.call("POST", uri, body).await
+    }
+
+    async fn get(&self, uri: &str) -> Answer {
+        self.raw("GET", uri, &[("authorization", &self.scale)], Vec::new()).await
+    }
+
+    async fn try_log_in(&self, email: &str, password: &str) -> Answer {
+        self.send("POST", "/session/login", &[], &json!({"email": email, "password": password})).await
+    }
+
+    /// The cookie of a new session.
+    async fn log_in(&self, email: &str, password: &str) -> String {
+        cookie(&self.try_log_in(email, password).await)
+    }
+
+    /// The catalog, as another process sees it.
+    async fn catalog(&self) -> Catalog {
+        Catalog::open(&self.service.app.config().catalog_url()).await.expect("the catalog")
+    }
+
+    /// A dataset with as many versions.
+    async fn dataset(&self, name: &str, private: bool, versions: u64) -> u64 {
+        let mut id = 0;
+        for version in 1..=versions {
+            let text = format!("[{{\"version\":{version}}}]");
+            let imported = self.service.try_import(name, private, text.as_bytes()).await.expect("imported");
+            id = imported.dataset_id.get();
+        }
+        id
+    }
+}
+
+/// The body of a successful call.
+#[track_caller]
+fn ok(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    assert_eq!(body.get("ok").unwrap_or(&Value::Bool(true)), true, "{body}");
+    body
+}
+
+/// That a call was refused, and that the text names what it should.
+#[track_caller]
+fn refused(answer: &Answer, status: u16, word: &str) {
+    answer.is_error(status);
+    assert!(answer.text().contains(word), "{} does not mention {word}", answer.text());
+}
+
+/// The session cookie that an answer sets, as it is sent back.
+#[track_caller]
+fn cookie(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let set = answer.header("set-cookie").expect("a cookie");
+    assert!(set.starts_with("strata_session="), "{set}");
+    set.split(';').next().expect("a pair").to_owned()
+}

@@ -1,0 +1,314 @@
+//! What every operation refuses, and in which order.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+use crate::support::OWNER;
+use crate::support::databases::on_both_databases;
+
+use crate::support::PASSWORD;
+
+use super::{Owners, cookie, ok, refused};
+
+on_both_databases! {
+    Owners:
+    what_a_get_does_not_know_is_refused
+    every_operation_refuses_in_the_same_order
+    foreign_pages_cannot_use_a_cookie
+    hostile_bodies_never_make_a_server_error
+}
+
+async fn what_a_get_does_not_know_is_refused(owners: Owners) {
+    for (uri, meant) in [
+        ("/session/me?x=1", "valid: none"),
+        ("/token/list?limit=1", "valid: none"),
+        ("/dataset/list?limt=1", "did you mean limit?"),
+        ("/dataset/view?dataset_id=1&dataset=1", "did you mean dataset_id?"),
+        ("/dataset/profile?dataset_id=1&vesion=1", "did you mean version?"),
+        ("/dataset/diff?dataset_id=1&v1=1&v2=1&ofset=1", "did you mean offset?"),
+        ("/webhook/view?dataset_id=1&%C3%A9=1", "\"é\": there is no such field;"),
+    ] {
+        refused(&owners.get(uri).await, 400, meant);
+    }
+    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = made["dataset"]["dataset_id"].as_u64().expect("a number");
+    let json_type = ("content-type", "application/json");
+    let key = ("authorization", owners.scale.as_str());
+    let push = async |query: &str, body: String| {
+        owners.raw("POST", &format!("/dataset/refresh{query}"), &[key, json_type], body.into_bytes()).await
+    };
+    refused(&push(&format!("?dataset_id={id}&formt=json"), "[]".to_owned()).await, 400, "did you mean format?");
+    refused(&push("", format!("{{\"dataset_id\":{id},\"entites\":[]}}")).await, 400, "did you mean entities?");
+    for body in [
+        format!("{{\"dataset_id\":{id},\"more\":{{}},\"entities\":[{{}}]}}"),
+        format!("{{\"dataset_id\":{id},\"entities\":[{{}}],\"more\":1}}"),
+    ] {
+        refused(&push("", body).await, 400, "\"more\": there is no such field; valid: dataset_id, entities");
+    }
+    let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
+    assert_eq!(versions, json!([]), "nothing is done");
+    // An object where the document is asked for.
+    let whole = format!("{{\"dataset_id\":{id},\"entities\":[]}}");
+    refused(&push("?format=json", whole.clone()).await, 400, "Leave format out to send");
+    let query = format!("?dataset_id={id}&format=json");
+    refused(&push(&query, whole.clone()).await, 422, "push it as application/json without format");
+    ok(&push("", whole).await);
+}
+
+/// Every operation with a body that is right but for the dataset, of which there is none, and a field that it needs.
+fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
+    let none = 1_000_000;
+    vec![
+        ("POST", "/token/create", json!({"name": "new"}), "name"),
+        ("DELETE", "/token/delete", json!({"name": "none"}), "name"),
+        ("POST", "/dataset/create", json!({"name": "New"}), "name"),
+        ("POST", "/dataset/update", json!({"dataset_id": none}), "dataset_id"),
+        ("DELETE", "/dataset/delete", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/dataset/rotate_key", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/dataset/rollback", json!({"dataset_id": none, "version_number": 1}), "version_number"),
+        ("POST", "/dataset/unpin", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/dataset/unfreeze", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/agent/pull_for_edit", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/webhook/register", json!({"dataset_id": none, "url": "https://example.com"}), "url"),
+        ("DELETE", "/webhook/delete", json!({"dataset_id": none}), "dataset_id"),
+    ]
+}
+
+async fn every_operation_refuses_in_the_same_order(owners: Owners) {
+    let theirs = owners.dataset("Theirs", false, 1).await;
+    let key = ("authorization", owners.other.as_str());
+    for (method, uri, body, field) in operations() {
+        let text = body.to_string().into_bytes();
+        let json_type = ("content-type", "application/json");
+        let long = [&text[..], &vec![b' '; 10_000][..]].concat();
+        // Each request has all the faults of those after it.
+        let other_method = if method == "POST" { "GET" } else { "POST" };
+        let answer = owners.raw(other_method, uri, &[], long.clone()).await;
+        refused(&answer, 405, "method");
+        assert_eq!(answer.header("allow"), Some(method), "{uri}");
+        refused(&owners.raw(method, uri, &[], long.clone()).await, 401, "session");
+        refused(&owners.raw(method, uri, &[key], long.clone()).await, 415, "JSON");
+        let form = ("content-type", "application/x-www-form-urlencoded");
+        refused(&owners.raw(method, uri, &[key, form], long.clone()).await, 415, "JSON");
+        let packed = ("content-encoding", "gzip");
+        refused(&owners.raw(method, uri, &[key, json_type, packed], text.clone()).await, 415, "uncompressed");
+        refused(&owners.raw(method, uri, &[key, json_type], long).await, 413, "10000");
+        for (malformed, word) in
+            [("", "JSON object"), ("{", "EOF"), ("[]", "JSON object"), ("{\"a\":\"\\ud800\"}", "hex escape")]
+        {
+            refused(&owners.raw(method, uri, &[key, json_type], malformed.into()).await, 400, word);
+        }
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
+        refused(&owners.raw(method, uri, &[key, json_type], deep.into()).await, 400, "recursion");
+        for value in [json!(null), json!([1]), json!({}), json!(true), json!(-1), json!(0), json!(1.5)] {
+            let mut wrong = body.clone();
+            wrong[field] = value;
+            refused(&owners.send(method, uri, &[key], &wrong).await, 400, field);
+        }
+        let mut slip = body.clone();
+        slip["dataset_di"] = json!(1);
+        let answer = owners.send(method, uri, &[key], &slip).await;
+        refused(&answer, 400, "\"dataset_di\": there is no such field;");
+        refused(
+            &answer,
+            400,
+            &format!("valid: {}", body.as_object().expect("an object").keys().next().expect("a field")),
+        );
+        assert_eq!(
+            answer.text().contains("did you mean dataset_id?"),
+            body["dataset_id"].is_number(),
+            "{}",
+            answer.text()
+        );
+        if body["dataset_id"].is_number() {
+            for id in [json!(1_000_000), json!(theirs), json!(u64::MAX), json!(i64::MAX)] {
+                let mut body = body.clone();
+                body["dataset_id"] = id;
+                refused(&owners.send(method, uri, &[key], &body).await, 404, "dataset");
+            }
+            for id in [json!("1"), json!(""), json!(1e300)] {
+                let mut body = body.clone();
+                body["dataset_id"] = id;
+                refused(&owners.send(method, uri, &[key], &body).await, 400, "dataset_id");
+            }
+        }
+    }
+    for uri in ["/dataset/view", "/webhook/view", "/dataset/diff", "/dataset/explain"] {
+        let get = async |query: &str, headers: &[(&str, &str)]| {
+            owners.raw("GET", &format!("{uri}{query}"), headers, Vec::new()).await
+        };
+        refused(&get("", &[]).await, 401, "session");
+        for query in
+            ["", "?dataset_id=", "?dataset_id=x", "?dataset_id=0", "?dataset_id=1&dataset_id=1", "?dataset_id=-1"]
+        {
+            refused(&get(query, &[key]).await, 400, "dataset_id");
+        }
+        let versions = if uri == "/dataset/diff" { "&v1=1&v2=1" } else { "" };
+        refused(&get(&format!("?dataset_id={theirs}{versions}"), &[key]).await, 404, "dataset");
+        refused(&get(&format!("?dataset_id=99999999999999999999{versions}"), &[key]).await, 404, "dataset");
+        let answer = owners.raw("POST", uri, &[key], Vec::new()).await;
+        refused(&answer, 405, "method");
+        assert_eq!(answer.header("allow"), Some("GET,HEAD"));
+    }
+    // What is everybody's: a wrong token first, then the parameters, then who may see what.
+    let profile = async |query: &str, headers: &[(&str, &str)]| {
+        owners.raw("GET", &format!("/dataset/profile{query}"), headers, Vec::new()).await
+    };
+    refused(&profile("", &[("authorization", "Bearer strata_00")]).await, 401, "session");
+    for headers in [&[][..], &[key]] {
+        refused(&profile("", headers).await, 400, "dataset_id");
+        refused(&profile("?dataset_id=99999999999999999999&version=x", headers).await, 400, "version");
+    }
+    refused(&profile("?dataset_id=99999999999999999999", &[]).await, 401, "session");
+    refused(&profile("?dataset_id=99999999999999999999", &[key]).await, 404, "dataset");
+    ok(&profile(&format!("?dataset_id={theirs}"), &[key]).await);
+    for query in ["?limit=0", "?limit=x", "?after=0", "?limit=1&limit=2"] {
+        refused(
+            &owners.get(&format!("/dataset/list{query}")).await,
+            400,
+            if query.contains("after") { "after" } else { "limit" },
+        );
+    }
+    // A log-in needs nobody to have logged in, and is refused in the same order otherwise.
+    let body = json!({"email": OWNER, "password": PASSWORD}).to_string().into_bytes();
+    refused(&owners.raw("POST", "/session/login", &[], body.clone()).await, 415, "JSON");
+    let json_type = ("content-type", "application/json; charset=utf-8");
+    let long = [&body[..], &vec![b' '; 20_000][..]].concat();
+    refused(&owners.raw("POST", "/session/login", &[json_type], long).await, 413, "10000");
+    refused(&owners.send("POST", "/session/login", &[], &json!({"email": OWNER})).await, 400, "password");
+    refused(&owners.send("POST", "/session/login", &[], &json!({"email": 1, "password": ""})).await, 400, "email");
+    cookie(&owners.raw("POST", "/session/login", &[json_type], body).await);
+}
+
+async fn foreign_pages_cannot_use_a_cookie(owners: Owners) {
+    let session = owners.log_in(OWNER, PASSWORD).await;
+    let create = async |owners: &Owners, name: &str, headers: &[(&str, &str)]| {
+        owners.send("POST", "/dataset/create", headers, &json!({"name": name})).await
+    };
+    let with_origin = async |name: &str, origin: &str| {
+        create(&owners, name, &[("cookie", session.as_str()), ("origin", origin)]).await
+    };
+    for origin in [
+        "https://evil.test",
+        "http://data.strata.test.evil.test",
+        "http://evil.test:80",
+        "http://data.strata.test:8081",
+        "http://user@data.strata.test",
+        "null",
+        "",
+        "data.strata.test",
+        "ftp://data.strata.test",
+    ] {
+        refused(&with_origin("Forged", origin).await, 403, "Origin");
+    }
+    let twice = [("cookie", session.as_str()), ("origin", "http://data.strata.test"), ("origin", "https://evil.test")];
+    refused(&create(&owners, "Forged", &twice).await, 403, "Origin");
+    ok(&with_origin("Own page", "http://data.strata.test").await);
+    ok(&with_origin("Behind TLS", "https://DATA.strata.test").await);
+    ok(&create(&owners, "A backend", &[("cookie", session.as_str())]).await);
+    // A token is in no browser.
+    ok(&create(&owners, "A token", &[("authorization", &owners.scale), ("origin", "https://evil.test")]).await);
+    // Whose cookie is not good hears that first.
+    refused(&create(&owners, "x", &[("origin", "https://evil.test")]).await, 401, "session");
+    let foreign = [("cookie", session.as_str()), ("origin", "https://evil.test")];
+    refused(&owners.raw("GET", "/session/me", &foreign, Vec::new()).await, 403, "Origin");
+    refused(&owners.raw("POST", "/session/logout", &foreign, Vec::new()).await, 403, "Origin");
+    let body = json!({"email": OWNER, "password": PASSWORD});
+    refused(&owners.send("POST", "/session/login", &[("origin", "https://evil.test")], &body).await, 403, "Origin");
+    let listed = ok(&owners.get("/dataset/list").await).to_string();
+    assert!(!listed.contains("Forged"), "{listed}");
+}
+
+/// JSON that people do not write.
+fn hostile() -> impl Strategy<Value = Value> {
+    let shredded = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,30}".prop_map(Value::from),
+        "\\PC{0,300}".prop_map(Value::from),
+        prop::sample::select(vec![
+            "push",
+            "a\u{0}",
+            "http://[",
+            "https://a.test:99999",
+            "0 2 * * *",
+            "json",
+            "\u{202e}",
+            "http://a..b/",
+            "L#W",
+            "59 23 31 12 7",
+            "store:///%00",
+            "*/0 * * * *",
+            "1-0 * * * *",
+            "99999999999999999999 * * * *",
+        ])
+        .prop_map(Value::from),
+    ];
+    shredded.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(".{0,5}", inner, 0..4).prop_map(|map| map.into_iter().collect()),
+        ]
+    })
+}
+
+async fn hostile_bodies_never_make_a_server_error(owners: Owners) {
+    let id = owners.dataset("Countries", false, 1).await;
+    let fields = [
+        "dataset_id",
+        "version_number",
+        "name",
+        "url",
+        "secret",
+        "source",
+        "format",
+        "records_path",
+        "publish_query",
+        "schedule",
+        "private",
+        "freeze",
+    ];
+    let bodies = prop::collection::hash_map(prop::sample::select(fields.to_vec()), hostile(), 0..6);
+    let mut runner = TestRunner::deterministic();
+    let mut draw = |strategy: &dyn Fn(&mut TestRunner) -> Value| strategy(&mut runner);
+    let mut refusals = 0;
+    for round in 0..300 {
+        let mut body = draw(&|runner| {
+            let drawn = bodies.new_tree(runner).expect("a tree").current();
+            drawn.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        });
+        if round % 2 == 0 {
+            body["dataset_id"] = json!(id);
+        }
+        // What makes a name that resolves wait for the network is another test's.
+        for name in ["url", "source"] {
+            if body[name].as_str().is_some_and(|url| url.contains("a.test")) {
+                body[name] = json!("http://[::1]/");
+            }
+        }
+        let operations = operations();
+        let (method, uri, ..) = &operations[round % operations.len()];
+        let answer = owners.call(method, uri, body.clone()).await;
+        assert!(answer.status < 500, "{method} {uri} {body}: {}", answer.text());
+        if answer.status != 200 {
+            answer.is_error(answer.status);
+            refusals += 1;
+        }
+        let cut = &body.to_string().into_bytes()[..body.to_string().len() / 2];
+        let headers = [("authorization", owners.scale.as_str()), ("content-type", "application/json")];
+        let answer = owners.raw(method, uri, &headers, cut.to_vec()).await;
+        assert!(answer.status < 500, "{method} {uri}: {}", answer.text());
+    }
+    assert!(refusals > 200, "{refusals}");
+    let bytes = prop::collection::vec(any::<u8>(), 0..200);
+    for _ in 0..100 {
+        let body = bytes.new_tree(&mut runner).expect("a tree").current();
+        let headers = [("content-type", "application/json")];
+        owners.raw("POST", "/session/login", &headers, body).await.is_error(400);
+    }
+}

@@ -1,0 +1,495 @@
+//! The tools for agents at `/mcp`: called as JSON-RPC to the byte, and by the official client.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use strata::http::params::PARAMETERS;
+
+use crate::support::entities::{EXACT, entities};
+use crate::support::machine::{Machine, Server, one_json_line, succeeded};
+use crate::support::owned::{Owned, log_in, parsed};
+use crate::support::pages::{between, check_table};
+use crate::support::scripts::{tool, tools_file};
+use crate::support::{Answer, FIXTURES};
+
+/// Calls `/mcp` with a token and any body.
+async fn message(owned: &Owned, token: Option<&str>, body: &str) -> Answer {
+    let request = Request::post("/mcp").header("content-type", "application/json");
+    let request = request.header("accept", "application/json, text/event-stream").header("host", "data.example.org");
+    let request = match token {
+        Some(token) => request.header("authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    owned.service.call(request.body(Body::from(body.to_owned())).expect("a request")).await
+}
+
+/// The text of a call of a tool, with arguments as they are written.
+fn calling(tool: &str, arguments: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#)
+}
+
+/// What a tool gave: its texts, and its record.
+#[track_caller]
+fn given(answer: &Answer) -> (Vec<String>, Value) {
+    let result = result(answer);
+    assert_ne!(result["isError"], json!(true), "{result}");
+    (texts(&result), result["structuredContent"].clone())
+}
+
+/// The one text with which a tool failed.
+#[track_caller]
+fn failure(answer: &Answer) -> String {
+    let result = result(answer);
+    assert_eq!(result["isError"], json!(true), "{result}");
+    texts(&result).concat()
+}
+
+#[track_caller]
+fn result(answer: &Answer) -> Value {
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{}", answer.text());
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+    assert_eq!((&message["jsonrpc"], &message["id"]), (&json!("2.0"), &json!(7)), "{message}");
+    message["result"].clone()
+}
+
+fn texts(result: &Value) -> Vec<String> {
+    let contents = result["content"].as_array().expect("contents");
+    contents.iter().map(|content| content["text"].as_str().expect("a text").to_owned()).collect()
+}
+
+impl Owned {
+    async fn tool(&self, tool: &str, arguments: Value) -> Answer {
+        message(self, Some(&self.token), &calling(tool, &arguments.to_string())).await
+    }
+}
+
+#[test]
+fn the_official_client_reads_edits_and_is_refused() {
+    let machine = Machine::new();
+    let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "agent"];
+    let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
+    let token = added.lines().last().expect("a token");
+    let file = format!("{FIXTURES}/world-countries/countries.json");
+    let import = ["import", &file, "--name", "World Countries", "--owner", "ada@example.test"];
+    let id = one_json_line(&machine.run(&import))["dataset_id"].to_string();
+    let mut pairs = Value::Null;
+    for version in [r#"[{"k":"a","n":1.0,"x":"y"},{"k":"b"}]"#, r#"[{"k":"a","n":1e2,"x":"y"},{"k":"c"}]"#] {
+        machine.write("pairs.json", version);
+        let import = ["import", "pairs.json", "--name", "Pairs", "--owner", "ada@example.test", "--format", "json"];
+        pairs = one_json_line(&machine.run(&import))["dataset_id"].clone();
+    }
+    // Numbers are to come as they were written.
+    let diff = concat!(
+        r#"{"added":1,"subtracted":1,"modified":1,"total_v1":2,"total_v2":2,"records":["#,
+        r#"{"id":"m0-0","change_type":"modified","source":"","v1":{"k":"a","n":1.0,"x":"y"},"#,
+        r#""v2":{"k":"a","n":1e2,"x":"y"},"field_diffs":[{"field":"n","v1":1.0,"v2":1e2}]},"#,
+        r#"{"id":"s1","change_type":"subtracted","source":"","v1":{"k":"b"},"v2":null,"field_diffs":[]},"#,
+        r#"{"id":"a1","change_type":"added","source":"","v1":null,"v2":{"k":"c"},"field_diffs":[]}]}"#,
+    );
+    let server = Server::start(&machine, &[], &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
+    let parameters: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
+    let tools: Vec<&str> = strata::http::mcp::names().collect();
+    let expects = json!({"tools": tools, "parameters": parameters, "pairs": pairs, "diff": diff}).to_string();
+    let mut script = tool("python");
+    script.arg(tools_file("agents.py")).args([&server.base_url, token, &id, "world-countries", &expects]);
+    let output = script.output().expect("the script runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}{}", server.errors());
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines.len(), 2, "{printed}");
+
+    // What the page has to paste.
+    let example = between("docs/agents.md", "<!-- agents:begin -->\n```python", "```\n<!-- agents:end -->");
+    let example = example.replace("http://127.0.0.1:8080", &server.base_url).replace("strata_…", token);
+    let pasted = tool("python").args(["-c", &example]).output().expect("the example runs");
+    let (shown, errors) = (String::from_utf8_lossy(&pasted.stdout), String::from_utf8_lossy(&pasted.stderr));
+    assert!(pasted.status.success(), "{shown}{errors}");
+    assert!(shown.contains("pull_for_edit") && shown.contains(r#""total_count":53"#), "{shown}");
+    assert!(lines[0].starts_with("legacy: 2025-") && lines[1].starts_with("auto: 2026-"), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_give_and_take_entities_to_the_byte() {
+    let owned = Owned::sqlite().await;
+    // A key that some parsers of JSON take for a number of their own.
+    let list = format!(r#"[{{"$serde_json::private::Number":"12"}},{}"#, &EXACT[1..]);
+    let id = owned.dataset("Things", json!({"private": true}), &[&list]).await;
+    let pulled = owned.pull(json!({"dataset_id": id, "version": 1})).await;
+    let (texts, _) = given(&owned.tool("pull_for_edit", json!({"dataset_id": id})).await);
+    assert_eq!(texts, [pulled.text()], "the same text as over HTTP");
+
+    let etag = pulled.header("etag").expect("an etag");
+    let arguments = format!(r#"{{"entities":{list},"etag":{},"version":1,"dataset_id":{id}}}"#, json!(etag));
+    let (_, record) = given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
+    assert_eq!(record["etag"], json!(owned.etag(id, 1).await));
+    assert_eq!(record["version"], owned.versions(id).await[0]);
+    // One more than is pushed elsewhere, so that the number is the alternate's.
+    let etag = record["etag"].clone();
+    let more =
+        format!(r#"{{"entities":[{{}},{}],"etag":{etag},"version":1,"dataset_id":{id}}}"#, &list[1..list.len() - 1]);
+    let (_, pushed) = given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &more)).await);
+    let count = pushed["version"]["entity_count"].as_u64().expect("a count");
+    assert_eq!(pushed["alt_entity_count"], json!(count + 1));
+    let arguments = format!(r#"{{"entities":{list},"etag":{},"version":1,"dataset_id":{id}}}"#, pushed["etag"]);
+    given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
+    let alternate = owned.pull(json!({"dataset_id": id, "alt": true})).await;
+    assert!(alternate.text().ends_with(&format!(r#""entities":{list}}}"#)), "{}", alternate.text());
+    let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "alt": true})).await);
+    assert_eq!(texts[1], list);
+}
+
+/// An entity that nests so deep, itself included.
+fn nested(levels: usize) -> String {
+    format!(r#"{{"a":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_takes_what_a_message_can_hold_and_says_why_not() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &["[]"]).await;
+    let push = async |entities: &str| {
+        let etag = json!(owned.etag(id, 1).await);
+        let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"entities":{entities}}}"#);
+        message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await
+    };
+    // Of 128 levels the message around the entities takes four.
+    let deepest = format!("[{}]", nested(124));
+    given(&push(&deepest).await);
+    let odd = r#"[{"a":-0,"b":1.10,"c":1E+2,"a\u0062":"\u00e9\/","d":1,"d":2,"e":123456789012345678901234567890}]"#;
+    let as_stored = r#"[{"a":-0,"b":1.10,"c":1E+2,"ab":"é/","d":2,"e":123456789012345678901234567890}]"#;
+    given(&push(odd).await);
+    let alternate = format!("/api/{id}/things/v1/alt/?pretty=false");
+    owned.service.get(&alternate).await.is(as_stored);
+    for (entities, reason) in [
+        (format!("[{}]", nested(125)), "nested deeper than 128 levels"),
+        (r#"[{"a":"\ud800"}]"#.to_owned(), "surrogate"),
+        (r#"[{"a":01}]"#.to_owned(), "byte "),
+    ] {
+        let answer = push(&entities).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert!(answer.text().contains("JSON-RPC 2.0") && answer.text().contains(reason), "{}", answer.text());
+    }
+    owned.service.get(&alternate).await.is(as_stored);
+    let bare = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"push_alt_version"}}"#;
+    let text = failure(&message(&owned, Some(&owned.token), bare).await);
+    assert!(text.contains("entities is missing"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_small_but_for_the_entities_that_it_pushes() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &["[]"]).await;
+    let list = entities(1 << 20);
+    let etag = json!(owned.etag(id, 1).await);
+    let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"entities":{list}}}"#);
+    given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
+    owned.service.get(&format!("/api/{id}/things/v1/alt/?pretty=false")).await.is(&list);
+    let wide = format!(r#"{{"dataset_id":{id},"filter":[{}[]]}}"#, "[],".repeat(100_000));
+    let answer = message(&owned, Some(&owned.token), &calling("read", &wide)).await;
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    assert!(answer.text().contains("longer than 131072 bytes, entities"), "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_is_explained_to_its_owner() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({"private": true}), &[r#"[{"a":1},{"a":2}]"#]).await;
+    let (texts, _) = given(&owned.tool("explain", json!({"dataset_id": id, "filter": "a:2"})).await);
+    assert!(texts[0].starts_with(&format!("Read of dataset {id} (things), version 1\n")), "{}", texts[0]);
+    for words in ["a:2", "Physical plan", "1 entity", "limit"] {
+        assert!(texts[0].contains(words), "{words}: {}", texts[0]);
+    }
+    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "version": "v9"})).await);
+    assert!(text.contains("no version 9"), "{text}");
+    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "limitt": 1})).await);
+    assert!(text.contains("there is no such argument"), "{text}");
+    // A public dataset of somebody else is read, but not explained.
+    let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
+    let text = failure(&owned.tool("explain", json!({"dataset_id": open})).await);
+    assert_eq!(text, failure(&owned.tool("pull_for_edit", json!({"dataset_id": open})).await));
+    let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
+    parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
+    given(&owned.tool("explain", json!({"dataset_id": id})).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
+    let owned = Owned::sqlite().await;
+    let entities: Vec<String> =
+        (0..60).map(|n| format!(r#"{{"n":{n},"k":"a{}","t":[{}.0,null]}}"#, n % 3, n)).collect();
+    let id = owned.dataset("Things", json!({}), &["[]", &format!("[{}]", entities.join(","))]).await;
+    let check = async |arguments: Value, query: &str, about: Value| {
+        let mut all = arguments.clone();
+        all["dataset_id"] = json!(id);
+        let (texts, _) = given(&owned.tool("read", all).await);
+        let path = format!("/api/{id}/things/active/?{query}");
+        owned.service.get(&path).await.is(&texts[1]);
+        let found: Value = serde_json::from_str(&texts[0]).expect("JSON");
+        let shown = json!([found["returned"], found["total_count"], found["next_offset"]]);
+        assert_eq!(shown, about, "{arguments}");
+        assert_eq!((&found["dataset_id"], &found["version"], &found["alt"]), (&json!(id), &json!(2), &json!(false)));
+    };
+    check(json!({}), "limit=20&pretty=false", json!([20, 60, 20])).await;
+    check(json!({"offset": 40}), "limit=20&offset=40&pretty=false", json!([20, 60, null])).await;
+    check(json!({"offset": 99}), "limit=20&offset=99&pretty=false", json!([0, 60, null])).await;
+    check(json!({"limit": 0}), "limit=0&pretty=false", json!([0, 60, null])).await;
+    check(json!({"limit": "7", "pretty": true}), "limit=7", json!([7, 60, 7])).await;
+    check(
+        json!({"filter": ["k:A1", "n:4.0"], "keep_field": "n, k", "version": "latest", "format": "csv"}),
+        "filter=k:A1&filter=n:4.0&keep_field=n,k&format=csv",
+        json!([1, 1, null]),
+    )
+    .await;
+    check(
+        json!({"dedup": true, "dedup_key": ["k"], "sort": "n:desc", "drop_field": ["t"], "format": "jsonl"}),
+        "dedup=1&dedup_key=k&sort=n:desc&drop_field=t&format=jsonl",
+        json!([3, 3, null]),
+    )
+    .await;
+    check(json!({"count": true, "filter": "k:a0"}), "count=1&filter=k:a0&pretty=false", json!([0, 20, null])).await;
+    check(json!({"limit": null, "filter": null, "format": "tsv"}), "limit=20&format=tsv", json!([20, 60, 20])).await;
+    let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "sample": 30})).await);
+    let sampled: Vec<Value> = serde_json::from_str(&texts[1]).expect("JSON");
+    let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
+    assert_eq!((sampled.len(), &about["total_count"], &about["next_offset"]), (30, &json!(30), &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_reach_what_is_public_or_their_users() {
+    let owned = Owned::sqlite().await;
+    let mine = owned.dataset("Mine", json!({"private": true}), &[r#"[{"mine":1}]"#]).await;
+    let open = owned.service.import("Open", "{\"open\":1}\n").await;
+    let closed = owned.service.try_import("Closed", true, b"{\"closed\":1}\n").await.expect("imported");
+    let (open, closed) = (open.dataset_id.get(), closed.dataset_id.get());
+    let read = async |id: u64| owned.tool("read", json!({"dataset_id": id})).await;
+    assert_eq!(given(&read(mine).await).0[1], r#"[{"mine":1}]"#);
+    assert!(given(&read(open).await).0[1].starts_with(r#"[{"open":1"#));
+    // Another's private dataset is as one that is not there.
+    assert_eq!(failure(&read(closed).await), failure(&read(999_999).await));
+    for id in [open, closed, 999_999] {
+        let answer = owned.tool("pull_for_edit", json!({"dataset_id": id})).await;
+        assert_eq!(failure(&answer), "You have no dataset with this dataset_id.");
+    }
+    let (_, page) = given(&owned.tool("list_datasets", json!({})).await);
+    assert_eq!(page["datasets"].as_array().map(Vec::len), Some(1), "{page}");
+    assert!(!page.to_string().contains("ping_") && page["datasets"][0].get("private_key").is_none(), "{page}");
+
+    let second = owned.dataset("Second", json!({}), &[]).await;
+    let (_, page) = given(&owned.tool("list_datasets", json!({"limit": 1})).await);
+    assert_eq!((&page["datasets"][0]["dataset_id"], &page["next_after"]), (&json!(mine), &json!(mine)));
+    let (_, page) = given(&owned.tool("list_datasets", json!({"limit": 1, "after": mine})).await);
+    assert_eq!((&page["datasets"][0]["dataset_id"], &page["next_after"]), (&json!(second), &Value::Null));
+    assert_eq!(
+        (&page["datasets"][0]["active_version"], &page["datasets"][0]["private"]),
+        (&Value::Null, &json!(false))
+    );
+
+    let text = failure(&owned.tool("list_datasets", json!({"limit": 201})).await);
+    assert!(text.contains("limit") && text.contains("1 to 200"), "{text}");
+
+    // A frozen dataset is not read, but edited.
+    let freeze = json!({"dataset_id": mine, "version_number": 1, "freeze": true}).to_string();
+    parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
+    assert_eq!(failure(&read(mine).await), "This dataset is frozen and no longer served.");
+    given(&owned.tool("pull_for_edit", json!({"dataset_id": mine})).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_an_api_token_opens_the_tools() {
+    let owned = Owned::sqlite().await;
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+    assert_eq!(result(&message(&owned, Some(&owned.token), list).await)["tools"][2]["name"], json!("read"));
+    for token in [None, Some("strata_wrong"), Some("")] {
+        let answer = message(&owned, token, list).await;
+        answer.is_error(401);
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+        assert!(answer.text().contains("API token"), "{}", answer.text());
+    }
+    let cookie = log_in(&owned.service, &owned.user.email).await;
+    let by_cookie = Request::post("/mcp").header("content-type", "application/json").header("cookie", cookie);
+    let by_cookie = by_cookie.header("accept", "application/json, text/event-stream").body(Body::from(list));
+    owned.service.call(by_cookie.expect("a request")).await.is_error(401);
+    for method in ["GET", "DELETE", "PUT"] {
+        let answer = owned.call(method, "/mcp", "").await;
+        answer.is_error(405);
+        assert_eq!(answer.header("allow"), Some("POST"));
+    }
+    // Any page, and any name of the service, will do with a token: no browser has it.
+    let elsewhere = Request::post("/mcp")
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("host", "127.0.0.1:1")
+        .header("origin", "https://agents.example.test")
+        .header("authorization", format!("bearer {}", owned.token));
+    result(&owned.service.call(elsewhere.body(Body::from(list)).expect("a request")).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_and_messages_are_bounded_and_say_what_to_do() {
+    let owned = Owned::configured(|config| config.limits.body_bytes = 100_000, None).await;
+    let id = owned.dataset("Large", json!({}), &[&entities(2 << 20)]).await;
+    let text = failure(&owned.tool("pull_for_edit", json!({"dataset_id": id})).await);
+    assert!(text.contains("1048576 bytes") && text.contains("POST /agent/pull_for_edit"), "{text}");
+    let text = failure(&owned.tool("read", json!({"dataset_id": id, "limit": 100_000})).await);
+    assert!(text.contains("262144 bytes") && text.contains("keep_field"), "{text}");
+    given(&owned.tool("read", json!({"dataset_id": id, "limit": 1_000})).await);
+    let kept = json!({"dataset_id": id, "limit": 10_000, "keep_field": ["number"]});
+    assert_eq!(given(&owned.tool("read", kept).await).0.len(), 2);
+    assert_eq!(owned.service.app.load().streams, 0, "what was cut is over");
+
+    let push = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": [{"a": "x".repeat(100_000)}]});
+    let answer = owned.tool("push_alt_version", push).await;
+    let refused = |answer: &Answer, status: u16, words: &str| {
+        assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")));
+        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        assert_eq!((&message["id"], &message["error"]["code"]), (&Value::Null, &json!(-32_600)), "{message}");
+        assert!(message["error"]["message"].as_str().is_some_and(|text| text.contains(words)), "{message}");
+    };
+    refused(&answer, 413, "POST /agent/push_alt_version");
+    for body in ["", "{", "[]", "{}", "null", r#"{"jsonrpc":"1.0","id":7,"method":"tools/list"}"#, "\u{0}"] {
+        refused(&message(&owned, Some(&owned.token), body).await, 400, "JSON-RPC 2.0");
+    }
+    let batch = format!("[{}]", calling("list_datasets", "{}"));
+    refused(&message(&owned, Some(&owned.token), &batch).await, 400, "JSON-RPC 2.0");
+    let deep = calling("read", &format!(r#"{{"filter":{}1{}}}"#, "[".repeat(200), "]".repeat(200)));
+    refused(&message(&owned, Some(&owned.token), &deep).await, 400, "JSON-RPC 2.0");
+    for (name, value, status) in [("content-type", "text/plain", 415), ("accept", "application/json", 406)] {
+        let mut request = Request::post("/mcp")
+            .header("authorization", format!("Bearer {}", owned.token))
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("host", "data.example.org")
+            .body(Body::from(calling("list_datasets", "{}")))
+            .expect("a request");
+        request.headers_mut().insert(name, value.parse().expect("a value"));
+        refused(&owned.service.call(request).await, status, "application/json");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_arguments_come_a_tool_has_a_result() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
+    let values = [
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(0),
+        json!(1.5),
+        json!(1e300),
+        json!(u64::MAX),
+        json!(""),
+        json!("x"),
+        json!(":"),
+        json!("a\u{0}b\u{202e}"),
+        json!([]),
+        json!(["", ":", "a:b"]),
+        json!([[1]]),
+        json!([null]),
+        json!({"a": {"b": 1}}),
+        json!("é".repeat(20_000)),
+        json!(vec!["a.b"; 1_001]),
+    ];
+    let mut failures = 0;
+    for tool in strata::http::mcp::names() {
+        let names = [
+            "dataset_id",
+            "version",
+            "alt",
+            "etag",
+            "entities",
+            "after",
+            "limit",
+            "v1",
+            "v2",
+            "change_type",
+            "below",
+            "offset",
+            "none",
+        ];
+        let parameters = PARAMETERS.iter().map(|parameter| parameter.name);
+        for name in names.into_iter().chain(parameters.filter(|_| ["read", "explain"].contains(&tool))) {
+            for value in &values {
+                let mut arguments = json!({"dataset_id": id});
+                if tool == "push_alt_version" {
+                    arguments = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": []});
+                } else if tool == "diff" {
+                    arguments = json!({"dataset_id": id, "v1": 1, "v2": 1});
+                }
+                arguments[name] = value.clone();
+                let answer = owned.tool(tool, arguments).await;
+                let result = result(&answer);
+                let text = texts(&result).concat();
+                assert!(!text.is_empty() && text.len() < 10_000, "{tool} {name} {value}: {text}");
+                if result["isError"] == json!(true) {
+                    failures += 1;
+                    assert!(!text.contains('\n') && !text.contains("was logged"), "{tool} {name} {value}: {text}");
+                }
+            }
+        }
+    }
+    assert!(failures > 300, "{failures}");
+    owned.service.get(&format!("/api/{id}/things/v1/alt/")).await.is_error(404);
+    for arguments in ["null", "7", "[]", "\"x\""] {
+        let answer = message(&owned, Some(&owned.token), &calling("read", arguments)).await;
+        assert!([200, 400].contains(&answer.status), "{arguments}: {}", answer.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_by_agents_count_as_reads_and_calls_of_tools_are_counted() {
+    let owned = Owned::configured(|config| config.limits.public_per_minute = 3, None).await;
+    let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
+    let counted = async |outcome: &str| {
+        let text = owned.service.get("/metrics").await.text().to_owned();
+        let series = format!("strata_tool_calls_total{{tool=\"read\",outcome=\"{outcome}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&series).map(str::to_owned));
+        line.map_or(0, |number| number.parse::<u64>().expect("a number"))
+    };
+    let before = (counted("done").await, counted("refused").await);
+    for _ in 0..3 {
+        given(&owned.tool("read", json!({"dataset_id": id})).await);
+    }
+    let text = failure(&owned.tool("read", json!({"dataset_id": id})).await);
+    assert!(text.starts_with("Too many requests; the next one is answered in "), "{text}");
+    owned.service.get(&format!("/api/{id}/things/v1/")).await.is_error(429);
+    // Other tests of this binary may call it, too.
+    assert!(counted("done").await >= before.0 + 3 && counted("refused").await > before.1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_the_service_fails_names_the_request() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
+    for file in owned.service.version_files() {
+        std::fs::write(&file, b"not Parquet").expect("written");
+    }
+    for tool in ["read", "pull_for_edit"] {
+        let answer = owned.tool(tool, json!({"dataset_id": id})).await;
+        let id = answer.header("x-request-id").expect("an id");
+        let text = failure(&answer);
+        assert_eq!(text, format!("The dataset cannot be read from storage. The failure was logged. Request id: {id}."));
+    }
+}
+
+/// Every tool as a row of one Markdown table: what clients see, of its description the first sentence.
+fn markdown_table(tools: &Value) -> String {
+    let row = |tool: &Value| {
+        let required = tool["inputSchema"]["required"].as_array().into_iter().flatten();
+        let needed: Vec<String> = required.map(|name| format!("`{}`", name.as_str().expect("a name"))).collect();
+        let description = tool["description"].as_str().expect("a description");
+        let (summary, _) = description.split_once(". ").expect("a summary, then details");
+        format!("| `{}` | {} | {summary} |\n", tool["name"].as_str().expect("a name"), needed.join(", "))
+    };
+    let rows: String = tools.as_array().expect("tools").iter().map(row).collect();
+    format!("| Tool | Needs | Does |\n|---|---|---|\n{rows}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_has_the_table_of_tools() {
+    let owned = Owned::sqlite().await;
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+    let tools = result(&message(&owned, Some(&owned.token), list).await)["tools"].clone();
+    check_table("docs/agents.md", "tools", &markdown_table(&tools));
+}

@@ -1,0 +1,20 @@
+//! The server: routes, parameters, headers, connections.
+
+mod around;
+mod compression;
+mod conditional;
+mod connections;
+mod examples;
+mod fields;
+mod management;
+mod mcp;
+mod openapi;
+mod params;
+mod ranges;
+mod read;
+mod read_limits;
+mod readiness;
+mod request_lines;
+mod server;
+mod stops;
+mod urls;

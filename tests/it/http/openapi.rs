@@ -1,0 +1,350 @@
+//! `/openapi.json`: that it is valid OpenAPI, that it says what the registry says, that the service does what it says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::Value;
+use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
+use strata::model::request::Format;
+
+use crate::support::machine::{Machine, Server, one_json_line, succeeded};
+use crate::support::openapi::Document;
+use crate::support::pages::between;
+use crate::support::scripts::{tool, tools_file};
+use crate::support::{FIXTURES, TestService};
+
+const READ: &str = "/api/{dataset_id}/{name_slug}/{version}/";
+const READ_ALT: &str = "/api/{dataset_id}/{name_slug}/{version}/alt/";
+
+/// The tags of what owners do.
+const MANAGED: [&str; 5] = ["accounts", "datasets", "versions", "alternates", "webhooks"];
+
+/// A value in a URL, encoded.
+fn encoded(name: &str, value: &str) -> String {
+    form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish()
+}
+
+#[tokio::test]
+async fn the_document_is_valid_openapi_and_its_examples_are_valid_by_its_schemas() {
+    let service = TestService::start().await;
+    let path = service.directory().join("openapi.json");
+    std::fs::write(&path, service.get("/openapi.json").await.body).expect("written");
+    let output = tool("python").arg(tools_file("openapi.py")).arg(path).output().expect("the script runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}");
+    let operations = printed.split(' ').next().and_then(|number| number.parse::<u64>().ok());
+    assert!(operations.is_some_and(|operations| operations >= 29), "{printed}");
+}
+
+#[tokio::test]
+async fn the_document_is_sent_as_json_once_and_to_every_origin() {
+    let service = TestService::start().await;
+    let first = service.get("/openapi.json").await;
+    assert_eq!(first.header("content-type"), Some("application/json"));
+    assert_eq!(first.header("access-control-allow-origin"), Some("*"));
+    let etag = first.header("etag").expect("a tag");
+    assert!(etag.starts_with('"') && etag.ends_with('"') && etag.len() > 10, "{etag}");
+
+    let asked = async |tag: &str| {
+        let request = Request::get("/openapi.json").header("if-none-match", tag);
+        service.call(request.body(Body::empty()).expect("a request")).await
+    };
+    let again = asked(etag).await;
+    assert_eq!((again.status, again.body.len()), (304, 0));
+    assert_eq!(again.header("etag"), Some(etag));
+    let other = asked("\"other\"").await;
+    assert_eq!((other.status, &other.body), (200, &first.body));
+    let document = Document::of(&service).await;
+    for answer in [&first, &again, &other] {
+        document.describes("/openapi.json", answer);
+    }
+}
+
+/// Generators of clients that take one content type for the bodies of a status take the first one, and read what is
+/// JSON as JSON: csv then fails. Bytes are a body of any format.
+#[tokio::test]
+async fn generated_clients_get_a_body_of_any_format() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    let contents = document.0["components"]["responses"]["Entities"]["content"].as_object().expect("contents");
+    let (first, content) = contents.iter().next().expect("a content type");
+    assert_eq!(first, "application/octet-stream");
+    assert_eq!(content["schema"], serde_json::json!({"type": "string", "format": "binary"}));
+    for format in Format::ALL {
+        assert!(contents.contains_key(format.content_type()), "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn names_and_schedules_are_bounded_as_the_service_checks_them() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    for path in ["/dataset/create", "/dataset/update", "/dataset/clone"] {
+        let body = &document.0["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        assert_eq!(body["additionalProperties"], false, "{path}");
+        let name = &body["properties"]["name"];
+        assert_eq!((&name["minLength"], &name["maxLength"]), (&1.into(), &200.into()), "{path}");
+        assert!(name["pattern"].is_string(), "{path}");
+        if path != "/dataset/clone" {
+            assert!(body["properties"]["schedule"]["pattern"].is_string(), "{path}");
+            assert_eq!(body["properties"]["records_path"]["minLength"], 1, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_forms_of_a_read_take_the_parameters_of_the_registry_in_its_order_and_no_other() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    for path in [READ, READ_ALT] {
+        let described = document.parameters(path, "query");
+        let names: Vec<&str> = described.iter().map(|parameter| parameter["name"].as_str().expect("a name")).collect();
+        let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
+        assert_eq!(names, registered, "{path}");
+        for (described, parameter) in described.into_iter().zip(&PARAMETERS) {
+            is_described(described, parameter);
+        }
+        assert_eq!(document.parameters(path, "path").len(), 3);
+    }
+}
+
+/// That the document says of a parameter what the registry says.
+fn is_described(described: &Value, parameter: &Parameter) {
+    let name = parameter.name;
+    assert_eq!(described["description"], parameter.documentation, "{name}");
+    assert_eq!(described["required"], false, "{name}");
+    let (value, explode) = match parameter.repetition {
+        Repetition::Single => (&described["schema"], Value::Null),
+        Repetition::Repeat => (&described["schema"]["items"], true.into()),
+        Repetition::List => (&described["schema"]["items"], false.into()),
+    };
+    assert_eq!(described["explode"], explode, "{name}");
+    let (value_type, names) = match parameter.kind {
+        ParameterKind::Boolean => ("boolean", None),
+        ParameterKind::WholeNumber => ("integer", None),
+        ParameterKind::OneOf(names) => ("string", Some(Value::from(names))),
+        ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => {
+            ("string", None)
+        }
+    };
+    assert_eq!(value["type"], value_type, "{name}");
+    assert_eq!(value.get("enum"), names.as_ref(), "{name}");
+    let default = match &value["default"] {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    assert_eq!(default, parameter.default_text.replace("all", "none"), "{name}");
+}
+
+#[tokio::test]
+async fn every_path_is_there_and_takes_the_methods_that_are_described() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let document = Document::of(&service).await;
+    let paths = document.0["paths"].as_object().expect("paths");
+    assert!(paths.len() >= 28, "{paths:?}");
+    for (path, item) in paths {
+        let uri = path.replace("{dataset_id}/{name_slug}/{version}", "1/world-countries/v1").replace("{token}", "x");
+        if item["get"].is_object() {
+            document.describes(path, &service.get(&uri).await);
+        }
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let answer = service.send(method, &uri, None).await;
+            let status = answer.status;
+            let described = item[method.to_ascii_lowercase()].is_object();
+            if described {
+                document.describes_call(method, path, &answer);
+            }
+            assert_eq!(status != 405, described, "{method} {uri} is {status}");
+            if !described {
+                let allowed = answer.header("allow").expect("methods").replace([',', ' '], " ");
+                let told = answer.text().rsplit_once("; it takes ").expect("methods in the text").1.to_owned();
+                let told = told.replace(" and ", " ").replace([',', '.'], " ");
+                let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                assert_eq!(words(&told), words(&allowed), "{method} {uri}: {}", answer.text());
+            }
+        }
+    }
+    for path in [READ, READ_ALT] {
+        let methods = document.0["paths"][path].as_object().expect(path).keys();
+        assert_eq!(methods.collect::<Vec<_>>(), ["get"], "{path}");
+        let uri = path.replace("{dataset_id}/{name_slug}/{version}", "1/world-countries/v1");
+        for method in ["HEAD", "OPTIONS", "POST", "TRACE"] {
+            let answer = service.send(method, &uri, None).await;
+            assert_eq!((answer.status, answer.header("allow")), (405, Some("GET")), "{method} {uri}");
+            document.describes(path, &answer);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_page_lists_the_operations_that_the_document_describes() {
+    let service = TestService::start().await;
+    let document = Document::of(&service).await;
+    let table = between("docs/owners.md", "<!-- operations:begin -->", "<!-- operations:end -->");
+    let listed: BTreeSet<&str> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let mut described = BTreeSet::new();
+    for (path, item) in document.0["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            let tags = operation["tags"].as_array().expect("tags");
+            assert_eq!(tags.len(), 1, "{method} {path}");
+            if MANAGED.iter().any(|tag| tags[0] == **tag) {
+                described.insert(format!("{} {path}", method.to_ascii_uppercase()));
+            }
+        }
+    }
+    assert_eq!(listed, described.iter().map(String::as_str).collect());
+}
+
+#[tokio::test]
+async fn answers_have_the_statuses_headers_and_content_types_that_are_described() {
+    let service = TestService::start().await;
+    service.import("World Countries", "[{\"name\":\"Aruba\"}]").await;
+    service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("imported");
+    let document = Document::of(&service).await;
+    let formats = Format::ALL.map(|format| (format!("1/world-countries/v1/?format={}&lmit=1", format.name()), 200));
+    let others = [
+        ("1/world-countries/v1/?count=true", 200),
+        ("1/world-countries/v1/?sample=1", 200),
+        ("1/world-countries/v1/?limit=x", 400),
+        ("1/world-countries/x/", 400),
+        ("2/hidden/v1/", 401),
+        ("1/world/v1/", 404),
+        ("1/world-countries/v2/", 404),
+        ("1/world-countries/v1/?alt=true", 404),
+    ];
+    for (request, status) in formats.into_iter().chain(others.map(|(request, status)| (request.to_owned(), status))) {
+        let answer = service.get(&format!("/api/{request}")).await;
+        assert_eq!(answer.status, status, "{request}: {}", String::from_utf8_lossy(&answer.body));
+        document.describes(READ, &answer);
+    }
+    let answer = service.send("GET", "/api/2/hidden/v1/", Some("Bearer wrong")).await;
+    assert_eq!(answer.status, 403);
+    document.describes(READ, &answer);
+    let answer = service.get(&format!("/api/1/world-countries/v1/?{}", "x".repeat(40_000))).await;
+    assert_eq!(answer.status, 414);
+    document.describes(READ, &answer);
+}
+
+#[tokio::test]
+async fn every_example_of_a_parameter_finds_something_alone_and_beside_the_others() {
+    let service = TestService::start().await;
+    service.load_fixtures().await;
+    let document = Document::of(&service).await;
+    let mut path = READ.to_owned();
+    for parameter in document.parameters(READ, "path") {
+        let example = parameter["example"].as_str().map_or_else(|| parameter["example"].to_string(), str::to_owned);
+        path = path.replace(&format!("{{{}}}", parameter["name"].as_str().expect("a name")), &example);
+    }
+    let examples: BTreeMap<&str, String> = PARAMETERS
+        .iter()
+        .filter_map(|parameter| Some((parameter.name, encoded(parameter.name, parameter.example?))))
+        .collect();
+    let all = examples.values().cloned().collect::<Vec<_>>().join("&");
+    for query in examples.into_values().chain([all]) {
+        let answer = service.get(&format!("{path}?{query}")).await;
+        assert_eq!(answer.status, 200, "{query}: {}", String::from_utf8_lossy(&answer.body));
+        let total = answer.header("x-total-count").and_then(|total| total.parse::<u64>().ok());
+        assert!(total.is_some_and(|total| total > 0), "{query} finds nothing");
+    }
+}
+
+/// What schemathesis and the service made of each other.
+struct Run {
+    succeeded: bool,
+    /// What schemathesis printed.
+    printed: String,
+    /// How many requests got which status: to the read endpoint, and to the operations of owners.
+    statuses: [BTreeMap<u64, u64>; 2],
+}
+
+/// The places in [`Run::statuses`].
+const READS: usize = 0;
+const MANAGEMENT: usize = 1;
+
+/// Lets schemathesis use a server with small datasets, with all its checks, as a file of `tests/tools` configures it: a
+/// public one and a private one to read, and one of another user, who manages it.
+fn schemathesis(config: &str, arguments: &[&str]) -> Run {
+    const EMAIL: &str = "grace@example.test";
+    const PASSWORD: &str = "a password";
+    let machine = Machine::with_user();
+    succeeded(&machine.run_with_input(&["user", "add", EMAIL, "--plan", "scale"], PASSWORD));
+    import_first(&machine, "world-countries/countries.json", "World Countries", &[]);
+    let private = import_first(&machine, "penguins/penguins.json", "Penguins", &["--private"]);
+    for _ in 0..2 {
+        import_first(&machine, "world-countries/countries.json", "Managed", &["--owner", EMAIL]);
+    }
+    let environment = [
+        ("STRATA_LOG__FORMAT", "json"),
+        ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
+        ("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0"),
+        ("STRATA_LIMITS__LOGINS_PER_MINUTE", "0"),
+    ];
+    let server = Server::start(&machine, &[], &environment);
+
+    let mut command = tool("schemathesis");
+    command.args(["--no-color", "--config-file"]).arg(tools_file(config));
+    command.args(["run", "--checks", "all", "--warnings", "off"]).args(arguments);
+    command.arg(format!("{}/openapi.json", server.base_url));
+    command.env("SCHEMATHESIS_HOOKS", tools_file("schemathesis_hooks.py"));
+    command.env("PRIVATE_KEY", private["private_key"].as_str().expect("a key"));
+    command.env("EMAIL", EMAIL).env("PASSWORD", PASSWORD).current_dir(machine.path(""));
+    let output = command.output().expect("it runs");
+
+    let mut statuses = [BTreeMap::new(), BTreeMap::new()];
+    for line in server.errors().lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        let fields = if line["path"].is_string() { &line } else { &line["fields"] };
+        let (Some(path), Some(status)) = (fields["path"].as_str(), fields["status"].as_u64()) else { continue };
+        let path = path.trim_start_matches('"');
+        let managed = ["/session/", "/token/", "/dataset/", "/webhook/", "/ping/", "/agent/"];
+        if path.starts_with("/api/") {
+            *statuses[READS].entry(status).or_default() += 1;
+        } else if managed.iter().any(|prefix| path.starts_with(prefix)) {
+            *statuses[MANAGEMENT].entry(status).or_default() += 1;
+        }
+    }
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Run { succeeded: output.status.success(), printed, statuses }
+}
+
+/// Imports the first entities of a fixture: enough to find something in, few enough to be read at each request.
+fn import_first(machine: &Machine, fixture: &str, name: &str, more: &[&str]) -> Value {
+    let text = std::fs::read_to_string(Path::new(FIXTURES).join(fixture)).expect(fixture);
+    let entities: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    machine.write("first.json", &Value::from(&entities[..20]).to_string());
+    let owner: &[&str] = if more.contains(&"--owner") { &[] } else { &["--owner", "ada@example.test"] };
+    one_json_line(&machine.run(&[&["import", "first.json", "--name", name], owner, more].concat()))
+}
+
+impl Run {
+    /// That nothing was found, and that there was enough to find something in: every status often enough.
+    #[track_caller]
+    fn found_nothing(&self, place: usize, expected: &[(u64, u64)]) {
+        assert!(self.succeeded, "{}", self.printed);
+        let statuses = &self.statuses[place];
+        for (status, at_least) in expected {
+            let count = statuses.get(status).copied().unwrap_or_default();
+            assert!(count >= *at_least, "{status} only {count} times: {statuses:?}\n{}", self.printed);
+        }
+    }
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_the_whole_service_with_a_session() {
+    let run = schemathesis("schemathesis.toml", &["--phases", "examples,coverage,fuzzing,stateful"]);
+    run.found_nothing(READS, &[(200, 150), (400, 150), (404, 100), (405, 10)]);
+    run.found_nothing(MANAGEMENT, &[(200, 300), (400, 300), (401, 100), (404, 100), (405, 100), (409, 50), (422, 20)]);
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_a_private_dataset() {
+    // What owners do is not done with a dataset's key.
+    let excluded = MANAGED.iter().flat_map(|tag| ["--exclude-tag", tag]);
+    let arguments: Vec<&str> = ["--phases", "fuzzing"].into_iter().chain(excluded).collect();
+    let run = schemathesis("schemathesis-private.toml", &arguments);
+    run.found_nothing(READS, &[(200, 20), (404, 10)]);
+}

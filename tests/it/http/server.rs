@@ -1,0 +1,574 @@
+//! The server under traffic: streams that are left, slow or many; limits on connections and heavy queries; shutdown in
+//! the middle of an export; what the log says.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::get;
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use strata::config::Config;
+use strata::http::server::{ServerLimits, serve};
+use strata::service::{App, Load};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::support::binary::Binary;
+use crate::support::serving::{limits, slow, start};
+use crate::support::{Log, TestService, eventually};
+
+const EXPORT: &str = "/api/1/large/v1/?format=jsonl";
+const PAGE: &str = "/api/1/large/v1/?limit=3&pretty=false";
+const ENTITIES: usize = 24_000;
+
+/// A dataset whose export is larger than what sockets buffer: some 15 MB.
+fn large() -> String {
+    let filler = "the quick brown fox jumps over the lazy dog ".repeat(13);
+    (0..ENTITIES).map(|number| format!("{{\"n\":{number},\"text\":\"{filler}{number}\"}}\n")).collect()
+}
+
+/// A service with that dataset, listening.
+struct Listening {
+    service: TestService,
+    address: SocketAddr,
+    _shutdown: oneshot::Sender<()>,
+}
+
+impl Listening {
+    async fn start(change: impl FnOnce(&mut Config)) -> Listening {
+        let service = TestService::configured(change).await;
+        service.import("Large", &large()).await;
+        let (address, shutdown) = listen(service.app.clone()).await;
+        Listening { service, address, _shutdown: shutdown }
+    }
+
+    fn load(&self) -> Load {
+        self.service.app.load()
+    }
+
+    /// An export of which nothing but the head is read, over a connection that buffers little.
+    async fn slow_export(&self) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4_096).expect("a size");
+        let mut connection = socket.connect(self.address).await.expect("a connection");
+        connection.write_all(request(EXPORT).as_bytes()).await.expect("sent");
+        let head = head(&mut connection).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        connection
+    }
+}
+
+async fn listen(app: App) -> (SocketAddr, oneshot::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    let (shutdown, is_shutdown) = oneshot::channel::<()>();
+    tokio::spawn(async move { serve(app, listener, is_shutdown).await.expect("no failure") });
+    (address, shutdown)
+}
+
+fn request(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+}
+
+async fn head(connection: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\n") {
+        read.push(connection.read_u8().await.expect("more"));
+    }
+    String::from_utf8(read).expect("text")
+}
+
+// ---- streams ----
+
+#[tokio::test]
+async fn a_client_that_leaves_stops_the_work_and_gives_everything_back() {
+    let listening = Listening::start(|_| {}).await;
+    let mut connections = Vec::new();
+    for _ in 0..3 {
+        connections.push(listening.slow_export().await);
+    }
+    assert_eq!(listening.load().streams, 3);
+    eventually("bytes wait", async || listening.load().buffered_bytes > 0).await;
+    drop(connections);
+    eventually("all is given back", async || listening.load() == Load::default()).await;
+    // Nothing is left that could move on.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(listening.load(), Load::default());
+    }
+}
+
+#[tokio::test]
+async fn many_slow_readers_hold_little_and_keep_neither_pages_nor_exports_waiting() {
+    const READERS: usize = 30;
+    const BUDGET: u64 = 1 << 20;
+
+    let listening = Listening::start(|config| config.query.stream_bytes = BUDGET).await;
+    let expected = listening.service.get(EXPORT).await;
+    let page = listening.service.get(PAGE).await;
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        readers.push(listening.slow_export().await);
+    }
+    // All have stopped: nothing is encoded any more.
+    eventually("the streams are all that is left", async || {
+        listening.load().units == 0 && listening.load().streams == READERS
+    })
+    .await;
+    // The budget, and for each reader what its connection takes (up to 128 KiB, then no more units) and a unit ahead of
+    // that; small units are 64 KiB of documents each.
+    let most = BUDGET + READERS as u64 * 3 * (72 << 10);
+    for _ in 0..10 {
+        let answer = listening.service.get(PAGE).await;
+        assert_eq!((answer.status, &answer.body), (200, &page.body));
+        let load = listening.load();
+        assert!(load.buffered_bytes <= most && load.ahead_bytes <= BUDGET, "{load:?}");
+    }
+    let answer = listening.service.get(EXPORT).await;
+    assert_eq!((answer.status, answer.whole), (200, true));
+    assert!(answer.body == expected.body, "the export differs beside slow readers");
+
+    // And those that were slow get all of it, too.
+    let mut reader = readers.pop().expect("a reader");
+    let mut body = Vec::new();
+    reader.read_to_end(&mut body).await.expect("the rest");
+    assert!(dechunked(&body) == expected.body);
+}
+
+/// The bytes of a body in chunks, which must end as it should.
+fn dechunked(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let end = memchr::memmem::find(rest, b"\r\n").expect("a size");
+        let size = std::str::from_utf8(&rest[..end]).expect("a size");
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        body.extend_from_slice(&rest[end + 2..end + 2 + size]);
+        rest = &rest[end + 2 + size + 2..];
+        if size == 0 {
+            assert!(rest.is_empty());
+            return body;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_takes_too_long_is_cut() {
+    let routes = Router::new().route(
+        "/",
+        get(async || {
+            let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"first"))]);
+            Body::from_stream(first.chain(stream::pending()))
+        }),
+    );
+    let limits = ServerLimits { answer: Duration::from_millis(50), ..limits() };
+    let address = start(routes, limits).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(request("/").as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("the server ends it");
+    assert!(answer.ends_with("\r\n\r\n5\r\nfirst\r\n"), "without a final chunk: {answer}");
+}
+
+#[tokio::test]
+async fn an_http2_client_that_opens_no_window_is_cut_too() {
+    let (held, is_dropped) = oneshot::channel::<()>();
+    let held = Arc::new(Mutex::new(Some(held)));
+    let routes = Router::new().route(
+        "/",
+        get(async move || {
+            let held = held.lock().expect("not poisoned").take();
+            Body::from_stream(stream::repeat_with(move || {
+                let _held = &held;
+                Ok::<_, std::io::Error>(Bytes::from_static(b"x"))
+            }))
+        }),
+    );
+    let short = Duration::from_millis(50);
+    let address = start(routes, ServerLimits { answer: short, write_stall: short, ..limits() }).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("sent");
+    // SETTINGS with an initial window of 0, then HEADERS on stream 1: GET, http, /.
+    connection.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]).await.expect("sent");
+    connection.write_all(&[0, 0, 3, 1, 0x5, 0, 0, 0, 1, 0x82, 0x86, 0x84]).await.expect("sent");
+    assert!(is_dropped.await.is_err(), "the body is dropped");
+    drop(connection);
+}
+
+// ---- connections ----
+
+#[tokio::test]
+async fn idle_connections_make_room_and_busy_ones_stay() {
+    let (handler, was_started, finish) = slow();
+    let routes = Router::new().route("/whole", get(async || "whole")).route("/slow", handler);
+    let address = start(routes, ServerLimits { connections: 3, ..limits() }).await;
+    let mut busy = TcpStream::connect(address).await.expect("a connection");
+    busy.write_all(request("/slow").as_bytes()).await.expect("sent");
+    was_started.await.expect("the handler runs");
+    // One that has had its answer, and one that has sent nothing at all.
+    let mut idle = TcpStream::connect(address).await.expect("a connection");
+    idle.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    head(&mut idle).await;
+    let silent = TcpStream::connect(address).await.expect("a connection");
+
+    // More of them than were idle, all at once.
+    let newcomers = (0..4).map(|_| async {
+        let mut connection = TcpStream::connect(address).await.expect("a connection");
+        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        head(&mut connection).await;
+        connection
+    });
+    let served = join_all(newcomers).await;
+    assert_eq!(served.len(), 4);
+    finish.send(()).expect("the handler waits");
+    let mut answer = String::new();
+    busy.read_to_string(&mut answer).await.expect("the answer");
+    assert!(answer.ends_with("finished"), "{answer}");
+    drop((idle, silent));
+}
+
+#[test]
+fn every_limit_of_the_server_is_an_option() {
+    let server = strata::config::Server {
+        connections: 1,
+        connections_per_client: 8,
+        header_timeout_s: 2,
+        write_stall_s: 3,
+        answer_timeout_s: 4,
+        header_bytes: 8_192,
+        concurrent_streams: 5,
+        keep_alive_s: 6,
+        drain_s: 7,
+        drain_idle_s: 9,
+        ..strata::config::Server::default()
+    };
+    let seconds = Duration::from_secs;
+    let expected = ServerLimits {
+        connections: 1,
+        connections_per_client: 8,
+        trusted_proxies: server.trusted_proxies.clone(),
+        header_read_timeout: seconds(2),
+        body_bytes_per_s: 1_024,
+        write_stall: seconds(3),
+        answer: seconds(4),
+        header_bytes: 8_192,
+        concurrent_streams: 5,
+        keep_alive: seconds(6),
+        drain: seconds(7),
+        drain_idle: seconds(9),
+    };
+    assert_eq!(ServerLimits::from(&Config { server, ..Config::default() }), expected);
+}
+
+// ---- heavy queries ----
+
+#[tokio::test]
+async fn heavy_queries_beyond_the_queue_are_refused_and_light_ones_are_not() {
+    let service = TestService::configured(|config| {
+        config.query.heavy_queries = 1;
+        config.query.heavy_queue = 1;
+        config.query.heavy_bytes = 1 << 20;
+    })
+    .await;
+    service.import("Large", &large()).await;
+    let heavy =
+        (0..40).map(|number| format!("/api/1/large/v1/?keywords=dog,{number}&sort=text:desc&count=false&limit=2"));
+    let heavy: Vec<String> = heavy.collect();
+    let light = [PAGE.to_owned(), "/api/1/large/v1/?count=true".to_owned(), "/api/1/large/v1/?limit=1".to_owned()];
+    let all = heavy.iter().chain(&light).chain(&light);
+    let answers = join_all(all.map(|target| service.get(target))).await;
+    let (heavy, light) = answers.split_at(heavy.len());
+    let refused: Vec<_> = heavy.iter().filter(|answer| answer.status == 503).collect();
+    assert!(!refused.is_empty() && refused.len() < heavy.len(), "{} of {}", refused.len(), heavy.len());
+    for answer in refused {
+        answer.is_error(503);
+        let expected = "The service has as many heavy queries as it takes, from one client or in all. Try again in 5 s, or ask for less.";
+        assert!(answer.text().starts_with(expected), "{}", answer.text());
+        // The text says it (docs/semantics.md, Errors).
+        assert_eq!(answer.header("retry-after"), None);
+    }
+    assert!(heavy.iter().all(|answer| matches!(answer.status, 200 | 503)));
+    assert!(light.iter().all(|answer| answer.status == 200));
+    assert_eq!(service.app.load(), Load::default());
+    // With nobody in the way each of them is answered.
+    assert_eq!(service.get("/api/1/large/v1/?keywords=dog&sort=text:desc&limit=2").await.status, 200);
+}
+
+#[tokio::test]
+async fn streamed_answers_have_places_of_their_own() {
+    let listening = Listening::start(|config| {
+        config.query.streams = 1;
+        config.query.heavy_queue = 0;
+    })
+    .await;
+    let reader = listening.slow_export().await;
+    for target in [EXPORT, "/api/1/large/v1/?format=csv", "/api/1/large/v1/?format=parquet"] {
+        listening.service.get(target).await.is_error(503);
+    }
+    assert_eq!(listening.service.get(PAGE).await.status, 200);
+    assert_eq!(listening.service.get("/api/1/large/v1/?format=csv&limit=3").await.status, 200);
+    drop(reader);
+    eventually("all is given back", async || listening.load() == Load::default()).await;
+    assert_eq!(listening.service.get(EXPORT).await.status, 200);
+}
+
+#[tokio::test]
+async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
+    let service = TestService::configured(|config| {
+        // Half of it is one export of a few columns.
+        config.query.memory_bytes = 100 << 20;
+        config.query.heavy_queue = 0;
+        config.query.heavy_bytes = 1 << 40;
+    })
+    .await;
+    service.import("Large", &large()).await;
+    // Each is another one, so that none is made for two.
+    let exports: Vec<_> = (0..8).map(|less| format!("/api/1/large/v1/?format=parquet&offset={less}")).collect();
+    let answers = join_all(exports.iter().map(|target| service.get(target))).await;
+    let refused = answers.iter().filter(|answer| answer.status == 503).count();
+    assert!((1..exports.len()).contains(&refused), "{refused} of {}", exports.len());
+    assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)));
+    // Nothing is left of those that were refused.
+    eventually("all is given back", async || service.app.load() == Load::default()).await;
+    assert_eq!(service.get("/api/1/large/v1/?format=parquet&offset=7").await.status, 200);
+}
+
+// ---- logs and health ----
+
+#[tokio::test]
+async fn a_slow_request_is_logged_with_its_query_string_and_its_plan() {
+    let service = TestService::configured(|config| config.log.slow_request_ms = 1).await;
+    let lines: String = (0..3_000).map(|number| format!("{{\"n\":{number},\"text\":\"word{number}\"}}\n")).collect();
+    service.import("Words", &lines).await;
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let answer = service.get("/api/1/words/v1/?keywords=word7&sort=n:desc&limit=2").await;
+    let lines = log.lines();
+    let line = |message: &str| lines.iter().find(|line| line["fields"]["message"] == message);
+    let slow = line("slow request").unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!(slow["span"]["id"], answer.header("x-request-id").expect("an id"));
+    assert_eq!(slow["fields"]["query"], "keywords=word7&sort=n:desc&limit=2");
+    let plan = slow["fields"]["plan"].as_str().expect("a plan");
+    assert!(plan.contains("SortExec") && plan.contains(" <- VersionScan: positions=0..3000"), "{plan}");
+    assert!(plan.contains("keywords=word7"), "{plan}");
+    // The other line is as ever.
+    let access = line("request").expect("an access line");
+    assert!(!access.to_string().contains("word7"), "{access}");
+    assert_eq!(access["fields"]["path"], "/api/1/words/v1/");
+    assert_eq!(access["fields"]["whole"], true);
+}
+
+/// Nobody asks such a body for its end.
+#[tokio::test]
+async fn a_streamed_body_whose_length_was_told_counts_as_whole_after_its_last_byte() {
+    let told = get(async || {
+        let parts = stream::iter(["half", "half"]).map(Ok::<_, std::io::Error>);
+        ([("content-length", "8")], Body::from_stream(parts))
+    });
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let address = start(Router::new().route("/told", told), limits()).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(request("/told").as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.ends_with("halfhalf"), "{answer}");
+    let access = || log.lines().into_iter().find(|line| line["fields"]["message"] == "request");
+    eventually("the access line", async || access().is_some()).await;
+    let line = access().expect("an access line");
+    assert_eq!((&line["fields"]["bytes"], &line["fields"]["whole"]), (&8.into(), &true.into()));
+}
+
+#[tokio::test]
+async fn the_text_of_a_failure_names_the_request() {
+    let routes = Router::new().route("/panic", get(async || -> &'static str { panic!("a secret reason") }));
+    let address = start(routes, limits()).await;
+    let mut connection = TcpStream::connect(address).await.expect("a connection");
+    connection.write_all(request("/panic").as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("an answer");
+    let (head, text) = answer.split_once("\r\n\r\n").expect("an answer");
+    let head = head.to_lowercase();
+    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).expect("a header").to_owned();
+    assert!(text.ends_with(&format!(" Request id: {}.", header("x-request-id: "))), "{text}");
+    assert_eq!(header("content-length: "), text.len().to_string());
+}
+
+#[tokio::test]
+async fn a_service_that_is_about_to_stop_is_not_ready_but_answers() {
+    let service = TestService::start().await;
+    assert_eq!(service.get("/readyz").await.text(), "ok");
+    service.app.begin_draining();
+    service.get("/readyz").await.is_error(503);
+    assert_eq!(service.get("/healthz").await.text(), "ok");
+}
+
+#[tokio::test]
+async fn a_service_without_its_store_is_not_ready() {
+    let service = TestService::configured(|config| {
+        let toml = "http://127.0.0.1:9";
+        config.store.allow_http = true;
+        config.store.endpoint = Some(strata::config::Endpoint::try_from(toml.to_owned()).expect("an endpoint"));
+        config.store.url = Some(strata::config::StoreUrl::try_from("s3://bucket".to_owned()).expect("a URL"));
+        config.store.region = Some("eu-central-1".to_owned());
+        config.store.access_key_id = Some("key".to_owned());
+        config.store.secret_access_key = Some(strata::model::secret::Secret::from_stored("secret".to_owned()));
+    })
+    .await;
+    // Within its own limit, although the client of the store tries for minutes.
+    let answer = service.get("/readyz").await;
+    answer.is_error(503);
+    assert!(answer.text().contains("the store cannot be written"), "{}", answer.text());
+    assert_eq!(service.get("/healthz").await.text(), "ok");
+}
+
+#[tokio::test]
+async fn sigterm_in_the_middle_of_an_export_lets_a_slow_reader_have_all_of_it() {
+    let service = TestService::start().await;
+    service.import("Large", &large()).await;
+    let expected = service.get(EXPORT).await.body;
+    let binary = Binary::start(service.directory(), &[]);
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4_096).expect("a size");
+    let mut connection = socket.connect(binary.address.parse().expect("an address")).await.expect("a connection");
+    connection.write_all(request(EXPORT).as_bytes()).await.expect("sent");
+    assert!(head(&mut connection).await.starts_with("HTTP/1.1 200 "));
+
+    binary.terminate();
+    while TcpStream::connect(&binary.address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut body = vec![0; 100_000];
+    // A while in little pieces, then the rest.
+    for piece in body.chunks_mut(1_000) {
+        connection.read_exact(piece).await.expect("more");
+        tokio::task::yield_now().await;
+    }
+    connection.read_to_end(&mut body).await.expect("the rest");
+    assert!(dechunked(&body) == expected, "the body is whole");
+    assert_eq!(binary.exit_code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_load_balancer_can_take_notice_of_a_shutdown() {
+    let service = TestService::start().await;
+    let binary = Binary::start(service.directory(), &[("STRATA_SERVER__DRAIN_NOTICE_S", "2")]);
+    assert_eq!(binary.get("/readyz").map(|answer| answer.1).as_deref(), Some("ok"));
+    binary.terminate();
+    let (status, text) = loop {
+        let (status, text) = binary.get("/readyz").expect("it is still reached");
+        if text != "ok" {
+            break (status, text);
+        }
+    };
+    assert!(status.starts_with("HTTP/1.1 503 ") && text.contains("not ready"), "{status}: {text}");
+    assert_eq!(binary.get("/healthz").map(|answer| answer.1).as_deref(), Some("ok"));
+    assert_eq!(binary.exit_code(), Some(0));
+}
+
+/// Sets how many files the process may open; as it was, for `None`.
+#[cfg(target_os = "linux")]
+fn limit_open_files(process: u32, files: Option<usize>) {
+    let files = files.map_or("4096".to_owned(), |files| files.to_string());
+    let limited = Command::new("prlimit").args(["--pid", &process.to_string(), &format!("--nofile={files}:")]).status();
+    assert!(limited.is_ok_and(|status| status.success()), "prlimit, of util-linux");
+}
+
+/// The text of an answer on a connection that stays open.
+#[cfg(target_os = "linux")]
+fn answer_on(connection: &mut std::net::TcpStream, target: &str) -> String {
+    // One that is refused may be closed already, and its answer be there.
+    let _ = write!(connection, "GET {target} HTTP/1.1\r\nHost: test\r\n\r\n");
+    let mut read = String::new();
+    let mut byte = [0];
+    while !read.ends_with("\r\n\r\n") {
+        connection.read_exact(&mut byte).expect("an answer");
+        read.push(char::from(byte[0]));
+    }
+    let length = read.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.expect("a length")];
+    connection.read_exact(&mut body).expect("a body");
+    String::from_utf8(body).expect("text")
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn without_descriptors_what_is_served_goes_on_and_newcomers_come_in_when_there_are_some() {
+    use std::net::TcpStream;
+
+    let service = TestService::start().await;
+    let binary = Binary::start(service.directory(), &[]);
+    let mut kept = TcpStream::connect(&binary.address).expect("a connection");
+    assert_eq!(answer_on(&mut kept, "/readyz"), "ok");
+    let open = format!("/proc/{}/fd", binary.child.id());
+    let numbers = || -> std::collections::BTreeSet<usize> {
+        let files = std::fs::read_dir(&open).expect("open files").flatten();
+        files.filter_map(|file| file.file_name().to_str()?.parse().ok()).collect()
+    };
+
+    // All but two of those that are not open: each newcomer is served, or told that it cannot be.
+    let used = numbers();
+    let free = (0..).filter(|number| !used.contains(number)).nth(2).expect("there is always one more");
+    limit_open_files(binary.child.id(), Some(free));
+    let connect = || TcpStream::connect(&binary.address).expect("a connection");
+    let mut newcomers: Vec<TcpStream> = (0..24).map(|_| connect()).collect();
+    let mut told = 0;
+    for newcomer in &mut newcomers {
+        let text = answer_on(newcomer, "/healthz");
+        told += usize::from(text.contains("no file descriptors left"));
+        assert!(text == "ok" || text.contains("no file descriptors left"), "{text}");
+        assert_eq!(answer_on(&mut kept, "/healthz"), "ok");
+    }
+    assert!(told > 0, "there were descriptors for all");
+    assert!(answer_on(&mut kept, "/readyz").contains("not ready"));
+
+    // None at all: a newcomer waits.
+    limit_open_files(binary.child.id(), Some(3));
+    let mut newcomer = TcpStream::connect(&binary.address).expect("a connection");
+    let waiting = std::thread::spawn(move || answer_on(&mut newcomer, "/healthz"));
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(answer_on(&mut kept, "/healthz"), "ok");
+    }
+    assert!(!waiting.is_finished());
+    limit_open_files(binary.child.id(), None);
+    assert_eq!(waiting.join().expect("no panic"), "ok");
+    let mut newcomer = TcpStream::connect(&binary.address).expect("a connection");
+    assert_eq!(answer_on(&mut newcomer, "/readyz"), "ok");
+    assert_eq!(answer_on(&mut kept, "/readyz"), "ok");
+}
+
+#[tokio::test]
+async fn few_descriptors_make_for_few_connections() {
+    let service = TestService::start().await;
+    let script = "ulimit -n 96; exec \"$0\" \"$@\"";
+    let binary = Binary::start_through(&["sh", "-c", script], service.directory(), &[]);
+    // 32 have a place; the others wait for those that idle, or are told that there is no room.
+    let mut connections = Vec::new();
+    for number in 0..100 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from(([127, 0, 0, 2 + number % 3], 0))).expect("an address of this machine");
+        let mut connection = socket.connect(binary.address.parse().expect("an address")).await.expect("a connection");
+        // One that is refused may be closed already, and its answer be there.
+        let _ = connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        connections.push(connection);
+    }
+    let mut served = 0;
+    for connection in &mut connections {
+        let head = head(connection).await;
+        assert!(head.starts_with("HTTP/1.1 200 ") || head.starts_with("HTTP/1.1 503 "), "{head}");
+        served += usize::from(head.starts_with("HTTP/1.1 200 "));
+    }
+    assert!(served > 32, "{served}");
+    let metrics = binary.get("/metrics").expect("it still answers").1;
+    let count = |series: &str| crate::support::metrics::value(&metrics, series).unwrap_or_default();
+    assert_eq!(count("strata_connections_refused_total{reason=\"descriptors\"}"), 0.0, "{metrics}");
+    assert!(count("strata_connections_released_total") > 0.0, "{metrics}");
+}

@@ -1,0 +1,199 @@
+//! The whole read over trees: the steps of docs/semantics.md, Steps, in their order, then the
+//! body in each format.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
+
+use super::value::Value;
+use super::{formats, number, parquet, rules};
+
+/// What a body holds.
+#[derive(Debug, PartialEq)]
+pub enum Body {
+    /// Every byte.
+    Text(String),
+    /// The columns and the cells of a Parquet file.
+    Cells(Vec<String>, Vec<Vec<Option<String>>>),
+}
+
+impl Body {
+    /// What the body of an answer holds.
+    pub fn read(body: &Bytes, format: Format) -> Body {
+        if format == Format::Parquet {
+            let (names, rows) = parquet::cells(body);
+            return Body::Cells(names, rows);
+        }
+        Body::Text(String::from_utf8(body.to_vec()).expect("UTF-8"))
+    }
+}
+
+/// An answer without `sample`: how many entities it holds or counts, and its body.
+pub fn answer(entities: &[Value], request: &ReadRequest, dataset_id: u64, version: u64) -> (u64, Body) {
+    assert!(request.sample.is_none(), "a sample is not one answer");
+    let result = window(selected(entities, request), request);
+    let total = result.len() as u64;
+    (total, if request.count { count(total, request, dataset_id, version) } else { body(entities, &result, request) })
+}
+
+/// Steps 2 to 5: what each entity becomes before anything selects it.
+pub fn reshaped(entities: &[Value], request: &ReadRequest) -> Vec<Value> {
+    entities.iter().map(|entity| reshape(entity, request)).collect()
+}
+
+fn reshape(entity: &Value, request: &ReadRequest) -> Value {
+    let keys = |paths: &[strata::model::path::Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
+    let mut entity = entity.clone();
+    if !request.include_source {
+        entity = rules::strip_source(&entity);
+    }
+    if request.denull {
+        entity = rules::denull(&entity);
+    }
+    if !request.keep.is_empty() {
+        entity = rules::keep(&entity, &keys(&request.keep));
+    }
+    if !request.drop.is_empty() {
+        entity = rules::drop(&entity, &keys(&request.drop));
+    }
+    entity
+}
+
+/// Steps 2 to 10: everything before `sample`.
+pub fn selected(entities: &[Value], request: &ReadRequest) -> Vec<Value> {
+    let mut entities = reshaped(entities, request);
+    entities.retain(|entity| {
+        request.filters.iter().all(|filter| reaches(entity, filter, rules::matches_equal))
+            && request.filters_contain.iter().all(|filter| reaches(entity, filter, rules::matches_contains))
+            && holds_keywords(entity, request)
+    });
+    if let Some(order) = &request.sort {
+        entities = sort(entities, order);
+    }
+    if request.dedup {
+        entities = dedup(entities, request);
+    }
+    entities
+}
+
+/// Steps 12 and 13.
+pub fn window(entities: Vec<Value>, request: &ReadRequest) -> Vec<Value> {
+    let most = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    entities.into_iter().skip(most(request.offset)).take(request.limit.map_or(usize::MAX, most)).collect()
+}
+
+fn reaches(entity: &Value, filter: &PathValue, rule: fn(&Value, &str) -> bool) -> bool {
+    rules::reach(entity, filter.path.keys()).into_iter().any(|scalar| rule(scalar, &filter.value))
+}
+
+/// Rule 7.
+fn holds_keywords(entity: &Value, request: &ReadRequest) -> bool {
+    let holds = |word: &String| rules::scalars(entity).into_iter().any(|scalar| rules::matches_contains(scalar, word));
+    match request.keywords_mode {
+        _ if request.keywords.is_empty() => true,
+        KeywordsMode::Or => request.keywords.iter().any(holds),
+        KeywordsMode::And => request.keywords.iter().all(holds),
+    }
+}
+
+/// Rule 8.
+fn sort(entities: Vec<Value>, order: &Sort) -> Vec<Value> {
+    let sortable = |entity: &Value| entity.get(&order.field).is_some_and(|value| class(value).is_some());
+    let (mut first, last): (Vec<Value>, Vec<Value>) = entities.into_iter().partition(sortable);
+    // Stable, in both directions.
+    first.sort_by(|one, other| {
+        let ordering = match (one.get(&order.field), other.get(&order.field)) {
+            (Some(one), Some(other)) => ascending(one, other),
+            _ => unreachable!("both are sortable"),
+        };
+        if order.descending { ordering.reverse() } else { ordering }
+    });
+    first.extend(last);
+    first
+}
+
+/// Numbers, strings, false, true; nothing else can be sorted.
+fn class(value: &Value) -> Option<u8> {
+    match value {
+        Value::Number(_) => Some(0),
+        Value::String(_) => Some(1),
+        Value::Bool(false) => Some(2),
+        Value::Bool(true) => Some(3),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn ascending(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => number::compare(one, other),
+        (Value::String(one), Value::String(other)) => one.chars().cmp(other.chars()),
+        _ => class(one).cmp(&class(other)),
+    }
+}
+
+/// Rule 9.
+fn dedup(entities: Vec<Value>, request: &ReadRequest) -> Vec<Value> {
+    // One value that is equal exactly where the entities are.
+    let key = |entity: &Value| match request.dedup_key.as_slice() {
+        [] => rules::strip_source(entity),
+        paths => {
+            let reached = paths
+                .iter()
+                .map(|path| Value::Array(rules::reach_values(entity, path.keys()).into_iter().cloned().collect()));
+            Value::Array(reached.collect())
+        }
+    };
+    let mut seen: Vec<Value> = Vec::new();
+    let mut firsts = Vec::new();
+    for entity in entities {
+        let key = key(&entity);
+        if !seen.iter().any(|other| rules::equal(other, &key)) {
+            seen.push(key);
+            firsts.push(entity);
+        }
+    }
+    firsts
+}
+
+/// Rule 13.
+fn count(total: u64, request: &ReadRequest, dataset_id: u64, version: u64) -> Body {
+    let number = |number: u64| Value::Number(number.to_string());
+    let members = [
+        ("count", number(total)),
+        ("dataset_id", number(dataset_id)),
+        ("version", number(version)),
+        ("alt", Value::Bool(request.alt)),
+    ];
+    let object = Value::Object(members.map(|(name, value)| (name.to_owned(), value)).into());
+    Body::Text(if request.pretty { object.write_pretty(0) } else { object.write() })
+}
+
+/// Section 4: the body that holds `result`, out of a version of these entities.
+pub fn body(entities: &[Value], result: &[Value], request: &ReadRequest) -> Body {
+    let flattened: Vec<Value>;
+    let shown = if request.flatten {
+        flattened = result.iter().map(rules::flatten).collect();
+        &flattened
+    } else {
+        result
+    };
+    // Found only where it is needed: it is slow.
+    let columns = || match result {
+        [] => formats::columns(&reshaped(entities, request)),
+        _ => formats::columns(result),
+    };
+    match request.format {
+        Format::Json if request.pretty => Body::Text(Value::Array(shown.to_vec()).write_pretty(0)),
+        Format::Json => Body::Text(Value::Array(shown.to_vec()).write()),
+        Format::Jsonl => Body::Text(shown.iter().map(|entity| format!("{}\n", entity.write())).collect()),
+        Format::Csv => Body::Text(formats::csv(result, &columns())),
+        Format::Tsv => Body::Text(formats::tsv(result, &columns())),
+        Format::Xml => Body::Text(formats::xml(shown)),
+        Format::Parquet => {
+            let columns = columns();
+            let cells = formats::cells(result, &columns);
+            Body::Cells(columns, cells)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The Debian package: it is made by its one command, what it installs is there, its unit is one, and the binary runs
+//! from where it is installed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::support::machine::{Machine, succeeded};
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    // The test's binary is large, and nobody keeps the package.
+    command.args(arguments).env("DEB_COMPRESSION", "none");
+    command.output().unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+#[test]
+fn the_package_installs_a_service_that_runs() {
+    let machine = Machine::new();
+    let path = |name: &str| machine.path(name).display().to_string();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/build-deb");
+    let package = succeeded(&run(script, &[env!("CARGO_BIN_EXE_strata"), &path("")]));
+    let package = package.trim();
+    let fields = succeeded(&run("dpkg-deb", &["--field", package, "Package", "Version", "Depends"]));
+    assert!(fields.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"), "\n")), "{fields}");
+
+    let root = path("root");
+    succeeded(&run("dpkg-deb", &["--extract", package, &root]));
+    for (name, mode) in [
+        ("usr/bin/strata", 0o755),
+        ("etc/strata/strata.toml", 0o644),
+        ("usr/lib/systemd/system/strata.service", 0o644),
+        ("usr/lib/sysusers.d/strata.conf", 0o644),
+        ("usr/share/man/man1/strata-serve.1.gz", 0o644),
+        ("usr/share/bash-completion/completions/strata", 0o644),
+        ("usr/share/doc/strata/configuration.md", 0o644),
+    ] {
+        let metadata = Path::new(&root).join(name).metadata().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(metadata.permissions().mode() & 0o777, mode, "{name}");
+    }
+    // What it is ordered by, as any system has it.
+    let units = format!("{root}/usr/lib/systemd/system");
+    for target in ["sysinit", "basic", "shutdown", "multi-user", "network-online"] {
+        std::fs::write(format!("{units}/{target}.target"), "[Unit]\nDescription=Of the system\n").expect("written");
+    }
+    for slice in ["system", "-"] {
+        std::fs::write(format!("{units}/{slice}.slice"), "[Unit]\nDescription=Of the system\n").expect("written");
+    }
+    let verified = run("systemd-analyze", &["verify", "--man=no", &format!("--root={root}"), "strata.service"]);
+    let told = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(verified.status.success() && told.is_empty(), "{told}");
+
+    // What is configured is what is served from, and is taken by the binary that is installed.
+    let installed = format!("{root}/usr/bin/strata");
+    let configuration = format!("{root}/etc/strata/strata.toml");
+    let refused = run(&installed, &["check", "--config", &configuration, "--data", &path("nothing")]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("there is no catalog"), "{told}");
+    let configured = std::fs::read_to_string(&configuration).expect("the configuration");
+    assert!(configured.contains("directory = \"/var/lib/strata\""), "{configured}");
+}

@@ -1,0 +1,26 @@
+//! The promises of `docs/security.md`: each names the tests that hold it, and those exist.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::pages::ROOT;
+use crate::support::tests::tests;
+
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let tests = tests();
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/security.md")).expect("the page");
+    let mut promises = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Promise")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [promise, whom, named] = cells[..] else { panic!("a promise has three cells: {row}") };
+        assert!(["client", "owner", "operator", "everybody"].contains(&whom), "{promise}: to whom is {whom:?}?");
+        let names: Vec<_> = named.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "{promise}: no test is named");
+        for name in names {
+            assert!(tests.contains(name), "{promise}: there is no test {name} below tests/it");
+        }
+        promises += 1;
+    }
+    assert!(promises >= 40, "only {promises} promises were read: has the form of the page changed?");
+}

@@ -1,0 +1,149 @@
+//! A damaged catalog: `strata check` notices, a server does not start on it, and nothing panics or goes on as if it
+//! were whole.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use strata::config::Config;
+use strata::service::{App, CheckDepth, Finding};
+
+use crate::support::machine::{Machine, failed, succeeded};
+use crate::support::owned::{Owned, parsed};
+
+/// A data directory of which only the catalog matters, with rows in every table that holds any at rest, over many
+/// pages.
+async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
+    let owned = Owned::sqlite().await;
+    let mut ids = Vec::new();
+    for number in 0..40 {
+        let name = format!("Dataset number {number} {}", "with a long name ".repeat(6));
+        ids.push(owned.dataset(&name, json!({}), &[r#"[{"a":1}]"#]).await);
+    }
+    for _ in 0..10 {
+        owned.push(ids[0], r#"[{"a":2}]"#).await;
+    }
+    parsed(&owned.save(ids[0], 1, r#"[{"alt":1}]"#).await);
+    let to = directory.join("whole");
+    let files = strata::service::BackupFiles::LinkedWherePossible;
+    owned.service.app.backup(&to, files, &mut |_| {}).await.expect("a backup");
+    fs::read(to.join("catalog.sqlite")).expect("the catalog")
+}
+
+/// What a check of a service on this catalog says: its findings, or why it could not be made.
+async fn check(directory: &Path) -> Vec<String> {
+    let mut config = Config::default();
+    config.data.directory = directory.to_owned();
+    let app = match App::open(&config).await {
+        Ok(app) => app,
+        Err(error) => return vec![format!("{error:?}")],
+    };
+    let mut told = Vec::new();
+    // The files are of no interest here.
+    let mut tell = |finding: &Finding| {
+        if let Finding::Catalog { reason } = finding {
+            told.push(reason.clone());
+        }
+    };
+    match app.check(CheckDepth::Footers, &mut tell).await {
+        Ok(checked) => assert!(checked.damaged >= told.len() as u64),
+        Err(error) => told.push(format!("{error:?}")),
+    }
+    // What `quick` leaves out.
+    let catalog = strata::catalog::Catalog::open(&config.catalog_url()).await;
+    match catalog {
+        Ok(catalog) => {
+            let checked = catalog.check_integrity(false, &mut |reason| told.push(reason)).await;
+            told.extend(checked.err().map(|error| format!("{error:?}")));
+        }
+        Err(error) => told.push(format!("{error:?}")),
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_to_any_page_is_noticed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let whole = catalog_at_rest(directory.path()).await;
+    let page_bytes = usize::from(u16::from_be_bytes([whole[16], whole[17]]));
+    let pages = whole.len() / page_bytes;
+    assert!(pages > 30, "{pages} pages");
+    let damaged = directory.path().join("damaged");
+    fs::create_dir(&damaged).expect("made");
+    let attempt = async |bytes: &[u8]| {
+        fs::remove_dir_all(&damaged).expect("removed");
+        fs::create_dir_all(damaged.join("store")).expect("made");
+        fs::copy(directory.path().join("whole/store/strata.id"), damaged.join("store/strata.id")).expect("copied");
+        fs::write(damaged.join("catalog.sqlite"), bytes).expect("written");
+        check(&damaged).await
+    };
+    assert_eq!(attempt(&whole).await, Vec::<String>::new());
+    for page in 0..pages {
+        let range = page * page_bytes..(page + 1) * page_bytes;
+        for (how, filling) in [("zeros", 0x00), ("ones", 0xff), ("letters", b'x')] {
+            let mut bytes = whole.clone();
+            bytes[range.clone()].fill(filling);
+            assert!(!attempt(&bytes).await.is_empty(), "page {page} of {how} passed");
+        }
+        // Another page in its place, as after a lost write.
+        let other = (page + 1) % pages * page_bytes;
+        let mut bytes = whole.clone();
+        bytes.copy_within(other..other + page_bytes, range.start);
+        // Tables and indexes without an entry are alike, whatever was deleted from them.
+        let is_empty = |page: &[u8]| page[3..5] == [0, 0];
+        let (one, two) = (&whole[range.clone()], &whole[other..other + page_bytes]);
+        if one[0] == two[0] && is_empty(one) && is_empty(two) {
+            continue;
+        }
+        assert!(!attempt(&bytes).await.is_empty(), "page {page} twice passed");
+    }
+    // A file that was cut, at a page and within one.
+    for length in [page_bytes, page_bytes * 3, whole.len() - page_bytes, whole.len() - 100] {
+        assert!(!attempt(&whole[..length]).await.is_empty(), "{length} bytes passed");
+    }
+}
+
+/// A machine with a catalog that holds something, none of whose commands runs.
+async fn machine() -> (Machine, std::path::PathBuf) {
+    let machine = Machine::with_user();
+    machine.write("rows.jsonl", "{\"a\":1}\n");
+    succeeded(&machine.run(&["import", "rows.jsonl", "--name", "Rows", "--owner", "ada@example.test"]));
+    let catalog = machine.path("strata-data/catalog.sqlite");
+    // The last to close it moves what stands in the log into the file.
+    let url = format!("sqlite://{}", catalog.display());
+    strata::catalog::Catalog::open(&url).await.expect("it opens").close().await;
+    assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
+    (machine, catalog)
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_catalog_is_named_by_every_command() {
+    let (machine, catalog) = machine().await;
+    fs::write(&catalog, "This is no database, whatever its name is. ".repeat(200)).expect("written");
+    for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["check"], &["sweep"]] {
+        let message = failed(&machine.run(arguments));
+        assert!(message.contains("the catalog is damaged") && message.contains("catalog.sqlite"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_does_not_start_on_a_damaged_catalog_and_check_says_where() {
+    let (machine, catalog) = machine().await;
+    let mut bytes = fs::read(&catalog).expect("the catalog");
+    let page_bytes = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
+    // The table of datasets, found by what stands in it.
+    let place = bytes.windows(8).position(|window| window == b"Rowsrows").expect("the row");
+    let page = place / page_bytes * page_bytes;
+    bytes[page..page + 8].fill(0xff);
+    fs::write(&catalog, bytes).expect("written");
+    let message = failed(&machine.run(&["serve", "--listen", "127.0.0.1:0"]));
+    assert!(message.contains("the catalog is damaged") && message.contains("strata check"), "{message}");
+    let output = machine.run(&["check", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    let found = lines.lines().filter(|line| {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        line["finding"] == json!("catalog")
+    });
+    assert!(found.count() >= 1, "{lines}");
+}

@@ -1,0 +1,380 @@
+//! Every write and every sync of the catalog's files fails once, under every operation of the real binary: the caller
+//! is told, the catalog holds the state before or the state after, whole, and the next call works without a restart.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use strata::catalog::Catalog;
+
+use crate::support::faultfs::FaultFs;
+use crate::support::machine::{Machine, Server, succeeded};
+
+/// What fails, with the status that says so. `drop` loses what was written since the last sync, as Linux does.
+const FAULTS: [(&str, &str, u16); 4] = [
+    ("fail write,truncate", "ENOSPC", 503),
+    ("fail write,truncate", "EIO", 500),
+    ("fail fsync", "EIO", 500),
+    ("drop fsync", "EIO", 500),
+];
+
+/// More calls than any operation makes.
+const CALLS: usize = 60;
+
+/// A server on a file system that can fail, and its owner's token.
+struct World {
+    machine: Machine,
+    faults: FaultFs,
+    server: Server,
+    token: String,
+    /// For names that were never used before.
+    names: u32,
+}
+
+impl World {
+    fn start() -> World {
+        let machine = Machine::new();
+        let add = ["user", "add", "ada@example.test", "--plan", "scale", "--token", "ci"];
+        let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
+        let token = added.lines().last().expect("a token").to_owned();
+        let faults = FaultFs::below(&machine.path("strata-data")).undoing();
+        let environment = [
+            ("STRATA_LIMITS__LOGINS_PER_MINUTE", "0"),
+            ("STRATA_LIMITS__ACCOUNT_LOGINS_PER_HOUR", "0"),
+            ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
+        ];
+        let server = faults.serve(&machine, &[], &environment);
+        World { machine, faults, server, token, names: 0 }
+    }
+
+    fn name(&mut self) -> String {
+        self.names += 1;
+        format!("name {}", self.names)
+    }
+
+    /// Status and body.
+    fn call(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+        let host = self.server.base_url.strip_prefix("http://").expect("an http URL");
+        let mut stream = TcpStream::connect(host).expect("a connection");
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.token,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, body.to_owned())
+    }
+
+    fn done(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, text) = self.call(method, path, body);
+        assert_eq!(status, 200, "{method} {path} {body}: {text}\n{}", self.server.errors());
+        serde_json::from_str(&text).unwrap_or(Value::Null)
+    }
+
+    fn create(&mut self) -> u64 {
+        let name = self.name();
+        let made = self.done("POST", "/dataset/create", &json!({"name": name, "source": "push"}));
+        made["dataset"]["dataset_id"].as_u64().expect("an id")
+    }
+
+    fn push(&self, id: u64) {
+        self.done("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": [{"a": 1}]}));
+    }
+
+    /// All that the owner sees, but for what tells of tries.
+    fn visible(&self) -> Value {
+        let mut all = self.done("GET", "/dataset/list", &Value::Null);
+        let ids: Vec<u64> =
+            all["datasets"].as_array().expect("datasets").iter().filter_map(|d| d["dataset_id"].as_u64()).collect();
+        let views = ids.iter().map(|id| {
+            let view = self.done("GET", &format!("/dataset/view?dataset_id={id}"), &Value::Null)["dataset"].clone();
+            let (status, webhook) = self.call("GET", &format!("/webhook/view?dataset_id={id}"), &Value::Null);
+            json!([view, status, webhook])
+        });
+        let views: Vec<Value> = views.collect();
+        all["datasets"] = json!(views);
+        all["tokens"] = self.done("GET", "/token/list", &Value::Null)["tokens"].clone();
+        strip(&mut all);
+        all
+    }
+}
+
+/// Leaves out when something was tried or used.
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.remove("last_attempts");
+            object.remove("last_used_at");
+            object.values_mut().for_each(strip);
+        }
+        Value::Array(array) => array.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+/// A call that can be made again and again, each time on something new.
+struct Operation {
+    name: &'static str,
+    /// Makes what it needs.
+    prepare: fn(&mut World) -> Value,
+    method: &'static str,
+    path: &'static str,
+}
+
+fn webhook_on(world: &mut World) -> Value {
+    let id = world.create();
+    json!({"dataset_id": id, "url": "https://1.1.1.1/"})
+}
+
+const OPERATIONS: [Operation; 12] = [
+    Operation {
+        name: "create",
+        prepare: |world| json!({"name": world.name(), "source": "push"}),
+        method: "POST",
+        path: "/dataset/create",
+    },
+    Operation {
+        name: "update",
+        prepare: |world| json!({"dataset_id": world.create(), "name": world.name()}),
+        method: "POST",
+        path: "/dataset/update",
+    },
+    Operation {
+        name: "publish",
+        prepare: |world| json!({"dataset_id": world.create(), "entities": [{"a": 1}]}),
+        method: "POST",
+        path: "/dataset/refresh",
+    },
+    Operation {
+        name: "rollback",
+        prepare: |world| {
+            let id = world.create();
+            world.push(id);
+            json!({"dataset_id": id, "version_number": 1, "freeze": true})
+        },
+        method: "POST",
+        path: "/dataset/rollback",
+    },
+    Operation {
+        name: "unpin",
+        prepare: |world| {
+            let id = world.create();
+            world.push(id);
+            world.done("POST", "/dataset/rollback", &json!({"dataset_id": id, "version_number": 1}));
+            json!({"dataset_id": id})
+        },
+        method: "POST",
+        path: "/dataset/unpin",
+    },
+    Operation {
+        name: "save an alternate",
+        prepare: |world| {
+            let id = world.create();
+            world.push(id);
+            json!({"dataset_id": id, "version": 1, "entities": [{"b": 2}]})
+        },
+        method: "POST",
+        path: "/dataset/alternate/save",
+    },
+    Operation {
+        name: "delete an alternate",
+        prepare: |world| {
+            let id = world.create();
+            world.push(id);
+            world.done("POST", "/dataset/alternate/save", &json!({"dataset_id": id, "version": 1, "entities": []}));
+            json!({"dataset_id": id, "version": 1})
+        },
+        method: "DELETE",
+        path: "/dataset/alternate/delete",
+    },
+    Operation {
+        name: "clone",
+        prepare: |world| {
+            let id = world.create();
+            world.push(id);
+            json!({"dataset_id": id, "name": world.name()})
+        },
+        method: "POST",
+        path: "/dataset/clone",
+    },
+    Operation {
+        name: "create a token",
+        prepare: |world| json!({"name": world.name()}),
+        method: "POST",
+        path: "/token/create",
+    },
+    Operation {
+        name: "delete a token",
+        prepare: |world| {
+            let name = world.name();
+            world.done("POST", "/token/create", &json!({"name": name}));
+            json!({"name": name})
+        },
+        method: "DELETE",
+        path: "/token/delete",
+    },
+    Operation { name: "register a webhook", prepare: webhook_on, method: "POST", path: "/webhook/register" },
+    Operation {
+        name: "log in",
+        prepare: |_| json!({"email": "ada@example.test", "password": "correct horse"}),
+        method: "POST",
+        path: "/session/login",
+    },
+];
+
+/// Fails each call once, and tells how many there were.
+async fn check(operations: &[Operation], faults: &[(&str, &str, u16)]) -> usize {
+    let mut failed = 0;
+    for operation in operations {
+        // A new one for each, so that the lists of what is visible stay short.
+        let mut world = World::start();
+        for (rule, errno, status) in faults {
+            for call in 1..=CALLS {
+                let body = (operation.prepare)(&mut world);
+                let before = world.visible();
+                world.faults.forget_fired();
+                world.faults.set(&[&format!("{rule} catalog.sqlite* {call} 1 {errno}")]);
+                let (answered, text) = world.call(operation.method, operation.path, &body);
+                world.faults.set(&[]);
+                let fired = world.faults.fired();
+                let told = format!("{}, {rule} {errno}, call {call} ({fired:?}): {answered} {text}", operation.name);
+                let after = world.visible();
+                if answered == 200 {
+                    // What failed was not needed for the answer: a checkpoint of the log.
+                    assert!(operation.name == "log in" || after != before, "it was done: {told}");
+                } else {
+                    assert_eq!(answered, *status, "{told}");
+                    assert!(*status != 503 || text.contains("its disk is full"), "{told}");
+                    assert!(!fired.is_empty(), "{told}\n{}", world.server.errors());
+                    // After a commit whose sync failed either is right, and nothing between them.
+                    if after != before {
+                        world.done_alike(operation, &body, &told);
+                    }
+                    failed += 1;
+                }
+                // The next call works, whatever the one before has left.
+                let body = (operation.prepare)(&mut world);
+                world.done(operation.method, operation.path, &body);
+                if fired.is_empty() {
+                    break;
+                }
+                assert!(call < CALLS, "there are more calls: {told}");
+            }
+        }
+        world.is_whole(operation.name).await;
+    }
+    failed
+}
+
+impl World {
+    /// An operation that was not confirmed and yet done: asked for again it is done already, or is done to the same
+    /// effect.
+    fn done_alike(&self, operation: &Operation, body: &Value, told: &str) {
+        let (status, text) = self.call(operation.method, operation.path, body);
+        assert!(matches!(status, 200 | 404 | 409), "{told}, again: {status} {text}");
+    }
+
+    /// The catalog and all files are, by the service's own check beside the server.
+    async fn is_whole(&self, name: &str) {
+        let catalog = self.machine.path("strata-data/catalog.sqlite");
+        let catalog = Catalog::open(&format!("sqlite://{}", catalog.display())).await.expect("it opens");
+        let mut told = Vec::new();
+        catalog.check_integrity(false, &mut |reason| told.push(reason)).await.expect("a check");
+        assert_eq!(told, Vec::<String>::new(), "{name}");
+        catalog.close().await;
+        let sum = succeeded(&self.machine.run(&["check", "--quick"]));
+        assert!(sum.contains(" 0 damaged"), "{name}: {sum}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_under_any_write_is_503_and_leaves_no_trace() {
+    let failed = check(&OPERATIONS, &FAULTS[..1]).await;
+    assert!(failed >= OPERATIONS.len(), "{failed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_fails_is_500_and_leaves_no_trace() {
+    let failed = check(&OPERATIONS, &FAULTS[1..2]).await;
+    assert!(failed >= OPERATIONS.len(), "{failed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_that_fails_is_500_and_done_or_not() {
+    let failed = check(&OPERATIONS, &FAULTS[2..]).await;
+    assert!(failed >= OPERATIONS.len(), "{failed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_stays_full_is_told_and_needs_no_restart_when_it_is_not() {
+    let mut world = World::start();
+    let id = world.create();
+    world.push(id);
+    let read = format!("/api/{id}/name-1/latest/");
+    let before = world.visible();
+    world.faults.set(&["fail write,truncate catalog.sqlite* 1 0 ENOSPC"]);
+    for _ in 0..5 {
+        for operation in &OPERATIONS[8..9] {
+            let body = json!({"name": "full"});
+            let (status, text) = world.call(operation.method, operation.path, &body);
+            assert_eq!(status, 503, "{text}");
+            assert!(text.contains("its disk is full"), "{text}");
+        }
+        let (status, text) = world.call("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": []}));
+        assert_eq!(status, 503, "{text}");
+        assert!(text.contains("No version was made. The catalog is not available: its disk is full"), "{text}");
+    }
+    // Reading goes on, and readiness tells the truth.
+    assert_eq!(world.visible(), before);
+    world.done("GET", &read, &Value::Null);
+    let ready = |expected: u16| {
+        let begun = std::time::Instant::now();
+        loop {
+            let (status, text) = world.call("GET", "/readyz", &Value::Null);
+            if status == expected {
+                return text;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "{status} {text}");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    assert!(ready(503).contains("the catalog cannot be written: its disk is full"));
+    world.faults.set(&[]);
+    assert_eq!(ready(200), "ok");
+    world.push(id);
+    world.is_whole("full").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_whose_marks_cannot_be_written_removes_nothing_that_is_needed() {
+    let mut world = World::start();
+    for (rule, errno, _) in FAULTS {
+        for call in 1..=CALLS {
+            let id = world.create();
+            world.push(id);
+            let save = json!({"dataset_id": id, "version": 1, "entities": [{"b": call}]});
+            world.done("POST", "/dataset/alternate/save", &save);
+            world.done("DELETE", "/dataset/alternate/delete", &json!({"dataset_id": id, "version": 1}));
+            world.faults.forget_fired();
+            world.faults.set(&[&format!("{rule} catalog.sqlite* {call} 1 {errno}")]);
+            let swept = world.faults.run(&world.machine, &["sweep", "--older-than", "0s", "--offline"]);
+            world.faults.set(&[]);
+            let errors = String::from_utf8_lossy(&swept.stderr).into_owned();
+            assert!(matches!(swept.status.code(), Some(0 | 1)), "{rule} {call}: {errors}");
+            let fired = !world.faults.fired().is_empty();
+            assert!(fired || swept.status.success(), "{rule} {call}: {errors}");
+            succeeded(&world.machine.run(&["sweep", "--older-than", "0s", "--offline"]));
+            world.done("GET", &format!("/dataset/view?dataset_id={id}"), &Value::Null);
+            if !fired {
+                break;
+            }
+        }
+    }
+    world.is_whole("sweep").await;
+}

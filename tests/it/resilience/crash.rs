@@ -1,0 +1,321 @@
+//! The binary, killed at every point of a refresh, an alternate save and a rollback, and at any moment in between: what
+//! it finds when it starts again is the state before or the state after, whole, and no webhook is sent twice.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sqlx::SqlitePool;
+use strata::crash::POINTS;
+
+use crate::support::files;
+use crate::support::loopback_server::{LoopbackServer, ok};
+use crate::support::machine::{Machine, Server, succeeded};
+
+/// The number of SIGKILL.
+const SIGKILL: i32 = 9;
+
+/// What is asked for when the process ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Action {
+    Refresh,
+    SaveAlternate,
+    RollBack,
+}
+
+/// What has happened when the process ends at a point.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    point: &'static str,
+    action: Action,
+    /// Whether the action was done.
+    done: bool,
+    /// Whether the webhook of the version that was made arrives, before the end or after it.
+    posted: bool,
+}
+
+const fn case(point: &'static str, action: Action, done: bool, posted: bool) -> Case {
+    Case { point, action, done, posted }
+}
+
+const CASES: [Case; 14] = [
+    case("refresh.leased", Action::Refresh, false, false),
+    case("refresh.spooled", Action::Refresh, false, false),
+    case("file.writing", Action::Refresh, false, false),
+    case("file.written", Action::Refresh, false, false),
+    case("publish.uncommitted", Action::Refresh, false, false),
+    case("publish.committed", Action::Refresh, true, true),
+    // Claimed is never sent again, not even if it was not sent at all.
+    case("delivery.claimed", Action::Refresh, true, false),
+    case("delivery.sent", Action::Refresh, true, true),
+    case("file.writing", Action::SaveAlternate, false, false),
+    case("file.written", Action::SaveAlternate, false, false),
+    case("alternate.uncommitted", Action::SaveAlternate, false, false),
+    case("alternate.committed", Action::SaveAlternate, true, false),
+    case("rollback.uncommitted", Action::RollBack, false, false),
+    case("rollback.committed", Action::RollBack, true, false),
+];
+
+#[test]
+fn every_point_has_a_case() {
+    let covered: BTreeSet<&str> = CASES.iter().map(|case| case.point).collect();
+    assert_eq!(covered, POINTS.into_iter().collect());
+}
+
+#[tokio::test]
+async fn a_refresh_that_is_killed_at_any_point_makes_a_version_or_nothing() {
+    check(Action::Refresh).await;
+}
+
+#[tokio::test]
+async fn an_alternate_save_that_is_killed_at_any_point_is_done_or_not() {
+    check(Action::SaveAlternate).await;
+}
+
+#[tokio::test]
+async fn a_rollback_that_is_killed_at_any_point_is_done_or_not() {
+    check(Action::RollBack).await;
+}
+
+async fn check(action: Action) {
+    for case in CASES.into_iter().filter(|case| case.action == action) {
+        let world = World::new().await;
+        let mut server = world.serve(Some(case.point));
+        let answer = world.act(&server, action).await;
+        assert_eq!(server.ended_by(), Some(SIGKILL), "{case:?}");
+        // The deliveries are not waited for, so there the answer may have been sent.
+        assert!(answer.is_none() || case.point.starts_with("delivery"), "{case:?}: {answer:?}");
+        world.let_time_pass().await;
+
+        let server = world.serve(None);
+        let mut posted: Vec<u64> = vec![1];
+        let done = |action| case.action == action && case.done;
+        let latest = if done(Action::Refresh) { 2 } else { 1 };
+        if case.posted {
+            posted.push(2);
+        }
+        let view = world.view(&server).await;
+        assert_eq!(view["latest_version"], json!(latest), "{case:?}");
+        assert_eq!(view["pinned"], json!(done(Action::RollBack)), "{case:?}");
+        let alternate = if done(Action::SaveAlternate) { "new" } else { "old" };
+        assert_eq!(world.read(&server, "v1/alt").await, json!([{"alternate": alternate}]), "{case:?}");
+
+        // Life goes on.
+        let answer = world.act(&server, Action::Refresh).await.expect("an answer");
+        assert_eq!(answer["version"]["version_number"], json!(latest + 1), "{case:?}: {answer}");
+        posted.push(latest + 1);
+        world.settled(server, latest + 1, &posted).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_again_and_again_loses_and_doubles_nothing() {
+    const KILLS: u64 = 6;
+    let world = World::new().await;
+    let mut answered = 1;
+    for round in 0..KILLS {
+        let mut server = world.serve(None);
+        let refreshing = async {
+            // The highest number that a client was told of.
+            let mut told = 0;
+            loop {
+                match world.act(&server, Action::Refresh).await {
+                    Some(answer) => told = answer["version"]["version_number"].as_u64().unwrap_or(told),
+                    None => return told,
+                }
+            }
+        };
+        // A moment that differs from round to round; whatever it hits must do.
+        let mut told = Box::pin(refreshing);
+        tokio::select! {
+            _ = &mut told => panic!("it ended by itself: {}", server.errors()),
+            () = tokio::time::sleep(Duration::from_millis(150 + 67 * round)) => {}
+        }
+        drop(told);
+        let before = world.latest(&server).await;
+        server.kill();
+        answered = before.max(answered);
+        world.let_time_pass().await;
+    }
+    let server = world.serve(None);
+    let latest = world.latest(&server).await;
+    assert!(latest >= answered, "{latest} of {answered}");
+    let posts = world.posted();
+    let distinct: BTreeSet<u64> = posts.iter().copied().collect();
+    assert_eq!(distinct.len(), posts.len(), "no version twice: {posts:?}");
+    let answer = world.act(&server, Action::Refresh).await.expect("an answer");
+    assert_eq!(answer["version"]["version_number"], json!(latest + 1), "{answer}");
+    let (code, errors) = server.stop("-TERM");
+    assert_eq!(code, Some(0), "{errors}");
+    let posts = world.posted();
+    let distinct: BTreeSet<u64> = posts.iter().copied().collect();
+    assert_eq!(distinct.len(), posts.len(), "no version twice: {posts:?}");
+    assert!(distinct.contains(&(latest + 1)));
+    let server = world.serve(None);
+    world.readable(&server, latest + 1).await;
+    server.stop("-TERM");
+    world.swept().await;
+}
+
+/// A machine with an owner and a dataset of one version, which has an alternate and whose webhook has been sent.
+struct World {
+    machine: Machine,
+    token: String,
+    receiver: LoopbackServer,
+    _source: LoopbackServer,
+    client: reqwest::Client,
+}
+
+impl World {
+    async fn new() -> World {
+        let machine = Machine::new();
+        let arguments = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"];
+        let token = succeeded(&machine.run_with_input(&arguments, "correct horse\n"));
+        let token = token.lines().last().expect("a token").to_owned();
+        let number = AtomicU64::new(0);
+        let source = LoopbackServer::start(move |_| {
+            let number = number.fetch_add(1, Ordering::SeqCst) + 1;
+            ok("Content-Type: application/json\r\n", format!("[{{\"n\":{number}}}]").as_bytes())
+        });
+        let url = source.url("/");
+        let receiver = LoopbackServer::start(|_| ok("", b""));
+        let client = reqwest::Client::new();
+        let world = World { machine, token, receiver, _source: source, client };
+        let server = world.serve(None);
+        let create = json!({"name": "Crashing", "source": url});
+        let created = world.post(&server, "/dataset/create", &create).await.expect("an answer");
+        assert_eq!(created["dataset"]["dataset_id"], json!(1), "{created}");
+        let register = json!({"dataset_id": 1, "url": world.receiver.url("/hook")});
+        world.post(&server, "/webhook/register", &register).await.expect("an answer");
+        world.act(&server, Action::Refresh).await.expect("an answer");
+        let save = json!({"dataset_id": 1, "version": 1, "entities": [{"alternate": "old"}]});
+        world.post(&server, "/dataset/alternate/save", &save).await.expect("an answer");
+        let (code, errors) = server.stop("-TERM");
+        assert_eq!(code, Some(0), "{errors}");
+        assert_eq!(world.posted(), [1], "what is due is sent before the end");
+        world
+    }
+
+    fn serve(&self, crash_at: Option<&str>) -> Server {
+        let mut environment = vec![("STRATA_NET__ALLOW", "127.0.0.0/8"), ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")];
+        environment.extend(crash_at.map(|point| ("CRASH_AT", point)));
+        Server::start(&self.machine, &[], &environment)
+    }
+
+    /// The answer to a call that succeeds; `None` when the server has ended before.
+    async fn post(&self, server: &Server, path: &str, body: &Value) -> Option<Value> {
+        let request = self.client.post(format!("{}{path}", server.base_url)).bearer_auth(&self.token);
+        let answer = request.header("content-type", "application/json").body(body.to_string()).send().await.ok()?;
+        let status = answer.status();
+        let text = answer.text().await.ok()?;
+        assert_eq!(status.as_u16(), 200, "{path}: {text}");
+        Some(serde_json::from_str(&text).expect("JSON"))
+    }
+
+    async fn act(&self, server: &Server, action: Action) -> Option<Value> {
+        let (path, body) = match action {
+            Action::Refresh => ("/dataset/refresh", json!({"dataset_id": 1})),
+            Action::SaveAlternate => {
+                let entities = json!([{"alternate": "new"}]);
+                ("/dataset/alternate/save", json!({"dataset_id": 1, "version": 1, "entities": entities}))
+            }
+            Action::RollBack => ("/dataset/rollback", json!({"dataset_id": 1, "version_number": 1})),
+        };
+        self.post(server, path, &body).await
+    }
+
+    async fn get(&self, server: &Server, path: &str) -> Value {
+        let answer = self.client.get(format!("{}{path}", server.base_url)).bearer_auth(&self.token).send().await;
+        let answer = answer.expect("an answer");
+        let status = answer.status();
+        let text = answer.text().await.expect("a body");
+        assert_eq!(status.as_u16(), 200, "{path}: {text}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    async fn view(&self, server: &Server) -> Value {
+        self.get(server, "/dataset/view?dataset_id=1").await["dataset"].clone()
+    }
+
+    async fn latest(&self, server: &Server) -> u64 {
+        self.view(server).await["latest_version"].as_u64().expect("a version")
+    }
+
+    async fn read(&self, server: &Server, version: &str) -> Value {
+        self.get(server, &format!("/api/1/crashing/{version}")).await
+    }
+
+    /// The numbers of the versions that the receiver has heard of, in order.
+    fn posted(&self) -> Vec<u64> {
+        let event = |body: &[u8]| serde_json::from_slice::<Value>(body).expect("JSON")["version"].as_u64();
+        let mut versions: Vec<u64> =
+            self.receiver.received().iter().map(|request| event(&request.body).expect("a version")).collect();
+        versions.sort_unstable();
+        versions
+    }
+
+    async fn catalog(&self) -> SqlitePool {
+        let path = self.machine.path("strata-data/catalog.sqlite");
+        SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("the catalog")
+    }
+
+    /// The leases of whoever is gone expire.
+    async fn let_time_pass(&self) {
+        let catalog = self.catalog().await;
+        for table in ["refresh_leases", "file_reservations"] {
+            let sql = format!("UPDATE {table} SET expires_at = 1");
+            sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&catalog).await.expect("SQL");
+        }
+        catalog.close().await;
+    }
+
+    /// Every version is listed once and can be read, and no attempt is left open.
+    async fn readable(&self, server: &Server, latest: u64) {
+        let until = Instant::now() + Duration::from_secs(60);
+        let view = loop {
+            let view = self.view(server).await;
+            let open = |attempt: &Value| attempt["finished_at"].is_null();
+            if !view["last_attempts"].as_array().expect("attempts").iter().any(open) {
+                break view;
+            }
+            assert!(Instant::now() < until, "{view}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let versions = view["versions"].as_array().expect("versions");
+        let numbers: Vec<_> = versions.iter().map(|version| version["version_number"].as_u64()).collect();
+        assert_eq!(numbers, (1..=latest).rev().map(Some).collect::<Vec<_>>());
+        let active = versions.iter().filter(|version| version["is_active"] == json!(true)).count();
+        assert_eq!(active, 1, "{view}");
+        for number in 1..=latest {
+            let entities = self.read(server, &format!("v{number}/")).await;
+            assert_eq!(entities.as_array().map(Vec::len), Some(1), "v{number}: {entities}");
+        }
+    }
+
+    /// All that must hold in the end; ends the server.
+    async fn settled(&self, server: Server, latest: u64, posted: &[u64]) {
+        self.readable(&server, latest).await;
+        let (code, errors) = server.stop("-TERM");
+        assert_eq!(code, Some(0), "{errors}");
+        assert_eq!(self.posted(), posted);
+        self.swept().await;
+    }
+
+    /// After a sweep the store holds what is recorded and nothing else, and all of it can be read.
+    async fn swept(&self) {
+        succeeded(&self.machine.run(&["sweep", "--offline", "--older-than", "0s"]));
+        succeeded(&self.machine.run(&["check"]));
+        let catalog = self.catalog().await;
+        let recorded: Vec<(String,)> = sqlx::query_as("SELECT path FROM files").fetch_all(&catalog).await.expect("SQL");
+        let reserved: Vec<(String,)> =
+            sqlx::query_as("SELECT path FROM file_reservations").fetch_all(&catalog).await.expect("SQL");
+        catalog.close().await;
+        assert_eq!(reserved, []);
+        let store = self.machine.path("strata-data/store");
+        let recorded: BTreeSet<PathBuf> = recorded.into_iter().map(|(path,)| store.join(path)).collect();
+        assert_eq!(files(&store).into_iter().collect::<BTreeSet<_>>(), recorded);
+        assert_eq!(files(&self.machine.path("strata-data/tmp")), Vec::<PathBuf>::new());
+    }
+}

@@ -1,0 +1,52 @@
+//! The same of objects of an S3 server: one that was cut is damaged, and a server that is gone says nothing of it.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+use strata::config::{Endpoint, StoreUrl};
+use strata::model::secret::Secret;
+
+use super::entities;
+use crate::support::files;
+use crate::support::owned::Owned;
+use crate::support::s3_server::S3Server;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_was_cut_is_damaged_and_one_that_cannot_be_asked_for_is_not() {
+    let mut server = S3Server::start().await;
+    let endpoint = server.endpoint();
+    let owned = Owned::start(|config| {
+        config.cache.memory_bytes = 0;
+        (config.cache.response_bytes, config.cache.diff_bytes, config.cache.export_bytes) = (0, 0, 0);
+        config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("a URL"));
+        config.store.endpoint = Some(Endpoint::try_from(endpoint).expect("an endpoint"));
+        config.store.region = Some("us-east-1".to_owned());
+        config.store.access_key_id = Some("key".to_owned());
+        config.store.secret_access_key = Some(Secret::from_stored("secret".to_owned()));
+        config.store.allow_http = true;
+        config.store.retry_s = 1;
+    })
+    .await;
+    let id = owned.dataset("Things", json!({}), &[&entities(1)]).await;
+    let read = format!("/api/{id}/things/v1/?format=jsonl");
+    let right = owned.service.get(&read).await;
+    assert_eq!(right.status, 200);
+    let object = files(&server.bucket()).into_iter().find(|file| file.to_string_lossy().contains("versions"));
+    let object = object.expect("the object");
+    let whole = fs::read(&object).expect("the object");
+    // Without the last byte, without the footer, and without anything.
+    for length in [whole.len() - 1, whole.len() / 2, 10, 0] {
+        fs::write(&object, &whole[..length]).expect("cut");
+        let beside = owned.service.beside(|_| {}).await;
+        let answer = beside.get(&read).await;
+        assert_eq!(answer.status, 500, "{length} of {}: {}", whole.len(), answer.text());
+    }
+    fs::write(&object, &whole).expect("restored");
+    let beside = owned.service.beside(|_| {}).await;
+    assert_eq!(beside.get(&read).await.body, right.body);
+    server.stop().await;
+    let begun = std::time::Instant::now();
+    beside.get(&read).await.is_error(503);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}

@@ -1,0 +1,121 @@
+//! What a killed process leaves on the disk is found by a check and removed by a sweep, wherever it was killed.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use sqlx::SqlitePool;
+
+use crate::support::faultfs::FaultFs;
+use crate::support::files;
+use crate::support::machine::{Machine, Server, failed, succeeded};
+
+const IMPORT: [&str; 6] = ["import", "small.jsonl", "--name", "Things", "--owner", "ada@example.test"];
+
+/// Calls at which an import is killed, and whether a file that it has begun stays.
+const KILLS: [(&str, bool); 7] = [
+    ("kill create store/versions/* 1", false),
+    ("kill write store/versions/*#1 1", true),
+    ("kill rename store/versions/* 1", true),
+    ("kill fsync store/versions/* 1", false),
+    ("kill fsync store/versions 1", false),
+    ("kill write tmp/* 1", false),
+    // A commit.
+    ("kill fsync catalog.sqlite-wal 3", false),
+];
+
+fn machine() -> (Machine, FaultFs) {
+    let machine = Machine::with_user();
+    machine.write("small.jsonl", "{\"a\":1}\n");
+    succeeded(&machine.run(&IMPORT));
+    // Other entities, for equal ones share the file.
+    machine.write("small.jsonl", "{\"a\":2}\n");
+    let faults = FaultFs::below(&machine.path("strata-data"));
+    (machine, faults)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_removes_what_a_writer_that_was_killed_at_any_call_has_left() {
+    for (rule, begun) in KILLS {
+        let (machine, faults) = machine();
+        faults.set(&[rule]);
+        let killed = faults.run(&machine, &IMPORT);
+        assert_eq!(killed.status.signal(), Some(9), "{rule}: {}", String::from_utf8_lossy(&killed.stderr));
+        let checked = succeeded(&machine.run(&["check"]));
+        assert_eq!(checked.contains(".parquet#1 ("), begun, "{rule}: {checked}");
+        // What may still be written stays.
+        let swept = succeeded(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
+        assert!(!swept.contains("unfinished"), "{rule}: {swept}");
+
+        let catalog = catalog(&machine).await;
+        sqlx::query("UPDATE file_reservations SET expires_at = 1").execute(&catalog).await.expect("SQL");
+        let swept = succeeded(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
+        assert_eq!(swept.contains(", unfinished)"), begun, "{rule}: {swept}");
+        let recorded: Vec<(String,)> = sqlx::query_as("SELECT path FROM files").fetch_all(&catalog).await.expect("SQL");
+        catalog.close().await;
+        let store = machine.path("strata-data/store");
+        let recorded: BTreeSet<PathBuf> = recorded.into_iter().map(|(path,)| store.join(path)).collect();
+        assert_eq!(files(&store).into_iter().collect::<BTreeSet<_>>(), recorded, "{rule}");
+        assert_eq!(files(&machine.path("strata-data/tmp")), Vec::<PathBuf>::new(), "{rule}");
+        assert_eq!(files(&machine.path("strata-data/exports")), Vec::<PathBuf>::new(), "{rule}");
+        let checked = succeeded(&machine.run(&["check"]));
+        assert!(checked.ends_with(" 0 damaged; 0 unnamed\n"), "{rule}: {checked}");
+    }
+}
+
+#[test]
+fn a_server_removes_what_a_process_beside_it_has_left() {
+    let (machine, faults) = machine();
+    let server = Server::start(&machine, &[], &[("STRATA_SWEEP__INTERVAL_S", "1")]);
+    let own = process_directories(&machine);
+    faults.set(&["kill write store/versions/* 1"]);
+    assert_eq!(faults.run(&machine, &IMPORT).status.signal(), Some(9));
+    let until = Instant::now() + Duration::from_secs(60);
+    while process_directories(&machine) != own {
+        assert!(Instant::now() < until, "{:?}", process_directories(&machine));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.stop("-TERM");
+}
+
+#[test]
+fn a_sweep_needs_no_room_for_temporary_files() {
+    let (machine, faults) = machine();
+    let left = machine.path("strata-data/store/versions/left.parquet");
+    std::fs::write(&left, "left behind").expect("written");
+    faults.set(&["fail mkdir,create strata-data/tmp* 1 0 ENOSPC", "fail mkdir,create strata-data/exports* 1 0 ENOSPC"]);
+    let swept = succeeded(&faults.run(&machine, &["sweep", "--offline", "--older-than", "0s"]));
+    assert_eq!(swept, "removed versions/left.parquet (11 bytes, unnamed)\n1 files removed, 11 bytes\n");
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_lost_catalog_costs_no_file() {
+    let (machine, _) = machine();
+    let store = files(&machine.path("strata-data/store"));
+    for name in ["catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"] {
+        // The others are there while a process has it open.
+        let _ = std::fs::remove_file(machine.path("strata-data").join(name));
+    }
+    for arguments in [&["sweep", "--offline", "--older-than", "0s"] as &[&str], &["serve", "--listen", "127.0.0.1:0"]] {
+        failed(&machine.run(arguments));
+    }
+    // What is restored in its place must not meet the log of another one.
+    assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
+    let told = failed(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
+    assert!(told.contains("belongs to another catalog"), "{told}");
+    assert_eq!(files(&machine.path("strata-data/store")), store);
+}
+
+/// The directories of processes that live, or have left them.
+fn process_directories(machine: &Machine) -> BTreeSet<PathBuf> {
+    let folders = ["strata-data/tmp", "strata-data/exports"].map(|folder| machine.path(folder));
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("readable"));
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+async fn catalog(machine: &Machine) -> SqlitePool {
+    let path = machine.path("strata-data/catalog.sqlite");
+    SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("the catalog")
+}

@@ -1,0 +1,438 @@
+//! The fixed limits (`model::limits::ALL`), each at its maximum and one past it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use reqwest::Method;
+use serde_json::{Value, json};
+use strata::model::limits::{self, Beyond, Limit};
+
+use super::{ORDINARY, World, calling, encoded, nested};
+use crate::support::pages::check_table;
+
+/// Tries a limit.
+type Case = for<'w> fn(&'w World, &'static Limit) -> BoxFuture<'w, ()>;
+
+/// The case of every limit.
+const CASES: &[(&str, Case)] = &[
+    ("QUERY_BYTES", |world, limit| query_bytes(world, limit).boxed()),
+    ("ITEMS", |world, limit| items(world, limit).boxed()),
+    ("PATH_KEYS", |world, limit| path_keys(world, limit).boxed()),
+    ("UNKNOWN_HEADER_BYTES", |world, limit| unknown_header(world, limit).boxed()),
+    ("ENTITY_DEPTH", |world, limit| entity_depth(world, limit).boxed()),
+    ("COLUMN_NAME_BYTES", |world, limit| column_names(world, limit).boxed()),
+    ("LISTED_DATASETS", |world, limit| listed(world, limit).boxed()),
+    ("DATASET_NAME_CHARACTERS", |world, limit| created(world, limit, |most| json!({"name": "é".repeat(most)})).boxed()),
+    ("URL_BYTES", |world, limit| url_bytes(world, limit).boxed()),
+    ("RECORDS_PATH_BYTES", |world, limit| {
+        let path = |most: usize| format!("{}a{}", "a.".repeat((most - 1) / 2), "b".repeat((most - 1) % 2));
+        created(world, limit, move |most| json!({"name": format!("Path {most}"), "records_path": path(most)})).boxed()
+    }),
+    ("SCHEDULE_BYTES", |world, limit| {
+        let minutes = |most: usize| format!("{}1{} 2 * * *", "0,".repeat((most - 9) / 2), "0".repeat((most - 9) % 2));
+        created(world, limit, move |most| json!({"name": format!("Cron {most}"), "schedule": minutes(most)})).boxed()
+    }),
+    ("INDEX_PATHS", |world, limit| {
+        let paths = |most: usize| (0..most).map(|number| format!("p{number}")).collect::<Vec<_>>();
+        let index = move |most| json!({"always": paths(most), "never": ["x"]});
+        created(world, limit, move |most| json!({"name": format!("Index {most}"), "index": index(most)})).boxed()
+    }),
+    ("INDEX_PATH_BYTES", |world, limit| index_path_bytes(world, limit).boxed()),
+    ("WEBHOOK_SECRET_BYTES", |world, limit| webhook_secret(world, limit).boxed()),
+    ("LOGIN_BODY_BYTES", |world, limit| login_body(world, limit).boxed()),
+    ("PASSWORD_BYTES", |world, limit| password(world, limit).boxed()),
+    ("EMAIL_BYTES", |world, limit| email(world, limit).boxed()),
+    ("TOKEN_NAME_BYTES", |world, limit| token_name(world, limit).boxed()),
+    ("TOKENS", |world, limit| tokens(world, limit).boxed()),
+    ("TOOL_MESSAGE_BYTES", |world, limit| tool_message(world, limit).boxed()),
+    ("TOOL_ENTITY_DEPTH", |world, limit| tool_depth(world, limit).boxed()),
+    ("TOOL_LISTED_DATASETS", |world, limit| tool_listed(world, limit).boxed()),
+    ("TOOL_RESULT_BYTES", |world, limit| tool_result(world, limit).boxed()),
+    ("TOOL_PULL_BYTES", |world, limit| tool_pull(world, limit).boxed()),
+];
+
+#[test]
+fn every_fixed_limit_has_a_case() {
+    let cases: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
+    let limits: Vec<&str> = limits::ALL.iter().map(|limit| limit.name).collect();
+    assert_eq!(cases, limits);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_is_taken_at_its_maximum_and_refused_beyond() {
+    let world = World::new().await;
+    for (limit, (_, case)) in limits::ALL.iter().zip(CASES) {
+        case(&world, limit).await;
+        world.is_well().await;
+    }
+    world.end();
+}
+
+/// Every fixed limit as a row of one Markdown table.
+fn markdown_table() -> String {
+    let row = |limit: &Limit| {
+        let most = match limit.most {
+            most if limit.about.starts_with("Bytes") && most % (1 << 20) == 0 => format!("{} MiB", most >> 20),
+            most if limit.about.starts_with("Bytes") && most % (1 << 10) == 0 => format!("{} KiB", most >> 10),
+            most => most.to_string(),
+        };
+        let beyond = match limit.beyond {
+            Beyond::Status(status) => status.to_string(),
+            Beyond::ToolError => "an error of the tool".to_owned(),
+            Beyond::Command => "an error of the command".to_owned(),
+            Beyond::LeftOut => "left out".to_owned(),
+        };
+        format!("| {} | {most} | {beyond} |\n", limit.about)
+    };
+    let head = ["| Limit | At most | Beyond |\n".to_owned(), "|---|---|---|\n".to_owned()];
+    head.into_iter().chain(limits::ALL.iter().map(row)).collect()
+}
+
+#[test]
+fn the_page_has_the_table_of_fixed_limits() {
+    check_table("docs/configuration.md", "limits", &markdown_table());
+}
+
+/// Constants that are named like limits and bound no request: nothing that a caller sends is refused by them.
+const INTERNAL: &[(&str, &str)] = &[
+    ("catalog/attempts.rs", "MAX_ERROR_CHARACTERS"),
+    ("encode/compress.rs", "MOST_UNFLUSHED_BYTES"),
+    ("encode/flattened.rs", "MOST_NAMES"),
+    ("encode/flattened.rs", "MOST_NAME_BYTES"),
+    ("encode/parquet.rs", "MOST_ROWS"),
+    ("encode/shape.rs", "MOST_KEY_BYTES"),
+    ("encode/shape.rs", "MOST_PLACES"),
+    ("encode/tag.rs", "LONGEST_REMEMBERED"),
+    ("encode/tag.rs", "MOST_REMEMBERED"),
+    ("query/plan/pipeline/offset_limit.rs", "MOST"),
+    ("source/compression.rs", "LAYERS_MAX"),
+    ("source/fetch.rs", "VALIDATOR_BYTES_MAX"),
+    ("source/parquet/footer.rs", "DEPTH_MAX"),
+    ("source/parquet/header.rs", "MOST_BYTES"),
+    ("source/parquet/plan.rs", "BATCH_ROWS_LOG_MAX"),
+    ("source/parquet/thrift.rs", "DEPTH_MAX"),
+    ("service/export_cache/mod.rs", "MOST_FILES"),
+    ("service/read/stream.rs", "MOST_ENTITIES"),
+    ("service/read/single_flight.rs", "MOST_ENTRIES"),
+    ("webhook/send.rs", "ANSWER_BYTES_MAX"),
+];
+
+/// The constants of a source that are named like limits and whose value is no fixed limit.
+fn constants_like_limits(text: &str) -> BTreeSet<String> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let declared = code.lines().filter_map(|line| line.trim_start().trim_start_matches("pub").split_once("const "));
+    let named = declared.filter_map(|(before, rest)| {
+        let (name, value) = rest.split_once(": ")?;
+        let like = name.split('_').any(|word| matches!(word, "MAX" | "MOST" | "LIMIT" | "LONGEST"));
+        let number = ["u", "i"].iter().any(|kind| value.starts_with(kind));
+        (before.len() < 24 && like && number && !value.contains("limits::")).then(|| name.to_owned())
+    });
+    named.collect()
+}
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("sources").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn limits_of_requests_stand_in_the_one_table() {
+    assert_eq!(constants_like_limits("const MOST_X: u8 = 1;\npub const Y_LIMIT: usize = limits::Y;\n").len(), 1);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for path in sources(&root) {
+        let file = path.strip_prefix(&root).expect("below src").to_string_lossy().into_owned();
+        for name in constants_like_limits(&std::fs::read_to_string(&path).expect("a source")) {
+            assert!(
+                INTERNAL.contains(&(file.as_str(), name.as_str())),
+                "src/{file}: {name} is named like a limit: if it bounds what a request may hold, it belongs into \
+                 src/model/limits.rs; if not, into INTERNAL"
+            );
+        }
+    }
+}
+
+/// The status with which a limit refuses.
+#[track_caller]
+fn status(limit: &Limit) -> u16 {
+    match limit.beyond {
+        Beyond::Status(status) => status,
+        other => panic!("{} does not refuse by a status, but {other:?}", limit.name),
+    }
+}
+
+/// A dataset created by this body is taken, and by one past the limit refused.
+async fn created(world: &World, limit: &Limit, body: impl Fn(usize) -> Value) {
+    world.post("/dataset/create", &body(limit.most)).await.is(&[200], limit.name);
+    world.post("/dataset/create", &body(limit.most + 1)).await.is(&[status(limit)], limit.name);
+}
+
+async fn query_bytes(world: &World, limit: &Limit) {
+    let query = |bytes: usize| format!("x={}", "y".repeat(bytes - 2));
+    world.read(ORDINARY, &query(limit.most)).await.is(&[200], limit.name);
+    world.read(ORDINARY, &query(limit.most + 1)).await.is(&[status(limit)], limit.name);
+    let keyword = |bytes: usize| json!({"dataset_id": 1, "keywords": "y".repeat(bytes)});
+    assert!(!world.tool("read", &keyword(limit.most)).await.0);
+    assert!(world.tool("read", &keyword(limit.most + 1)).await.0);
+}
+
+async fn items(world: &World, limit: &Limit) {
+    let query = |items: usize| format!("keywords={}", vec!["a"; items].join(","));
+    world.read(ORDINARY, &query(limit.most)).await.is(&[200], limit.name);
+    world.read(ORDINARY, &query(limit.most + 1)).await.is(&[status(limit)], limit.name);
+    let filters = |items: usize| json!({"dataset_id": 1, "filter": vec!["region:europe"; items], "limit": 1});
+    for tool in ["read", "explain"] {
+        assert!(!world.tool(tool, &filters(limit.most)).await.0, "{tool}");
+        assert!(world.tool(tool, &filters(limit.most + 1)).await.0, "{tool}");
+    }
+    let explain = format!("/dataset/explain?dataset_id=1&{}", vec!["filter=region:europe"; limit.most].join("&"));
+    world.call(Method::GET, &explain, "").await.is(&[200], limit.name);
+}
+
+async fn path_keys(world: &World, limit: &Limit) {
+    for parameter in ["keep_field", "drop_field", "dedup_key"] {
+        let query = |keys: usize| format!("dedup=true&{parameter}={}", vec!["a"; keys].join("."));
+        world.read("2/deep", &query(limit.most)).await.is(&[200], parameter);
+        world.read("2/deep", &query(limit.most + 1)).await.is(&[status(limit)], parameter);
+    }
+}
+
+async fn unknown_header(world: &World, limit: &Limit) {
+    let named = async |bytes: usize| {
+        let answer = world.read(ORDINARY, &format!("limit=1&{}=1", "u".repeat(bytes))).await;
+        answer.is(&[200], limit.name);
+        answer.headers.get("x-unknown-parameters").map_or(0, |names| names.len())
+    };
+    assert_eq!(named(limit.most).await, limit.most);
+    // Names are left out as a whole.
+    assert_eq!(named(limit.most + 1).await, 0);
+}
+
+async fn entity_depth(world: &World, limit: &Limit) {
+    let id = world.dataset("Depth").await;
+    for arrays in [false, true] {
+        world.push(id, &format!("[{}]", nested(limit.most, arrays))).await.is(&[200], limit.name);
+        world.push(id, &format!("[{}]", nested(limit.most + 1, arrays))).await.is(&[status(limit)], limit.name);
+        world.push(id, &format!("[{}]", nested(100_000, arrays))).await.is(&[status(limit)], limit.name);
+    }
+    // In every form.
+    for format in ["json", "jsonl", "csv", "tsv", "xml", "parquet"] {
+        for query in ["", "&flatten=true", "&denull=true&keep_field=a&drop_field=b&dedup=true&sort=a"] {
+            world.read(&format!("{id}/depth"), &format!("format={format}{query}")).await.is(&[200], query);
+        }
+    }
+    let diff = format!("/dataset/diff?dataset_id={id}&v1=1&v2=2");
+    world.call(Method::GET, &diff, "").await.is(&[200], &diff);
+    world.get(&format!("/dataset/profile?dataset_id={id}")).await.is(&[200], "a profile");
+}
+
+async fn column_names(world: &World, limit: &Limit) {
+    // Sixteen names of a MiB together: that of the object, a dot and two digits.
+    let entity = |spare: usize| {
+        let members: Vec<String> = (10..26).map(|number| format!("\"{number}\":0")).collect();
+        let name = "n".repeat(limit.most / 16 - 3);
+        format!("[{{\"{name}\":{{{},\"{}\":1}}}}]", members[1..].join(","), "m".repeat(2 + spare))
+    };
+    let id = world.dataset("Names").await;
+    world.push(id, &entity(0)).await.is(&[200], limit.name);
+    world.push(id, &entity(1)).await.is(&[200], limit.name);
+    for format in ["csv", "parquet"] {
+        let query = format!("format={format}");
+        let answer = world.get(&format!("/api/{id}/names/v1/?{query}")).await;
+        answer.is(&[200], &query);
+        assert!(answer.body.len() > if format == "csv" { limit.most } else { 10_000 });
+        world.get(&format!("/api/{id}/names/v2/?{query}")).await.is(&[status(limit)], &query);
+    }
+}
+
+async fn listed(world: &World, limit: &Limit) {
+    let page = async |number: usize| {
+        let answer = world.call(Method::GET, &format!("/dataset/list?limit={number}"), "").await;
+        answer.is(&[200], limit.name);
+        answer.json()["datasets"].as_array().expect("datasets").len()
+    };
+    let catalog = Catalog::of(world).await;
+    catalog.fill(limit.most + 1).await;
+    assert_eq!((page(limit.most).await, page(limit.most + 1).await), (limit.most, limit.most));
+    assert_eq!(page(usize::MAX).await, limit.most);
+    catalog.restore().await;
+}
+
+/// Datasets that are put into the catalog behind the server's back: many, at once.
+struct Catalog(sqlx::SqlitePool);
+
+impl Catalog {
+    async fn of(world: &World) -> Catalog {
+        let path = world.machine.path("strata-data/catalog.sqlite");
+        Catalog(sqlx::SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("the catalog"))
+    }
+
+    /// As many datasets, all but a few copies of the first.
+    async fn fill(&self, datasets: usize) {
+        let columns: Vec<(String,)> =
+            sqlx::query_as("SELECT name FROM pragma_table_info('datasets')").fetch_all(&self.0).await.expect("columns");
+        let own = |column: &str| match column {
+            // A copy is not what the checksum was made of.
+            "dataset_id" | "record_checksum" | "validators_checksum" => "NULL".to_owned(),
+            "name" | "name_key" | "name_slug" => "'many-' || counted.n".to_owned(),
+            "ping_token" | "ping_token_hash" => "lower(hex(randomblob(32)))".to_owned(),
+            other => format!("datasets.{other}"),
+        };
+        let names: Vec<&str> = columns.iter().map(|(name,)| name.as_str()).collect();
+        let values: Vec<String> = names.iter().map(|name| own(name)).collect();
+        let sql = format!(
+            "WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < {datasets}) \
+             INSERT INTO datasets ({}) SELECT {} FROM counted, datasets WHERE datasets.dataset_id = 1",
+            names.join(", "),
+            values.join(", ")
+        );
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&self.0).await.expect("filled");
+    }
+
+    async fn restore(self) {
+        sqlx::query("DELETE FROM datasets WHERE name LIKE 'many-%'").execute(&self.0).await.expect("restored");
+        self.0.close().await;
+    }
+}
+
+async fn url_bytes(world: &World, limit: &Limit) {
+    let url = |bytes: usize| {
+        let start = "http://127.0.0.1:9/";
+        format!("{start}{}", "u".repeat(bytes - start.len()))
+    };
+    created(world, limit, |most| json!({"name": format!("Url {most}"), "source": url(most)})).await;
+    let register = |bytes: usize| json!({"dataset_id": 1, "url": url(bytes)});
+    world.post("/webhook/register", &register(limit.most)).await.is(&[200], limit.name);
+    world.post("/webhook/register", &register(limit.most + 1)).await.is(&[status(limit)], limit.name);
+}
+
+async fn index_path_bytes(world: &World, limit: &Limit) {
+    // As many names as there may be; versions are written with it, too.
+    let path = |bytes: usize| format!("{}a{}", "a.".repeat((bytes - 1) / 2), "b".repeat((bytes - 1) % 2));
+    let index = |bytes: usize| json!({"always": [path(bytes)], "never": [format!("{}c", &path(bytes)[..bytes - 1])]});
+    created(world, limit, |most| json!({"name": format!("Long index {most}"), "index": index(most)})).await;
+    let answer = world.post("/dataset/create", &json!({"name": "Indexed", "index": index(limit.most)})).await;
+    let id = answer.json()["dataset"]["dataset_id"].as_u64().expect("an id");
+    world.push(id, &format!("[{},{{\"a\":1}}]", nested(128, false))).await.is(&[200], limit.name);
+    world.get(&format!("/dataset/profile?dataset_id={id}")).await.is(&[200], "a profile");
+}
+
+async fn webhook_secret(world: &World, limit: &Limit) {
+    let register = |bytes: usize| json!({"dataset_id": 1, "url": "http://127.0.0.1:9/", "secret": "s".repeat(bytes)});
+    world.post("/webhook/register", &register(limit.most)).await.is(&[200], limit.name);
+    world.post("/webhook/register", &register(limit.most + 1)).await.is(&[status(limit)], limit.name);
+}
+
+async fn login_body(world: &World, limit: &Limit) {
+    let body = |bytes: usize| {
+        let text = json!({"email": "ada@example.test", "password": "correct horse"}).to_string();
+        format!("{text}{}", " ".repeat(bytes - text.len()))
+    };
+    world.call(Method::POST, "/session/login", body(limit.most)).await.is(&[200], limit.name);
+    world.call(Method::POST, "/session/login", body(limit.most + 1)).await.is(&[status(limit)], limit.name);
+}
+
+async fn password(world: &World, limit: &Limit) {
+    let password = "p".repeat(limit.most);
+    let add = ["user", "add", "eve@example.test", "--plan", "free"];
+    let output = world.machine.run_with_input(&add, &format!("{password}\n"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let longer = ["user", "add", "eva@example.test", "--plan", "free"];
+    assert!(!world.machine.run_with_input(&longer, &format!("{password}p\n")).status.success());
+    let login = |password: &str| json!({"email": "eve@example.test", "password": password});
+    world.post("/session/login", &login(&password)).await.is(&[200], limit.name);
+    world.post("/session/login", &login(&format!("{password}p"))).await.is(&[status(limit)], limit.name);
+}
+
+async fn email(world: &World, limit: &Limit) {
+    assert_eq!(limit.beyond, Beyond::Command);
+    for (bytes, taken) in [(limit.most, true), (limit.most + 1, false)] {
+        let address = format!("{}@example.test", "e".repeat(bytes - "@example.test".len()));
+        let add = ["user", "add", &address, "--plan", "free"];
+        let output = world.machine.run_with_input(&add, "correct horse\n");
+        assert_eq!(output.status.success(), taken, "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let body = json!({"email": "e".repeat(10_000), "password": "x"});
+    world.post("/session/login", &body).await.is(&[400, 401], limit.name);
+}
+
+async fn token_name(world: &World, limit: &Limit) {
+    for (bytes, taken) in [(limit.most, 200), (limit.most + 1, status(limit))] {
+        world.post("/token/create", &json!({"name": "t".repeat(bytes)})).await.is(&[taken], limit.name);
+    }
+    let body = json!({"name": "t".repeat(limit.most)}).to_string();
+    world.call(Method::DELETE, "/token/delete", body).await.is(&[200], limit.name);
+}
+
+async fn tokens(world: &World, limit: &Limit) {
+    // The one that the tests use is among them.
+    for number in 1..limit.most {
+        world.post("/token/create", &json!({"name": format!("token {number}")})).await.is(&[200], limit.name);
+    }
+    world.post("/token/create", &json!({"name": "one more"})).await.is(&[status(limit)], limit.name);
+}
+
+async fn tool_message(world: &World, limit: &Limit) {
+    let message = |bytes: usize| {
+        let plain = calling("list_datasets", "{}");
+        let spare = bytes - plain.len() - ",\"pad\":\"\"".len();
+        format!("{},\"pad\":\"{}\"}}", &plain[..plain.len() - 1], "x".repeat(spare))
+    };
+    let taken = world.message(message(limit.most)).await;
+    // Past the limit's door; whether a member of this name is known is the protocol's business.
+    assert_ne!(taken.status, status(limit), "{}", taken.shown());
+    world.message(message(limit.most + 1)).await.is(&[status(limit)], limit.name);
+}
+
+async fn tool_depth(world: &World, limit: &Limit) {
+    let id = world.dataset("Tool depth").await;
+    world.push(id, "[{\"a\":1}]").await.is(&[200], limit.name);
+    let pulled = world.post("/agent/pull_for_edit", &json!({"dataset_id": id})).await;
+    let etag = pulled.json()["etag"].clone();
+    for (levels, taken) in [(limit.most + 1, false), (10_000, false), (limit.most, true)] {
+        let entity = nested(levels, false);
+        let arguments = format!("{{\"dataset_id\":{id},\"version\":1,\"etag\":{etag},\"entities\":[{entity}]}}");
+        let answer = world.message(calling("push_alt_version", &arguments)).await;
+        if taken {
+            answer.is(&[200], limit.name);
+            assert_ne!(answer.json()["result"]["isError"], json!(true), "{}", answer.shown());
+        } else {
+            answer.is(&[status(limit)], limit.name);
+        }
+    }
+}
+
+async fn tool_listed(world: &World, limit: &Limit) {
+    assert_eq!(limit.beyond, Beyond::ToolError);
+    let (failed, texts) = world.tool("list_datasets", &json!({"limit": limit.most})).await;
+    assert!(!failed, "{texts:?}");
+    let (failed, texts) = world.tool("list_datasets", &json!({"limit": limit.most + 1})).await;
+    assert!(failed && texts.concat().contains(&format!("1 to {}", limit.most)), "{texts:?}");
+}
+
+/// Pushes one entity that takes so many bytes in an array.
+async fn of_size(world: &World, name: &str, bytes: usize) -> u64 {
+    let id = world.dataset(name).await;
+    let text = "x".repeat(bytes - "[{\"a\":\"\"}]".len());
+    world.push(id, &format!("[{{\"a\":\"{text}\"}}]")).await.is(&[200], name);
+    id
+}
+
+async fn tool_result(world: &World, limit: &Limit) {
+    for (name, bytes, fails) in [("Exact", limit.most, false), ("Larger", limit.most + 1, true)] {
+        let id = of_size(world, &format!("Result {name}"), bytes).await;
+        let (failed, texts) = world.tool("read", &json!({"dataset_id": id})).await;
+        assert_eq!(failed, fails, "{bytes}: {}", texts.concat().chars().take(200).collect::<String>());
+    }
+}
+
+async fn tool_pull(world: &World, limit: &Limit) {
+    for (name, bytes, fails) in [("Exact", limit.most, false), ("Larger", limit.most + 1, true)] {
+        let id = of_size(world, &format!("Pull {name}"), bytes).await;
+        let (failed, texts) = world.tool("pull_for_edit", &json!({"dataset_id": id})).await;
+        assert_eq!(failed, fails, "{bytes}: {}", texts.concat().chars().take(200).collect::<String>());
+    }
+    // Names in queries need not be short either.
+    world.read(ORDINARY, &format!("sort={}", encoded(&"ä".repeat(5_000)))).await.is(&[200], limit.name);
+}

@@ -1,0 +1,19 @@
+//! The whole service under attack, or without what it needs: crashes, lost power, damage, exhaustion, hostile
+//! neighbours, limits.
+
+mod catalog_damage;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod catalog_faults;
+mod catalog_unavailable;
+mod crash;
+mod damage;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod exhaustion;
+mod fair;
+mod faults;
+mod hostile_sources;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod leftovers;
+mod limits;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod power_loss;

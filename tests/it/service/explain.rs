@@ -1,0 +1,614 @@
+//! What a read does, in the open: the plan is the one that the read ran, the counts are right, and a read that fails is
+//! explained by its own error.
+
+use axum::body::Body;
+use axum::http::Request;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config as PropertyConfig, TestRunner};
+use serde_json::{Value as Json, json};
+use strata::http::params;
+use strata::model::request::{Format, ReadRequest};
+use strata::model::user::Plan as UserPlan;
+use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
+
+use crate::reference::Value;
+use crate::support::machine::{Machine, failed, one_json_line, succeeded};
+use crate::support::openapi::Document;
+use crate::support::owned::log_in;
+use crate::support::reads::{Lab, cases, entities, no_failure, plan, query};
+use crate::support::versions::{all_shredded, nothing_shredded};
+use crate::support::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
+
+/// An owner with a session.
+struct Owner<'a> {
+    service: &'a TestService,
+    cookie: String,
+}
+
+impl Owner<'_> {
+    async fn of(service: &TestService) -> Owner<'_> {
+        Owner::named(service, OWNER).await
+    }
+
+    async fn named<'a>(service: &'a TestService, email: &str) -> Owner<'a> {
+        let cookie = log_in(service, email).await;
+        Owner { service, cookie }
+    }
+
+    /// The explanation of a read, with its own parameters first.
+    async fn ask(&self, query: &str, headers: &[(&str, &str)]) -> Answer {
+        let headers = [headers, &[("cookie", self.cookie.as_str())]].concat();
+        self.service.get_with(&format!("/dataset/explain?{query}"), &headers).await
+    }
+
+    /// As JSON, of dataset 1.
+    async fn json(&self, query: &str) -> Json {
+        let answer = self.ask(&format!("dataset_id=1&explain=json&{query}"), &[]).await;
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, Some("application/json")),
+            "{}",
+            answer.text()
+        );
+        serde_json::from_slice(&answer.body).expect("JSON")
+    }
+
+    async fn text(&self, query: &str) -> String {
+        let answer = self.ask(&format!("dataset_id=1&explain=text&{query}"), &[]).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.text().to_owned()
+    }
+}
+
+/// The number at a place of an explanation.
+#[track_caller]
+fn number(explanation: &Json, place: &str) -> u64 {
+    explanation.pointer(place).and_then(Json::as_u64).unwrap_or_else(|| panic!("{place} in {explanation:#}"))
+}
+
+/// The operators of an explanation, root first.
+fn operators(explanation: &Json) -> Vec<String> {
+    let operators = explanation["operators"].as_array().expect("operators");
+    operators.iter().map(|operator| operator["operator"].as_str().expect("text").to_owned()).collect()
+}
+
+/// A hundred entities: a text, a number that grows, one that is rarely there, and a text too long for a shredded column
+/// to be of use.
+fn hundred() -> Vec<Value> {
+    let entity = |number: u64| {
+        let rare = if number % 50 == 7 { ",\"rare\":true" } else { "" };
+        let text =
+            format!(r#"{{"name":"Name{number}","n":{number},"k":{},"text":"{}"{rare}}}"#, number % 5, "x".repeat(300));
+        Value::parse_entity(&text).expect("an entity")
+    };
+    (0..100).map(entity).collect()
+}
+
+/// The fixture of 250 countries, as the owner's.
+async fn import_countries(service: &TestService) {
+    let countries =
+        std::fs::read(std::path::Path::new(FIXTURES).join("world-countries/countries.json")).expect("a file");
+    service.try_import("World Countries", false, &countries).await.expect("imported");
+}
+
+/// Ten row groups of ten.
+fn tens(shredding: strata::storage::profile::ShreddingBounds) -> WriteOptions {
+    WriteOptions { threads: 1, row_group_rows: 10, shredding, ..WriteOptions::default() }
+}
+
+#[tokio::test]
+async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
+    let service = TestService::start().await;
+    import_countries(&service).await;
+    let owner = Owner::of(&service).await;
+    for (query, words) in [
+        ("", &["VersionScan: positions=0..250", "all defaults", "250 entities"][..]),
+        ("offset=10&limit=5", &["VersionScan: positions=10..15", "5 selected"]),
+        ("count=true", &["PlaceholderRowExec", "a count of 250", "none: nothing had to be looked at"]),
+        ("filter=cca3:fra", &["filter=cca3:fra: by the shredded column cca3, 250 -> 1", "1 entity"]),
+        ("filter=cca3:fra&count=true", &["AggregateExec", "VersionScan", "a count of 1"]),
+        ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the shredded column name.common"]),
+        ("filter=nowhere:x", &["by the search text, then documents", "No entity of this version has `nowhere`"]),
+        ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so that `filter` finds nothing"]),
+        ("filter=regoin:x", &["No entity of this version has `regoin`, so that", "did you mean `region`?"]),
+        (
+            "keep_field=name.comon",
+            &["has `name.comon`, so that `keep_field` keeps nothing", "did you mean `name.common`?"],
+        ),
+        ("dedup=true&dedup_key=rgion", &["`dedup_key` takes all entities for equal in it: did you mean `region`?"]),
+        ("keywords=island&keep_field=area", &["`keywords` finds nothing in fields that"]),
+        ("sort=area&drop_field=area", &["`area` is not there when `sort` runs", "`sort` changes nothing"]),
+        ("limt=1", &["`limt` is ignored: no read takes it; did you mean `limit`?", "all defaults"]),
+        ("keywords=island,sea", &["keywords=island,sea (or): by the search text"]),
+        ("keywords=island&include_source=false", &["by the search text, then documents", "`keywords` reads"]),
+        ("sort=area", &["SortExec: expr=[order", "sort by area: from the shredded column area"]),
+        ("sort=area&limit=3", &["SortExec: TopK(fetch=3)", "left out early"]),
+        ("sort=nothing:desc", &["sort by nothing: from documents", "has `nothing`, so that `sort`"]),
+        ("dedup=true", &["AggregateExec", "CompactBatches", "dedup by all fields but _source: from the stored hashes"]),
+        ("dedup=true&dedup_key=region", &["dedup by region: from documents", "This dedup reads the documents"]),
+        ("sample=4", &["SortExec: TopK(fetch=4)", "random()", "never kept"]),
+        ("format=csv&limit=3", &["find columns", "text/csv", " columns, whole"]),
+        ("keep_field=area&filter=region:x", &["`region` is not there when `filter` runs"]),
+        ("lmit=3&limit=2", &["Ignored, since no read takes them: lmit."]),
+    ] {
+        let text = owner.text(query).await;
+        for word in words {
+            assert!(text.contains(word), "{query} does not say {word}:\n{text}");
+        }
+        let advice = text.split("\nHints\n").nth(1).unwrap_or_default();
+        assert!(
+            query.contains("index") || !advice.contains("`index` with `always`"),
+            "{query}: no shredded column would help\n{text}"
+        );
+        for section in ["Request", "Answer", "Time", "Logical plan", "Physical plan", "Scan", "Pages of documents"] {
+            assert!(text.contains(&format!("\n{section}\n")), "{query} has no {section}:\n{text}");
+        }
+        assert!(text.lines().all(|line| line.trim_end() == line), "{query}:\n{text}");
+    }
+}
+
+#[test]
+fn row_groups_pages_and_rows_add_up() {
+    let lab = Lab::new(|config| config.query.threads = 1);
+    let (shredded_columns, none) =
+        (lab.publish(&hundred(), &tens(all_shredded())), lab.publish(&hundred(), &tens(nothing_shredded())));
+    lab.bench.runtime.block_on(async {
+        let owner = Owner::of(&lab.service).await;
+        let explain = async |version: u64, query: &str| {
+            let explained = owner.json(&format!("version={version}&{query}")).await;
+            let groups = explained["scan"]["row_groups"].as_object().expect("row groups");
+            let total = groups["total"].as_u64().expect("a number");
+            let sum: u64 = groups.values().map(|number| number.as_u64().expect("a number")).sum();
+            assert_eq!((total, sum), (10, 20), "{query}: {groups:?}");
+            let pages = number(&explained, "/documents/pages");
+            for place in ["pages_to_select", "pages_to_answer", "pages_not_read"] {
+                assert!(number(&explained, &format!("/documents/{place}")) <= pages, "{query}: {explained:#}");
+            }
+            explained
+        };
+        let scanned = |explained: &Json| number(explained, "/scan/row_groups/scanned");
+
+        // Whatever chance the bloom filters have, most row groups are left out.
+        let text = explain(shredded_columns, "filter=name:NAME37").await;
+        assert!(number(&text, "/scan/row_groups/pruned_by_bloom_filter") >= 5, "{text:#}");
+        let tested = scanned(&text) * 10;
+        assert_eq!((number(&text, "/scan/rows_tested"), number(&text, "/scan/rows_selected")), (tested, 1));
+        let predicate = &text["scan"]["predicates"][0];
+        let expected = json!({
+            "predicate": "filter=name:NAME37", "access": "shredded_column", "column": "name", "rows_in": tested, "rows_out": 1
+        });
+        assert_eq!(*predicate, expected);
+        assert_eq!((number(&text, "/documents/pages_to_select"), number(&text, "/documents/pages_to_answer")), (0, 1));
+        assert_eq!(number(&text, "/documents/pages_not_read") + 1, number(&text, "/documents/pages"));
+        let by_number = explain(shredded_columns, "filter=n:37.0").await;
+        assert!(number(&by_number, "/scan/row_groups/pruned_by_numbers") >= 5, "{by_number:#}");
+        assert_eq!((number(&by_number, "/scan/rows_selected"), number(&by_number, "/answer/total")), (1, 1));
+
+        let window = explain(shredded_columns, "offset=25&limit=10").await;
+        assert_eq!((scanned(&window), number(&window, "/scan/row_groups/outside_positions")), (2, 8));
+        assert_eq!((number(&window, "/scan/first_position"), number(&window, "/scan/end_position")), (25, 35));
+        assert_eq!((number(&window, "/scan/rows_selected"), number(&window, "/scan/rows_tested")), (10, 10));
+        let enough = explain(shredded_columns, "filter_contains=name:name&limit=12").await;
+        assert_eq!((scanned(&enough), number(&enough, "/scan/row_groups/not_reached")), (2, 8));
+        assert_eq!(number(&enough, "/scan/rows_selected"), 12);
+        // What is selected before offset and limit cut it, and after.
+        let page = explain(shredded_columns, "filter=k:3&sort=n:desc&offset=4&limit=2").await;
+        assert_eq!((number(&page, "/scan/predicates/0/rows_out"), number(&page, "/answer/total")), (20, 2));
+        assert_eq!(page["scan"]["sort"]["column"], "n");
+        let first = explain(shredded_columns, "sort=n:asc&limit=3").await;
+        assert!(number(&first, "/scan/left_out_early") >= 90, "{first:#}");
+
+        let searched = explain(none, "filter=name:name37").await;
+        assert_eq!(searched["scan"]["predicates"][0]["access"], "search_text_then_documents");
+        assert_eq!(number(&searched, "/scan/predicates/0/rows_out"), 1);
+        let verified = json!({"rows_in": 1, "rows_out": 1, "pages": 1});
+        assert_eq!(searched["scan"]["verification"], verified);
+        assert_eq!(number(&searched, "/documents/pages_to_select"), 1);
+        let read = explain(none, "filter=n:37").await;
+        let pages = number(&read, "/documents/pages");
+        assert_eq!(read["scan"]["predicates"][0]["rows_in"], Json::Null);
+        assert_eq!(read["scan"]["verification"], json!({"rows_in": 100, "rows_out": 1, "pages": pages}));
+        assert_eq!(
+            (number(&read, "/documents/pages_to_select"), number(&read, "/documents/pages_not_read")),
+            (pages, 0)
+        );
+        let both = explain(none, "filter=name:name37&filter=n:37&sort=k&dedup=true&dedup_key=rare").await;
+        assert_eq!(number(&both, "/scan/verification/rows_in"), 1);
+        for (keys, by) in [("sort", "k"), ("dedup", "rare")] {
+            let expected = json!({"by": by, "access": "documents", "column": null, "pages": 1});
+            assert_eq!(both["scan"][keys], expected);
+        }
+    });
+}
+
+#[test]
+fn a_second_time_everything_is_cached() {
+    let lab = Lab::new(|config| config.query.threads = 2);
+    let version = lab.publish(&hundred(), &tens(all_shredded()));
+    lab.bench.runtime.block_on(async {
+        let owner = Owner::of(&lab.service).await;
+        for query in ["filter=name:name37", "sort=text:desc", "keywords=name3&format=csv", "filter=text:7&dedup=true"] {
+            let query = format!("version={version}&{query}");
+            let (first, second) = (owner.json(&query).await, owner.json(&query).await);
+            for kind in ["footers", "columns", "bloom_filters", "document_pages"] {
+                let (first, second) = (&first["parts"][kind], &second["parts"][kind]);
+                let looked_up = |part: &Json| number(part, "/hits") + number(part, "/misses");
+                assert_eq!(number(second, "/misses"), 0, "{query}: {kind} {second}");
+                assert!((looked_up(first) > 0) == (looked_up(second) > 0), "{query}: {kind} {first} {second}");
+            }
+            assert_eq!(
+                (number(&second, "/parts/requests"), number(&second, "/parts/request_bytes")),
+                (0, 0),
+                "{query}"
+            );
+            assert_eq!(first["documents"], second["documents"], "{query}");
+        }
+        // Another version's file: its footer at least has to be fetched.
+        let other = lab.service.import("data", "[{\"a\":1}]").await.version.get();
+        let first = owner.json(&format!("version=v{other}")).await;
+        assert!(number(&first, "/parts/requests") > 0 && number(&first, "/parts/footers/misses") == 1, "{first:#}");
+    });
+}
+
+/// Compares a read with its explanation.
+async fn same(owner: &Owner<'_>, version: u64, query: &str, bytes: bool) -> Result<(), TestCaseError> {
+    let read = owner.service.get(&format!("/api/1/data/v{version}/?{query}")).await;
+    let explained = owner.ask(&format!("dataset_id=1&version={version}&explain=json&{query}"), &[]).await;
+    prop_assert_eq!(explained.status, read.status, "{}: {}", query, String::from_utf8_lossy(&explained.body));
+    if read.status != 200 {
+        prop_assert_eq!(explained.text(), read.text(), "{}", query);
+        return Ok(());
+    }
+    let explained: Json = serde_json::from_slice(&explained.body).expect("JSON");
+    let total = read.header("x-total-count").and_then(|total| total.parse::<u64>().ok());
+    prop_assert_eq!(explained["answer"]["total"].as_u64(), total, "{}", query);
+    prop_assert_eq!(explained["answer"]["content_type"].as_str(), read.header("content-type"), "{}", query);
+    if bytes {
+        prop_assert_eq!(explained["answer"]["body_bytes"].as_u64(), Some(read.body.len() as u64), "{}", query);
+    }
+    // The stages are within the whole.
+    let stages = explained["stages"].as_array().expect("stages");
+    let sum: u64 = stages.iter().map(|stage| number(stage, "/duration_us")).sum();
+    prop_assert!(sum <= number(&explained, "/total_us"), "{}: {}", query, explained);
+    Ok(())
+}
+
+#[test]
+fn any_read_is_explained_and_fails_as_it_fails() {
+    let narrow = Lab::new(|config| {
+        config.query.threads = 2;
+        config.limits.columns = 3;
+    });
+    let labs = [Lab::without_cache(1), Lab::with_threads(2), narrow];
+    let owners = labs.each_ref().map(|lab| lab.bench.runtime.block_on(Owner::of(&lab.service)));
+    let sample = prop_oneof![4 => Just(None), 1 => (0..8_u64).prop_map(Some)];
+    let plans = vec((plan(), sample, any::<bool>()), 6..12);
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(12), ..PropertyConfig::default() });
+    let refused = std::cell::Cell::new(0);
+    let result = runner.run(&(entities(), plans, 0..3_usize, 0..2_usize), |(entities, plans, number, bounds)| {
+        let options = WriteOptions {
+            threads: 1,
+            row_group_rows: [3, ROW_GROUP_ROWS][bounds],
+            shredding: [all_shredded(), nothing_shredded()][bounds],
+            ..WriteOptions::default()
+        };
+        let (lab, owner) = (&labs[number], &owners[number]);
+        let version = lab.publish(&entities, &options);
+        lab.bench.runtime.block_on(async {
+            for (plan, sample, count) in &plans {
+                let request = plan.resolve(&entities);
+                // What is shown of a request is all of it.
+                let shown = form_urlencoded::Serializer::new(String::new()).extend_pairs(request.parameters()).finish();
+                prop_assert_eq!(
+                    params::parse(Some(&shown)).map(|parsed| parsed.0).ok(),
+                    Some(request.clone()),
+                    "{}",
+                    shown
+                );
+                if sample.is_some() {
+                    // Every sample has other bytes, and other columns.
+                    let request = ReadRequest { sample: *sample, count: *count, format: Format::Json, ..request };
+                    same(owner, version, &query(&request), *count).await?;
+                    continue;
+                }
+                let request = ReadRequest { count: *count, ..request };
+                same(owner, version, &query(&request), true).await?;
+                let table = ReadRequest { format: Format::Csv, count: false, ..request };
+                same(owner, version, &query(&table), true).await?;
+                let read = lab.service.get(&format!("/api/1/data/v{version}/?{}", query(&table))).await;
+                refused.set(refused.get() + u64::from(read.status == 400));
+            }
+            Ok(())
+        })
+    });
+    no_failure(result);
+    assert!(refused.get() > 0, "no table had too many columns");
+}
+
+#[tokio::test]
+async fn requests_that_are_not_reads_are_refused_as_reads_are() {
+    let service = TestService::start().await;
+    service.import("Data", "[{\"a\":1}]").await;
+    let owner = Owner::of(&service).await;
+    let document = Document::of(&service).await;
+    let long = "x".repeat(40_000);
+    for query in
+        ["limit=x", "limit=1&limit=2", "format=pdf", "filter=a", "alt=true", "sort=", "keywords=%FF", long.as_str()]
+    {
+        let read = service.get(&format!("/api/1/data/v1/?{query}")).await;
+        let explained = owner.ask(&format!("dataset_id=1&version=v1&{query}"), &[]).await;
+        document.describes_call("GET", "/dataset/explain", &explained);
+        explained.is_error(read.status);
+        if query != long {
+            assert_eq!(explained.text(), read.text(), "{query}");
+        }
+    }
+    for (version, text) in [("v2", "This dataset has no version 2."), ("9", "This dataset has no version 9.")] {
+        let explained = owner.ask(&format!("dataset_id=1&version={version}"), &[]).await;
+        explained.is_error(404);
+        assert_eq!(explained.text(), text);
+    }
+    for (query, word) in [
+        ("version=new", "version"),
+        ("version=", "version"),
+        ("explain=xml", "text, json"),
+        ("version=1&version=1", "twice"),
+    ] {
+        let explained = owner.ask(&format!("dataset_id=1&{query}"), &[]).await;
+        explained.is_error(400);
+        document.describes_call("GET", "/dataset/explain", &explained);
+        assert!(explained.text().contains(word), "{}", explained.text());
+    }
+    // A file that is gone: 500 for both, and the cause is not told.
+    for file in service.version_files() {
+        std::fs::remove_file(file).expect("removed");
+    }
+    let other = service.beside(|_| {}).await;
+    let (read, owner) = (other.get("/api/1/data/v1/").await, Owner::of(&other).await);
+    let explained = owner.ask("dataset_id=1", &[]).await;
+    assert_eq!((read.status, explained.status, untold(&read)), (500, 500, untold(&explained)));
+}
+
+#[tokio::test]
+async fn a_dataset_is_explained_to_its_owner_alone_and_while_it_is_frozen() {
+    let service = TestService::start().await;
+    service.try_import("Data", true, b"[{\"a\":1}]").await.expect("imported");
+    service.app.add_user("other@strata.test", PASSWORD, UserPlan::Free, None).await.expect("added");
+    let document = Document::of(&service).await;
+    let nobody = service.get("/dataset/explain?dataset_id=1").await;
+    nobody.is_error(401);
+    document.describes_call("GET", "/dataset/explain", &nobody);
+    let other = Owner::named(&service, "other@strata.test").await.ask("dataset_id=1&limit=1", &[]).await;
+    other.is_error(404);
+    assert_eq!(other.text(), "You have no dataset with this dataset_id.");
+    document.describes_call("GET", "/dataset/explain", &other);
+
+    let owner = Owner::of(&service).await;
+    assert_eq!(owner.json("limit=1").await["frozen"], false);
+    let freeze = json!({"dataset_id": 1, "version_number": 1, "freeze": true}).to_string();
+    let request = Request::post("/dataset/rollback").header("content-type", "application/json");
+    let request = request.header("cookie", &owner.cookie).body(Body::from(freeze)).expect("a request");
+    assert_eq!(service.call(request).await.status, 200);
+    let frozen = owner.json("limit=1").await;
+    assert_eq!((&frozen["frozen"], &frozen["answer"]["total"]), (&json!(true), &json!(1)));
+    assert!(frozen["hints"].to_string().contains("410"), "{frozen:#}");
+}
+
+#[tokio::test]
+async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
+    let service = TestService::start().await;
+    service.import("Data", "[{\"a\":1,\"_source\":\"x\"},{\"a\":\"<b>\\u202e\"}]").await;
+    let owner = Owner::of(&service).await;
+    let document = Document::of(&service).await;
+    for (query, accept, form) in [
+        ("", None, "application/json"),
+        ("", Some("*/*"), "application/json"),
+        ("", Some("text/plain"), "text/plain; charset=utf-8"),
+        ("&explain=text", Some("application/json"), "text/plain; charset=utf-8"),
+        ("&explain=json&format=csv", None, "application/json"),
+    ] {
+        let headers: Vec<_> = accept.map(|accept| ("accept", accept)).into_iter().collect();
+        let answer = owner.ask(&format!("dataset_id=1{query}"), &headers).await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some(form)), "{query} {accept:?}");
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        document.describes_call("GET", "/dataset/explain", &answer);
+    }
+    let explained = owner.json("filter=a:%3Cb%3E%E2%80%AE&lmit=1&limit=7&format=jsonl").await;
+    let names: Vec<&str> = explained.as_object().expect("an object").keys().map(String::as_str).collect();
+    let expected = [
+        "ok",
+        "dataset_id",
+        "name_slug",
+        "version",
+        "alt",
+        "frozen",
+        "entity_count",
+        "document_bytes",
+        "request",
+        "ignored",
+        "answer",
+        "stages",
+        "total_us",
+        "work",
+        "kept",
+        "logical_plan",
+        "optimized_plan",
+        "operators",
+        "scan",
+        "documents",
+        "parts",
+        "hints",
+    ];
+    assert_eq!(names, expected);
+    let request = json!([
+        {"name": "filter", "value": "a:<b>\u{202e}"}, {"name": "limit", "value": "7"}, {"name": "format", "value": "jsonl"}
+    ]);
+    assert_eq!((&explained["request"], &explained["ignored"]), (&request, &json!(["lmit"])));
+    let answer = &explained["answer"];
+    assert_eq!(
+        (&answer["total"], &answer["content_type"], &answer["columns"]),
+        (&json!(1), &json!("application/x-ndjson"), &Json::Null)
+    );
+    let stages = explained["stages"].as_array().expect("stages");
+    let stages: Vec<&str> = stages.iter().filter_map(|stage| stage["stage"].as_str()).collect();
+    assert_eq!(stages, ["open", "wait", "plan", "select", "encode"]);
+    let scan = &explained["operators"].as_array().expect("operators").last().expect("a scan");
+    assert_eq!((&scan["rows"], &scan["spills"]), (&json!(1), &json!(0)));
+    assert!(scan["bytes"].is_u64() && scan["compute_us"].is_u64(), "{scan}");
+    // What a request says cannot reorder the lines of the text.
+    let text = owner.text("filter=a:%3Cb%3E%E2%80%AE").await;
+    assert!(text.contains("filter  a:<b>\\u{202e}") && !text.contains('\u{202e}'), "{text}");
+}
+
+#[tokio::test]
+async fn what_lies_ready_is_told_and_not_used() {
+    let service = TestService::configured(|config| config.query.heavy_bytes = 1).await;
+    import_countries(&service).await;
+    let owner = Owner::of(&service).await;
+    let page = "filter=region:europe&limit=5";
+    let kept = async |query: &str| owner.json(query).await["kept"].clone();
+    assert_eq!(kept(page).await, json!({"cacheable": true, "response": [], "export": null}));
+    for coding in ["gzip", "zstd"] {
+        let uri = format!("/api/1/world-countries/v1/?{page}");
+        assert_eq!(service.get_with(&uri, &[("accept-encoding", coding)]).await.status, 200);
+    }
+    let explained = owner.json(page).await;
+    assert_eq!(explained["kept"], json!({"cacheable": true, "response": ["gzip", "zstd"], "export": null}));
+    assert!(number(&explained, "/scan/rows_tested") == 250 && explained["work"]["heavy"] == true, "{explained:#}");
+    assert!(owner.text(page).await.contains("kept in memory, coded as gzip, zstd"));
+    assert_eq!(kept("sample=2").await, json!({"cacheable": false, "response": [], "export": null}));
+
+    let parquet = "format=parquet&limit=5";
+    assert_eq!(kept(parquet).await["export"], Json::Null);
+    let read = service.get(&format!("/api/1/world-countries/v1/?{parquet}")).await;
+    assert_eq!(read.status, 200);
+    let explained = owner.json(parquet).await;
+    assert_eq!(
+        (&explained["kept"]["export"], &explained["answer"]["body_bytes"]),
+        (&json!("made"), &json!(read.body.len()))
+    );
+    // Nothing is left of the work.
+    assert_eq!(service.app.load(), strata::service::Load::default());
+}
+
+#[tokio::test]
+async fn the_plan_is_the_one_that_the_read_ran() {
+    let service = TestService::configured(|config| config.log.slow_request_ms = 1).await;
+    let lines: String = (0..3_000).map(|number| format!("{{\"n\":{number},\"text\":\"word{number}\"}}\n")).collect();
+    service.import("Words", &lines).await;
+    let owner = Owner::of(&service).await;
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    for query in [
+        "keywords=word7&sort=n:desc&limit=2",
+        "filter_contains=text:word1&dedup=true&sort=text&offset=3",
+        "filter=text:word7&filter=other:5&offset=1&limit=9",
+        "dedup=true&dedup_key=n&denull=true&count=true",
+    ] {
+        log.take();
+        assert_eq!(service.get(&format!("/api/1/words/v1/?{query}")).await.status, 200);
+        let explained = owner.json(query).await;
+        let lines = log.take();
+        let plans: Vec<&str> = lines.iter().filter_map(|line| line["fields"]["plan"].as_str()).collect();
+        let plan = operators(&explained).join(" <- ");
+        assert_eq!(plans, [plan.as_str(), plan.as_str()], "{query}: {lines:?}");
+    }
+}
+
+#[test]
+fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
+    let machine = Machine::with_user();
+    machine.write("small.jsonl", "{\"name\":\"Ada\",\"born\":1815}\n{\"name\":\"Grace\",\"born\":1906}\n");
+    let import = ["import", "small.jsonl", "--name", "Small Things", "--owner", "ada@example.test", "--private"];
+    for _ in 0..2 {
+        one_json_line(&machine.run(&import));
+    }
+    let text = succeeded(&machine.run(&["explain", "1", "filter=born:1906&sort=name&lmit=2"]));
+    for word in [
+        "Read of dataset 1 (small-things), version 2\n",
+        "filter  born:1906\n",
+        "VersionScan: positions=0..2, filter=born:1906 by ",
+        "1 selected",
+        "kept or not: that is up to the server",
+        "Ignored, since no read takes them: lmit.",
+    ] {
+        assert!(text.contains(word), "{word} is not in\n{text}");
+    }
+    for (arguments, version) in [
+        (&["explain", "1", "--json"][..], 2),
+        (&["explain", "1", "?limit=1", "--version", "v1", "--json"], 1),
+        (&["explain", "1", "--version", "1", "--json"], 1),
+        (&["explain", "1", "/api/1/small-things/v1/?limit=1", "--json"], 1),
+        (&["explain", "1", "http://127.0.0.1:8080/api/1/small-things/latest/", "--json"], 2),
+    ] {
+        let explained = one_json_line(&machine.run(arguments));
+        assert_eq!((&explained["version"], &explained["kept"]), (&json!(version), &Json::Null), "{arguments:?}");
+    }
+    for (arguments, message) in [
+        (&["explain", "7"][..], "strata: explaining a read of dataset 7: no such dataset"),
+        (&["explain", "1", "--version", "3"], "strata: explaining a read of dataset 1: no version v3"),
+        (&["explain", "1", "--alt"], "strata: explaining a read of dataset 1: version 2 has no alternate"),
+        (&["explain", "1", "limit=x"], "strata: QUERY: parameter limit: \"x\" is not a whole number; valid: "),
+        (
+            &["explain", "1", "/api/1/small-things/v"],
+            "strata: QUERY: version is \"v\"; valid: active, latest, or v with",
+        ),
+        (&["explain", "1", "/api/2/other/v1/"], "strata: QUERY: it is of dataset 2, and DATASET_ID is 1"),
+    ] {
+        let failure = failed(&machine.run(arguments));
+        assert!(failure.starts_with(message), "{failure}");
+    }
+    for arguments in [&["explain"][..], &["explain", "x"], &["explain", "1", "--version", "new"]] {
+        assert_eq!(machine.run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+/// Keys that memory does not hold, and documents that the cache does not: both go by way of the disk, and with less
+/// memory than there may be the read and its explanation are refused alike.
+#[test]
+fn what_goes_by_way_of_the_disk_is_told() {
+    let filler = "x".repeat(700);
+    let entities: Vec<Value> = (0..24_000_u64)
+        .map(|number| {
+            let text = format!("{{\"v\":\"{filler}{:05}\"}}", number * 7_919 % 24_000);
+            Value::parse_entity(&text).expect("an entity")
+        })
+        .collect();
+    for (memory_bytes, status) in [(16 << 20, 200), (1 << 20, 503)] {
+        let lab = Lab::new(|config| {
+            config.query.memory_bytes = memory_bytes;
+            config.cache.memory_bytes = 1 << 20;
+        });
+        let version = lab.publish(&entities, &WriteOptions { row_group_rows: 2_500, ..WriteOptions::default() });
+        let query = "sort=v:desc&format=jsonl";
+        let read = lab.get(version, query);
+        let explained = lab.bench.runtime.block_on(async {
+            let owner = Owner::of(&lab.service).await;
+            owner.ask(&format!("dataset_id=1&explain=json&version={version}&{query}"), &[]).await
+        });
+        assert_eq!((read.status, explained.status), (status, status), "{}", explained.text());
+        if status != 200 {
+            assert_eq!(untold(&read), untold(&explained));
+            continue;
+        }
+        let explained: Json = serde_json::from_slice(&explained.body).expect("JSON");
+        assert_eq!(number(&explained, "/answer/body_bytes"), read.body.len() as u64);
+        assert_eq!(explained["answer"]["streamed"], true);
+        let sort = explained["operators"].as_array().and_then(|operators| {
+            operators.iter().find(|operator| operator["operator"].to_string().contains("SortExec"))
+        });
+        let sort = sort.unwrap_or_else(|| panic!("{explained:#}"));
+        assert!(number(sort, "/spills") > 0 && number(sort, "/spilled_bytes") > 1 << 20, "{sort}");
+        assert!(number(&explained, "/documents/spilled_bytes") >= 24_000 * 700, "{explained:#}");
+        assert!(explained["stages"].to_string().contains("\"order\""), "{explained:#}");
+        let hints = explained["hints"].to_string();
+        assert!(hints.contains("SortExec wrote") && hints.contains("by way of the disk"), "{hints}");
+    }
+}
+
+/// The text of a failure without the id of its request.
+fn untold(answer: &Answer) -> String {
+    answer.text().split(" Request id").next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,11 @@
+//! The use cases, as owners, agents and operators meet them.
+
+mod agents;
+mod alternates;
+mod binding;
+mod diffs;
+mod explain;
+mod held;
+mod maintenance;
+mod refreshes;
+mod tuning;

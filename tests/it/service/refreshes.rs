@@ -1,0 +1,717 @@
+//! How versions come to be, as owners, pings, schedules and receivers of webhooks meet it. Every case runs on an SQLite
+//! file and on a PostgreSQL database, each of its own.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use strata::config::{CatalogUrl, Config, Networks};
+use strata::model::user::Plan;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::databases::{Database, on_both_databases};
+use crate::support::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
+use crate::support::metrics::value;
+use crate::support::{Answer, PASSWORD, TestService, eventually, files};
+
+on_both_databases! {
+    Owner:
+    every_way_makes_the_next_version
+    an_unchanged_source_makes_a_version_that_shares_the_file
+    what_was_known_of_a_source_is_forgotten_when_it_changes
+    entities_are_pushed_in_every_form
+    what_cannot_be_refreshed_says_why_and_leaves_nothing
+    a_dataset_is_refreshed_once_at_a_time_and_a_client_that_leaves_cancels_nothing
+    whoever_loses_the_dataset_publishes_nothing
+    what_runs_at_the_end_is_finished_or_failed
+    a_schedule_runs_once_whatever_was_missed
+    each_version_is_posted_exactly_once_by_however_many_processes
+    a_free_plan_posts_nothing
+    refreshes_rollbacks_and_reads_at_once_keep_the_numbers_right
+}
+
+/// A service whose sources and receivers may be on loopback, and an owner with an API token.
+struct Owner {
+    service: TestService,
+    token: String,
+    database: Database,
+}
+
+const EMAIL: &str = "refresher@strata.test";
+
+impl Owner {
+    async fn sqlite() -> Owner {
+        Owner::on(Database::sqlite().await).await
+    }
+
+    async fn postgres() -> Owner {
+        Owner::on(Database::postgres().await).await
+    }
+
+    async fn on(database: Database) -> Owner {
+        let service = TestService::configured(|config: &mut Config| {
+            config.catalog.url = Some(CatalogUrl::try_from(database.url.clone()).expect("a URL"));
+            config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
+            config.sources.schedule_spread_s = 0;
+        })
+        .await;
+        let added = service.app.add_user(EMAIL, PASSWORD, Plan::Pro, Some("ci")).await;
+        let token = added.expect("a user").token.expect("a token").expose().to_owned();
+        Owner { service, token, database }
+    }
+
+    /// A call with a body.
+    async fn send(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Answer {
+        let mut request = Request::builder().method(method).uri(uri);
+        request = request.header("authorization", format!("Bearer {}", self.token));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.service.call(request.body(body.into()).expect("a request")).await
+    }
+
+    /// A call with a JSON body.
+    async fn post(&self, uri: &str, body: &Value) -> Answer {
+        self.send("POST", uri, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// Creates a dataset; gives its record.
+    async fn create(&self, name: &str, more: Value) -> Value {
+        let mut body = json!({"name": name});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        record(&self.post("/dataset/create", &body).await, "dataset")
+    }
+
+    async fn refresh(&self, dataset: &Value) -> Answer {
+        self.post("/dataset/refresh", &json!({"dataset_id": dataset["dataset_id"]})).await
+    }
+
+    async fn push(&self, dataset: &Value, entities: Value) -> Answer {
+        self.post("/dataset/refresh", &json!({"dataset_id": dataset["dataset_id"], "entities": entities})).await
+    }
+
+    async fn view(&self, dataset: &Value) -> Value {
+        let uri = format!("/dataset/view?dataset_id={}", dataset["dataset_id"]);
+        record(&self.send("GET", &uri, &[], "").await, "dataset")
+    }
+
+    /// The trigger and the reason, if it failed, of each attempt, the first one first.
+    async fn attempts(&self, dataset: &Value) -> Vec<(String, Option<String>)> {
+        let view = self.view(dataset).await;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let attempts = view["last_attempts"].as_array().expect("attempts").iter().rev();
+        attempts.map(|attempt| (text(&attempt["trigger"]).expect("a trigger"), text(&attempt["error"]))).collect()
+    }
+
+    /// The entities that a version answers with.
+    async fn entities(&self, dataset: &Value, version: u64) -> Value {
+        let (id, slug) = (&dataset["dataset_id"], dataset["name_slug"].as_str().expect("a slug"));
+        let answer = self.service.get(&format!("/api/{id}/{slug}/v{version}/")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        serde_json::from_slice(&answer.body).expect("JSON")
+    }
+
+    async fn ping(&self, method: &str, dataset: &Value) -> Answer {
+        let url = dataset["ping_url"].as_str().expect("a URL");
+        let path = &url[url.find("/ping/").expect("a ping URL")..];
+        self.service.send(method, path, None).await
+    }
+
+    /// Files of versions, and of unfinished ones.
+    fn stored(&self) -> Vec<PathBuf> {
+        files(&self.service.directory().join("store"))
+    }
+
+    /// What is in the temporary directory besides its lock.
+    fn temporary(&self) -> Vec<PathBuf> {
+        let all = files(&self.service.directory().join("tmp"));
+        all.into_iter().filter(|file| !file.ends_with("lock")).collect()
+    }
+}
+
+/// The record in an envelope.
+#[track_caller]
+fn record(answer: &Answer, name: &str) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    assert_eq!(body["ok"], json!(true));
+    body[name].clone()
+}
+
+/// The number and count of the version that an answer tells of.
+#[track_caller]
+fn version(answer: &Answer) -> (u64, u64) {
+    let version = record(answer, "version");
+    assert!(version.get("file_path").is_none());
+    let number = |name: &str| version[name].as_u64().expect(name);
+    (number("version_number"), number("entity_count"))
+}
+
+/// A server whose document changes with each request.
+fn changing_source() -> LoopbackServer {
+    let number = AtomicU64::new(0);
+    LoopbackServer::start(move |_| {
+        let number = number.fetch_add(1, Ordering::SeqCst) + 1;
+        ok("Content-Type: application/json\r\n", format!("[{{\"n\":{number}}}]").as_bytes())
+    })
+}
+
+/// A server that answers each request when it is told to, and says when one has come.
+fn held_source() -> (LoopbackServer, SyncSender<()>, tokio::sync::mpsc::Receiver<()>) {
+    let (release, released) = sync_channel::<()>(100);
+    let (arrive, arrived) = tokio::sync::mpsc::channel(100);
+    let released = Mutex::new(released);
+    let server = LoopbackServer::start(move |_| {
+        // A wake-up call at the end of a test is nobody's request.
+        let _ = arrive.blocking_send(());
+        let _ = released.lock().expect("unpoisoned").recv();
+        ok("Content-Type: application/json\r\n", b"[{\"n\":1},{\"n\":2}]")
+    });
+    (server, release, arrived)
+}
+
+async fn every_way_makes_the_next_version(owner: Owner) {
+    let source = changing_source();
+    let url = source.url("/things.json");
+    let dataset = owner.create("Things", json!({"source": url})).await;
+    assert_eq!(version(&owner.refresh(&dataset).await), (1, 1));
+    assert_eq!(version(&owner.ping("GET", &dataset).await), (2, 1));
+    assert_eq!(version(&owner.ping("POST", &dataset).await), (3, 1));
+    let uri = format!("/dataset/refresh?dataset_id={}", dataset["dataset_id"]);
+    assert_eq!(version(&owner.send("POST", &uri, &[], "").await), (4, 1));
+    // Computes the next time, then runs.
+    assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
+    owner.database.execute("UPDATE datasets SET next_run_at = 1").await;
+    assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
+    eventually("the scheduled version", async || owner.view(&dataset).await["latest_version"] == json!(5)).await;
+
+    for number in 1..=5 {
+        assert_eq!(owner.entities(&dataset, number).await, json!([{"n": number, "_source": url}]));
+    }
+    let triggers = ["manual", "ping", "ping", "manual", "schedule"];
+    assert_eq!(owner.attempts(&dataset).await, triggers.map(|trigger| (trigger.to_owned(), None)));
+
+    owner.ping("HEAD", &dataset).await;
+    owner.ping("PUT", &dataset).await.is_error(405);
+    owner.service.get("/ping/ping_0000").await.is_error(404);
+    assert_eq!(owner.view(&dataset).await["latest_version"], json!(5), "no other method, no other token");
+    assert!(owner.temporary().is_empty(), "{:?}", owner.temporary());
+
+    // Pings are counted like public reads, and say so.
+    let limited = owner.service.beside(|config| config.limits.public_per_minute = 1).await;
+    let path = dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| url[at..].to_owned()));
+    let path = path.expect("a path");
+    let answer = limited.get(&path).await;
+    assert_eq!((version(&answer), answer.header("x-ratelimit-remaining")), ((6, 1), Some("0")));
+    limited.get(&path).await.is_error(429);
+}
+
+async fn an_unchanged_source_makes_a_version_that_shares_the_file(owner: Owner) {
+    let source = LoopbackServer::start(|request: &Received| match request.header("if-none-match") {
+        Some("\"one\"") => Reply::Bytes(with_status("304 Not Modified", "ETag: \"one\"\r\n", b"")),
+        _ => ok("ETag: \"one\"\r\nContent-Type: application/x-ndjson\r\n", b"{\"a\":1}\n{\"a\":2}\n"),
+    });
+    let url = source.url("/lines");
+    let dataset = owner.create("Lines", json!({"source": url})).await;
+    for number in 1..=3 {
+        assert_eq!(version(&owner.refresh(&dataset).await), (number, 2));
+    }
+    let asked: Vec<_> =
+        source.take_received().iter().map(|request| request.header("if-none-match").map(str::to_owned)).collect();
+    assert_eq!(asked, [None, Some("\"one\"".to_owned()), Some("\"one\"".to_owned())]);
+    assert_eq!(owner.stored().len(), 1, "one file for three versions");
+    let entities = json!([{"a": 1, "_source": url}, {"a": 2, "_source": url}]);
+    for number in 1..=3 {
+        assert_eq!(owner.entities(&dataset, number).await, entities);
+    }
+    // The same content without a word about it shares, too.
+    let silent = LoopbackServer::start(|_| ok("Content-Type: text/csv\r\n", b"a,_source\n1,x\n"));
+    let dataset = owner.create("Silent", json!({"source": silent.url("/")})).await;
+    for number in 1..=2 {
+        assert_eq!(version(&owner.refresh(&dataset).await), (number, 1));
+    }
+    assert_eq!(owner.stored().len(), 2);
+}
+
+async fn what_was_known_of_a_source_is_forgotten_when_it_changes(owner: Owner) {
+    let source = LoopbackServer::start(|request: &Received| {
+        if request.header("if-none-match").is_some() || request.header("if-modified-since").is_some() {
+            return Reply::Bytes(with_status("304 Not Modified", "", b""));
+        }
+        let headers = "ETag: W/\"x\"\r\nLast-Modified: Mon, 02 Mar 2026 00:00:00 GMT\r\n";
+        ok(headers, b"{\"data\":[{\"a\":\"1\"}],\"more\":[{\"a\":\"2\"}]}")
+    });
+    let dataset = owner.create("Nested", json!({"source": source.url("/n.json"), "records_path": "data"})).await;
+    let id = dataset["dataset_id"].clone();
+    let conditional = || {
+        let received = source.take_received();
+        received.iter().map(|request| request.header("if-none-match").is_some()).collect::<Vec<_>>()
+    };
+    let change = async |change: Value| {
+        let mut body = json!({"dataset_id": id});
+        body.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
+        record(&owner.post("/dataset/update", &body).await, "dataset");
+    };
+    version(&owner.refresh(&dataset).await);
+    change(json!({"name": "Renamed", "schedule": "5 5 * * *"})).await;
+    version(&owner.refresh(&dataset).await);
+    assert_eq!(conditional(), [false, true], "other changes leave it");
+    change(json!({"records_path": "more"})).await;
+    assert_eq!(version(&owner.refresh(&dataset).await), (3, 1));
+    assert_eq!(conditional(), [false]);
+    let renamed = owner.view(&dataset).await;
+    assert_eq!(owner.entities(&renamed, 3).await[0]["a"], json!("2"));
+    change(json!({"format": "json"})).await;
+    version(&owner.refresh(&dataset).await);
+    change(json!({"source": source.url("/other.json")})).await;
+    version(&owner.refresh(&dataset).await);
+    assert_eq!(conditional(), [false, false]);
+    // A version that was pushed in between is not what the source gave.
+    change(json!({"source": "push", "records_path": null, "format": null})).await;
+    version(&owner.push(&dataset, json!([{"a": "3"}])).await);
+    change(json!({"source": source.url("/other.json"), "records_path": "data"})).await;
+    assert_eq!(version(&owner.refresh(&dataset).await), (7, 1));
+    assert_eq!(conditional(), [false]);
+    assert_eq!(owner.entities(&renamed, 7).await[0]["a"], json!("1"));
+}
+
+async fn entities_are_pushed_in_every_form(owner: Owner) {
+    let dataset = owner.create("Pushed", json!({"source": "push"})).await;
+    let id = dataset["dataset_id"].as_u64().expect("an id");
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).expect("packed");
+        encoder.finish().expect("packed")
+    };
+    let json_type = [("content-type", "application/json")];
+    let plain = format!("/dataset/refresh?dataset_id={id}");
+    let filler = "x".repeat(200_000);
+    let mut expected = 0;
+    let mut check = async |uri: &str, headers: &[(&str, &str)], body: Vec<u8>, entities: Value| {
+        // In pieces, as they come over a network.
+        let pieces: Vec<Result<Bytes, std::io::Error>> =
+            body.chunks(30_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        let answer = owner.send("POST", uri, headers, Body::from_stream(futures::stream::iter(pieces))).await;
+        expected += 1;
+        let count = entities.as_array().expect("entities").len() as u64;
+        assert_eq!(version(&answer), (expected, count), "{uri} {headers:?}");
+        assert_eq!(owner.entities(&dataset, expected).await, entities);
+    };
+    let one = json!([{"a": 1}, {"a": null}]);
+    // The envelope, with its members in any order, small and too large to be looked at as a whole.
+    let text = format!("{{\"dataset_id\":{id},\"entities\":[{{\"a\":1}},{{\"a\":null}}]}}");
+    check("/dataset/refresh", &json_type, text.clone().into_bytes(), one.clone()).await;
+    check("/dataset/refresh", &json_type, gzip(text.as_bytes()), one.clone()).await;
+    check(&plain, &json_type, text.into_bytes(), one.clone()).await;
+    let after = format!("{{\"entities\":[{{\"a\":\"{filler}\"}}],\"dataset_id\":{id}}}");
+    check("/dataset/refresh", &json_type, after.into_bytes(), json!([{"a": filler}])).await;
+    let before = format!("{{\"dataset_id\":{id},\"entities\":[{{\"b\":\"{filler}\"}}]}}");
+    check("/dataset/refresh", &json_type, before.into_bytes(), json!([{"b": filler}])).await;
+    let neither = format!("{{\"entities\":[{{\"c\":\"{filler}\"}}]}}");
+    check(&plain, &json_type, neither.into_bytes(), json!([{"c": filler}])).await;
+    // Documents of source formats, announced, detected, or named.
+    check(&plain, &json_type, b" [{\"a\":1},{\"a\":null}]".to_vec(), one.clone()).await;
+    check(&plain, &[("content-type", "application/x-ndjson")], b"{\"a\":1}\n{\"a\":null}\n".to_vec(), one.clone())
+        .await;
+    check(
+        &plain,
+        &[("content-type", "text/csv; charset=utf-8")],
+        b"a,b\n1,x\n".to_vec(),
+        json!([{"a": "1", "b": "x"}]),
+    )
+    .await;
+    check(
+        &plain,
+        &[("content-type", "text/tab-separated-values")],
+        b"a\tb\n1\tx\n".to_vec(),
+        json!([{"a": "1", "b": "x"}]),
+    )
+    .await;
+    check(&plain, &[("content-type", "application/gzip")], gzip(b"{\"a\":1}\n{\"a\":null}\n"), one.clone()).await;
+    let zstd = zstd::encode_all(&b"[{\"a\":1},{\"a\":null}]"[..], 3).expect("packed");
+    check(&plain, &[("content-type", "application/json"), ("content-encoding", "zstd")], zstd, one.clone()).await;
+    check(&format!("{plain}&format=csv"), &[("content-type", "text/plain")], b"a\n1\n".to_vec(), json!([{"a": "1"}]))
+        .await;
+    check(&format!("{plain}&format=jsonl"), &json_type, b"{\"entities\":[]}\n".to_vec(), json!([{"entities": []}]))
+        .await;
+    let parquet = owner.service.get(&format!("/api/{id}/pushed/v9/?format=parquet")).await;
+    let kind = [("content-type", "application/vnd.apache.parquet")];
+    check(&plain, &kind, parquet.body.to_vec(), json!([{"a": "1", "b": "x"}])).await;
+    // Nothing is something.
+    check("/dataset/refresh", &json_type, format!("{{\"dataset_id\":{id},\"entities\":[]}}").into_bytes(), json!([]))
+        .await;
+    check(&plain, &[("content-type", "application/x-ndjson")], Vec::new(), json!([])).await;
+    assert!(owner.temporary().is_empty(), "{:?}", owner.temporary());
+}
+
+async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
+    let source = LoopbackServer::start(|request: &Received| match request.target.as_str() {
+        "/gone" => Reply::Bytes(with_status("404 Not Found", "", b"")),
+        "/bad.json" => ok("", b"[{\"a\":1},{\"a\":2},3]"),
+        "/cut.json" => Reply::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[{\"a\":1},".to_vec()),
+        _ => ok("", b"[]"),
+    });
+    let fetched = owner.create("Fetched", json!({"source": source.url("/bad.json")})).await;
+    let pushed = owner.create("Pushed", json!({})).await;
+    version(&owner.push(&pushed, json!([{"a": 1}])).await);
+    let (stored, id) = (owner.stored(), pushed["dataset_id"].clone());
+    let check = async |uri: &str, kind: Option<&str>, body: String, status: u16, text: &str| {
+        let headers: Vec<_> = kind.map(|kind| ("content-type", kind)).into_iter().collect();
+        let answer = owner.send("POST", uri, &headers, body.clone()).await;
+        answer.is_error(status);
+        assert!(answer.text().contains(text), "{uri} {body}: {}", answer.text());
+        assert_eq!(owner.stored(), stored, "{text}");
+    };
+    const JSON: Option<&str> = Some("application/json");
+    let entities = |entities: &str| format!("{{\"dataset_id\":{id},\"entities\":{entities}}}");
+    let fetch = |dataset: &Value| json!({"dataset_id": dataset["dataset_id"]}).to_string();
+    let own = |more: &str| format!("/dataset/refresh?dataset_id={id}{more}");
+    let refresh = "/dataset/refresh";
+    // The request.
+    check(refresh, Some("text/html"), String::new(), 415, "Content-Type").await;
+    check(refresh, Some("text/csv"), "a\n1\n".into(), 400, "dataset_id: it is missing").await;
+    check(refresh, JSON, String::new(), 400, "it is empty; valid: a JSON object, such as {\"dataset_id\":1}").await;
+    check(refresh, JSON, "[]".into(), 400, "not an object; valid: a JSON object, such as {\"dataset_id\":1}").await;
+    check(refresh, JSON, "{}".into(), 400, "dataset_id: it is missing").await;
+    check(refresh, JSON, "{\"dataset_id\":\"x\"}".into(), 400, "dataset_id: \"x\" is not valid").await;
+    check(refresh, JSON, "{\"entities\":[]}".into(), 400, "dataset_id is missing").await;
+    check(refresh, JSON, "{\"dataset_id\":\"x\",\"entities\":[]}".into(), 400, "dataset_id must be").await;
+    check(refresh, JSON, entities("{}"), 400, "entities").await;
+    check("/dataset/refresh?dataset_id=0", JSON, entities("[]"), 400, "dataset_id").await;
+    check(&own("&format=xml"), JSON, entities("[]"), 400, "format").await;
+    check("/dataset/refresh?dataset_id=99", JSON, entities("[]"), 404, "no dataset").await;
+    check(refresh, JSON, "{\"dataset_id\":99}".into(), 404, "no dataset").await;
+    check(refresh, JSON, "{\"dataset_id\":99,\"entities\":[]}".into(), 404, "no dataset").await;
+    let other = format!("/dataset/refresh?dataset_id={}", fetched["dataset_id"]);
+    check(&other, JSON, entities("[]"), 409, "has a source URL").await;
+    // The document.
+    check(refresh, JSON, entities("[{},7]"), 422, "item 2").await;
+    check(refresh, JSON, entities("[{\"a\":1]"), 422, "item 1").await;
+    check(&own(""), Some("text/csv"), "a,b\n1\n".into(), 422, "item 1").await;
+    check(&own(""), JSON, "[{}".into(), 422, "").await;
+    // The state.
+    check(refresh, JSON, fetch(&pushed), 409, "nothing to fetch").await;
+    owner.ping("GET", &pushed).await.is_error(409);
+    // The source.
+    check(refresh, JSON, fetch(&fetched), 422, "item 3").await;
+    let point = async |url: String| {
+        let body = json!({"dataset_id": fetched["dataset_id"], "source": url});
+        record(&owner.post("/dataset/update", &body).await, "dataset");
+    };
+    for (path, status, text) in [("/gone", 502, "404"), ("/cut.json", 502, "cannot be fetched")] {
+        point(source.url(path)).await;
+        check(refresh, JSON, fetch(&fetched), status, text).await;
+        let answer = owner.ping("POST", &fetched).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+    }
+    // An address that was allowed when it was set.
+    let strict = owner.service.beside(|config| config.net.allow = Networks::default()).await;
+    let path = fetched["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..]));
+    strict.get(path.expect("a path")).await.is_error(400);
+    let small = owner.service.beside(|config| config.sources.max_bytes = 10).await;
+    let request = Request::builder().method("POST").uri(own("")).header("content-type", "application/json");
+    let request = request.header("authorization", format!("Bearer {}", owner.token));
+    small.call(request.body(Body::from(" [{\"a\":\"0123456789\"}]")).expect("a request")).await.is_error(413);
+
+    assert_eq!(owner.stored(), stored);
+    assert!(owner.temporary().is_empty(), "{:?}", owner.temporary());
+    let failures = owner.attempts(&fetched).await;
+    assert_eq!(failures.len(), 6, "{failures:?}");
+    assert!(failures[0].1.as_ref().is_some_and(|error| error.contains("item 3")), "{failures:?}");
+    assert!(failures[5].1.as_ref().is_some_and(|error| error.contains("address")), "{failures:?}");
+    let failures = owner.attempts(&pushed).await;
+    assert!(failures.iter().any(|(_, error)| error.as_ref().is_some_and(|error| error.contains("item 2"))));
+    assert_eq!(owner.view(&fetched).await["latest_version"], Value::Null);
+    assert_eq!(owner.view(&pushed).await["latest_version"], json!(1));
+
+    // Frozen refuses each way.
+    let body = json!({"dataset_id": id, "version_number": 1, "freeze": true});
+    record(&owner.post("/dataset/rollback", &body).await, "dataset");
+    check(refresh, JSON, entities("[]"), 409, "frozen").await;
+    check(refresh, JSON, fetch(&pushed), 409, "frozen").await;
+    owner.ping("GET", &pushed).await.is_error(409);
+    owner.service.send("POST", refresh, None).await.is_error(401);
+}
+
+async fn a_dataset_is_refreshed_once_at_a_time_and_a_client_that_leaves_cancels_nothing(owner: Owner) {
+    let (source, release, mut arrived) = held_source();
+    let dataset = owner.create("Held", json!({"source": source.url("/")})).await;
+    {
+        let mut leaving = Box::pin(owner.refresh(&dataset));
+        tokio::select! {
+            answer = &mut leaving => panic!("it answered: {}", answer.text()),
+            came = arrived.recv() => came.expect("a request"),
+        }
+        for answer in [owner.refresh(&dataset).await, owner.ping("GET", &dataset).await] {
+            answer.is_error(409);
+            assert!(answer.text().contains("another refresh"), "{}", answer.text());
+        }
+        // Here the first client leaves.
+    }
+    release.send(()).expect("the server waits");
+    eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
+    release.send(()).expect("room");
+    assert_eq!(version(&owner.refresh(&dataset).await), (2, 2));
+    let attempts = owner.attempts(&dataset).await;
+    assert_eq!(attempts, [("manual".to_owned(), None), ("manual".to_owned(), None)], "a refusal is no attempt");
+}
+
+async fn whoever_loses_the_dataset_publishes_nothing(owner: Owner) {
+    let (source, release, mut arrived) = held_source();
+    let dataset = owner.create("Lost", json!({"source": source.url("/")})).await;
+    let mut refreshing = Box::pin(owner.refresh(&dataset));
+    tokio::select! {
+        answer = &mut refreshing => panic!("it answered: {}", answer.text()),
+        came = arrived.recv() => came.expect("a request"),
+    }
+    // As if it had been suspended for longer than its lease.
+    owner.database.execute("UPDATE refresh_leases SET expires_at = 1").await;
+    let beside = owner.service.beside(|_| {}).await;
+    let path = dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..])).expect("a path");
+    let mut taking_over = Box::pin(beside.get(path));
+    release.send(()).expect("the server waits");
+    tokio::select! {
+        answer = &mut taking_over => panic!("it answered: {}", answer.text()),
+        answer = &mut refreshing => {
+            // Either it was over before the other began, or it lost.
+            if answer.status != 200 {
+                answer.is_error(503);
+                assert!(owner.stored().is_empty(), "its file is gone");
+            }
+        }
+    }
+    release.send(()).expect("the server waits");
+    let (number, _) = version(&taking_over.await);
+    assert_eq!(owner.view(&dataset).await["latest_version"], json!(number));
+    assert_eq!(owner.stored().len(), 1);
+}
+
+async fn what_runs_at_the_end_is_finished_or_failed(owner: Owner) {
+    for finishes in [true, false] {
+        let (source, release, mut arrived) = held_source();
+        let name = format!("Ending {finishes}");
+        let dataset = owner.create(&name, json!({"source": source.url("/")})).await;
+        let process = owner.service.beside(|_| {}).await;
+        let background = process.app.start_background();
+        let path =
+            dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..])).expect("a path");
+        let mut pinging = Box::pin(process.get(path));
+        tokio::select! {
+            answer = &mut pinging => panic!("it answered: {}", answer.text()),
+            came = arrived.recv() => came.expect("a request"),
+        }
+        let limit = if finishes { Duration::from_secs(60) } else { Duration::ZERO };
+        let ending = tokio::spawn(background.finish(limit));
+        if finishes {
+            release.send(()).expect("the server waits");
+            assert_eq!(version(&pinging.await), (1, 2));
+        } else {
+            pinging.await.is_error(503);
+        }
+        ending.await.expect("it ends");
+        process.get(path).await.is_error(503);
+        let attempts = owner.attempts(&dataset).await;
+        assert_eq!(attempts.len(), 1);
+        assert_eq!(attempts[0].1.is_none(), finishes, "{attempts:?}");
+        // What a server has not answered yet need not be waited for.
+        release.send(()).expect("room");
+    }
+    assert_eq!(owner.stored().len(), 1);
+}
+
+async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
+    let source = changing_source();
+    let dataset = owner.create("Nightly", json!({"source": source.url("/"), "schedule": "* * * * *"})).await;
+    let push = owner.create("Push", json!({"source": "push"})).await;
+    let app = &owner.service.app;
+    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0, "only computed");
+    // A week ago, for four processes that start at once.
+    owner
+        .database
+        .execute("UPDATE datasets SET next_run_at = next_run_at - 604800000000 WHERE next_run_at IS NOT NULL")
+        .await;
+    let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
+    let never = CancellationToken::new();
+    let (one, two, three) = tokio::join!(
+        app.run_due_schedules(&never),
+        processes[0].app.run_due_schedules(&never),
+        processes[1].app.run_due_schedules(&never)
+    );
+    assert_eq!(one.expect("one") + two.expect("two") + three.expect("three"), 1);
+    eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
+    assert_eq!(source.received().len(), 1);
+
+    // One that fails is recorded, and comes again; one that is frozen does not.
+    owner.post("/dataset/update", &json!({"dataset_id": dataset["dataset_id"], "format": "parquet"})).await;
+    owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
+    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
+    eventually("the failure", async || owner.attempts(&dataset).await.iter().any(|(_, error)| error.is_some())).await;
+    let body = json!({"dataset_id": dataset["dataset_id"], "version_number": 1, "freeze": true});
+    record(&owner.post("/dataset/rollback", &body).await, "dataset");
+    owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
+    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
+    assert_eq!(owner.view(&push).await["latest_version"], Value::Null);
+
+    // The loop ends the attempts of processes that are gone.
+    let (held, release, mut arrived) = held_source();
+    let stuck = owner.create("Stuck", json!({"source": held.url("/")})).await;
+    let refreshing = Box::pin(owner.refresh(&stuck));
+    tokio::select! {
+        answer = refreshing => panic!("it answered: {}", answer.text()),
+        came = arrived.recv() => came.expect("a request"),
+    }
+    owner.database.execute("UPDATE refresh_leases SET expires_at = 1").await;
+    let background = processes[0].app.start_background();
+    eventually("the record", async || {
+        owner.attempts(&stuck).await.iter().any(|(_, error)| error.as_ref().is_some_and(|text| text.contains("ended")))
+    })
+    .await;
+    release.send(()).expect("the server waits");
+    background.finish(Duration::from_secs(60)).await;
+}
+
+async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Owner) {
+    const VERSIONS: u64 = 12;
+    let receiver = LoopbackServer::start(|request: &Received| match request.body.len() % 2 {
+        0 => ok("", b""),
+        _ => Reply::Bytes(with_status("500 Internal Server Error", "", b"")),
+    });
+    let dataset = owner.create("Hooked", json!({})).await;
+    let id = dataset["dataset_id"].clone();
+    version(&owner.push(&dataset, json!([])).await);
+    let body = json!({"dataset_id": id, "url": receiver.url("/hook"), "secret": "s"});
+    assert_eq!(owner.post("/webhook/register", &body).await.status, 200);
+    // Due, and not sent, when the process ended.
+    version(&owner.push(&dataset, json!([{"n": 2}])).await);
+    assert!(receiver.received().is_empty());
+    let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
+    let backgrounds = processes.each_ref().map(|process| process.app.start_background());
+    for number in 3..=VERSIONS {
+        version(&owner.push(&dataset, json!([{"n": number}])).await);
+    }
+    eventually("the posts", async || receiver.received().len() as u64 >= VERSIONS - 1).await;
+    for background in backgrounds {
+        background.finish(Duration::from_secs(60)).await;
+    }
+    owner.service.app.deliver_due().await.expect("delivered");
+    let mut versions: Vec<u64> = receiver
+        .received()
+        .iter()
+        .map(|request| {
+            assert_eq!(request.header("content-type"), Some("application/json"));
+            assert!(request.header("x-service-signature").is_some());
+            let event: Value = serde_json::from_slice(&request.body).expect("JSON");
+            assert_eq!((&event["dataset_id"], &event["entity_count"]), (&id, &json!(1)));
+            event["version"].as_u64().expect("a version")
+        })
+        .collect();
+    versions.sort_unstable();
+    assert_eq!(versions, (2..=VERSIONS).collect::<Vec<_>>());
+    let view = owner.send("GET", &format!("/webhook/view?dataset_id={id}"), &[], "").await;
+    let view: Value = serde_json::from_slice(&view.body).expect("JSON");
+    assert!(view["last_fired_at"].is_string() && view["last_status"].is_number(), "{view}");
+
+    // The process that publishes is woken, and does not wait to be asked.
+    let background = owner.service.app.start_background();
+    version(&owner.push(&dataset, json!([{"n": 0}])).await);
+    eventually("the last post", async || receiver.received().len() as u64 == VERSIONS).await;
+    background.finish(Duration::from_secs(60)).await;
+    let rendering = strata::metrics::render();
+    let counted = ["accepted", "rejected"].map(|outcome| {
+        value(&rendering, &format!("strata_webhooks_total{{outcome=\"{outcome}\"}}")).unwrap_or_default()
+    });
+    // Version 1 came before the webhook; other tests of this binary may count, too.
+    assert!(counted.iter().sum::<f64>() >= VERSIONS as f64, "{counted:?}");
+}
+
+async fn a_free_plan_posts_nothing(owner: Owner) {
+    let receiver = LoopbackServer::start(|_| ok("", b""));
+    let dataset = owner.create("Downgraded", json!({})).await;
+    let body = json!({"dataset_id": dataset["dataset_id"], "url": receiver.url("/hook")});
+    assert_eq!(owner.post("/webhook/register", &body).await.status, 200);
+    owner.database.execute(&format!("UPDATE users SET plan = 'free' WHERE email = '{EMAIL}'")).await;
+    version(&owner.push(&dataset, json!([])).await);
+    owner.service.app.deliver_due().await.expect("delivered");
+    owner.database.execute(&format!("UPDATE users SET plan = 'pro' WHERE email = '{EMAIL}'")).await;
+    owner.service.app.deliver_due().await.expect("delivered");
+    assert!(receiver.received().is_empty());
+    version(&owner.push(&dataset, json!([])).await);
+    owner.service.app.deliver_due().await.expect("delivered");
+    assert_eq!(receiver.received().len(), 1);
+}
+
+/// How often each of the clients does what it does; `CONCURRENCY_ROUNDS` makes a longer run.
+const ROUNDS: u64 = 6;
+
+const CLIENTS: usize = 20;
+
+async fn refreshes_rollbacks_and_reads_at_once_keep_the_numbers_right(owner: Owner) {
+    let rounds = std::env::var("CONCURRENCY_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let mut datasets = Vec::new();
+    for name in ["One", "Two"] {
+        let dataset = owner.create(name, json!({})).await;
+        version(&owner.push(&dataset, json!([{"n": 0}])).await);
+        datasets.push(dataset);
+    }
+    let beside = owner.service.beside(|_| {}).await;
+    let made = AtomicU64::new(2);
+    let client = async |client: usize| {
+        let dataset = &datasets[client % 2];
+        let (id, slug) = (&dataset["dataset_id"], dataset["name_slug"].as_str().expect("a slug"));
+        for round in 0..rounds {
+            match client / 2 % 5 {
+                0 | 1 => {
+                    let answer = owner.push(dataset, json!([{"n": round, "client": client}])).await;
+                    match answer.status {
+                        200 => drop(made.fetch_add(1, Ordering::SeqCst)),
+                        status => assert_eq!(status, 409, "{}", answer.text()),
+                    }
+                }
+                2 => {
+                    let body = json!({"dataset_id": id, "version_number": 1 + round % 2});
+                    let answer = owner.post("/dataset/rollback", &body).await;
+                    assert!([200, 404].contains(&answer.status), "{}", answer.text());
+                    let answer = owner.post("/dataset/unpin", &json!({"dataset_id": id})).await;
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                }
+                3 => {
+                    let view = owner.view(dataset).await;
+                    let versions = view["versions"].as_array().expect("versions");
+                    let numbers: Vec<_> = versions.iter().map(|version| version["version_number"].as_u64()).collect();
+                    let latest = versions.len() as u64;
+                    assert_eq!(numbers, (1..=latest).rev().map(Some).collect::<Vec<_>>());
+                    let active: Vec<_> =
+                        versions.iter().filter(|version| version["is_active"] == json!(true)).collect();
+                    assert_eq!(active.len(), 1, "{view}");
+                    assert_eq!(active[0]["version_number"], view["active_version"]);
+                }
+                _ => {
+                    for (service, version) in [(&owner.service, "active"), (&beside, "latest"), (&beside, "v1")] {
+                        let answer = service.get(&format!("/api/{id}/{slug}/{version}/?limit=1")).await;
+                        assert_eq!(answer.status, 200, "{}", answer.text());
+                    }
+                }
+            }
+        }
+    };
+    futures::future::join_all((0..CLIENTS).map(client)).await;
+    let mut published = 0;
+    for dataset in &datasets {
+        let view = owner.view(dataset).await;
+        let count = view["versions"].as_array().expect("versions").len() as u64;
+        assert_eq!(view["latest_version"], json!(count));
+        published += count;
+        for number in 1..=count {
+            assert_eq!(owner.entities(dataset, number).await.as_array().map(Vec::len), Some(1));
+        }
+    }
+    assert_eq!(published, made.load(Ordering::SeqCst), "no version is lost or doubled");
+    assert!(published > 2);
+}

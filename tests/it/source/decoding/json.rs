@@ -1,0 +1,187 @@
+//! JSON and JSON Lines.
+
+use std::io::{self};
+
+use strata::model::source::SourceFormat;
+use strata::source::{DecodeOptions, SourceInput};
+
+use super::{as_format, at_path, check, check_with, decode};
+
+#[test]
+fn json_arrays() {
+    check("a.json", "[]", "");
+    check("a.json", " [ ] \r\n", "");
+    check("a.json", "\u{feff}[{}]", "{}");
+    check(
+        "a.json",
+        "[ {\"b\" : 1.0, \"a\":[ 1e400 , {} ]}\n,\t{\"\\u00e9\\/\":\"\\u0041\"} ]",
+        r#"{"b":1.0,"a":[1e400,{}]}
+           {"é/":"A"}"#,
+    );
+    check("a.json", r#"[{"a":1,"b":2,"a":3}]"#, r#"{"a":3,"b":2}"#);
+}
+
+#[test]
+fn json_items_that_are_bad_are_named_by_position() {
+    check(
+        "a.json",
+        r#"[{"a":1},{"a":2},[3]]"#,
+        r#"{"a":1}
+           {"a":2}
+           ! item 3: an entity must be a JSON object; this is an array"#,
+    );
+    for (item, kind) in [("null", "null"), ("\"x\"", "a string"), ("-1", "a number"), ("true", "a boolean")] {
+        let expected = format!("! item 1: an entity must be a JSON object; this is {kind}");
+        check("a.json", format!("[{item}]"), &expected);
+    }
+    check("a.json", r#"[{"a":01}]"#, "! item 1: byte 6: not a JSON number");
+    check("a.json", r#"[{"a":"\ud800"}]"#, "! item 1: byte 6: half of a surrogate pair, which is no character");
+    check("a.json", b"[{\"a\":\"\xff\"}]", "! item 1: byte 6: not UTF-8");
+    check("a.json", r#"[{"a":[}]"#, "! item 1: byte 6: found '}' where a value should stand");
+}
+
+#[test]
+fn json_documents_that_are_cut_or_go_on_are_bad() {
+    check("a.json", "", "! not a JSON document: the document ends where an array should be");
+    check("a.json", "[", "! not a JSON document: the document ends where an item should be");
+    check("a.json", r#"[{"a":1"#, "! item 1: the document ends in the middle of it");
+    check(
+        "a.json",
+        r#"[{"a":1}"#,
+        r#"{"a":1}
+           ! not a JSON document: the document ends after item 1 where a comma or a closing bracket should be"#,
+    );
+    check(
+        "a.json",
+        r#"[{"a":1},]"#,
+        r#"{"a":1}
+           ! not a JSON document: there is ']' after item 1 where an item should be"#,
+    );
+    check(
+        "a.json",
+        r#"[{"a":1} {"a":2}]"#,
+        r#"{"a":1}
+           ! not a JSON document: there is '{' after item 1 where a comma or a closing bracket should be"#,
+    );
+    check("a.json", "[] []", "! not a JSON document: there is '[' where the end of the document should be");
+    check("a.json", "[,]", "! not a JSON document: there is ',' where an item should be");
+    check("a.json", "<html>", "! not a JSON document: there is '<' where an array should be");
+}
+
+#[test]
+fn json_nests_as_deep_as_entities_may() {
+    let nested = |levels: usize| format!("[{{\"a\":{}{}}}]", "[".repeat(levels - 1), "]".repeat(levels - 1));
+    let deepest = nested(128);
+    check("a.json", &deepest, &deepest[1..deepest.len() - 1]);
+    let text = decode(SourceInput::stream(io::Cursor::new(nested(129))).with_name("a.json"), &DecodeOptions::default());
+    assert!(text.starts_with("! item 1: byte ") && text.ends_with("nested deeper than 128 levels\n"), "{text}");
+    // Hundreds of thousands of levels must not exhaust the stack.
+    let text = decode(
+        SourceInput::stream(io::Cursor::new("[{\"a\":".to_owned() + &"[".repeat(300_000))).with_name("a.json"),
+        &DecodeOptions::default(),
+    );
+    assert!(text.contains("nested deeper than 128 levels"), "{text}");
+}
+
+#[test]
+fn json_records_at_a_path() {
+    let document = r#"
+        {"meta": {"items": [1, "]}", {"x":"\\\""}], "n": -1.5e3}, "other" : "a,]}" , "t":true,
+         "data": {"next": null, "items": [{"a":1}, {"a":2}], "after": [[]]},
+         "last": "items"}"#;
+    check_with(&at_path("data.items"), "a.json", document, "{\"a\":1}\n{\"a\":2}");
+    check_with(&at_path("data.items"), "", document, "{\"a\":1}\n{\"a\":2}");
+    check_with(&at_path("rows"), "a.json", r#"{"rows":[]}"#, "");
+    check_with(&at_path(r"a\.b"), "a.json", r#"{"a":{"b":[{"no":1}]},"a.b":[{"yes":1}]}"#, r#"{"yes":1}"#);
+    check_with(&at_path("é"), "a.json", r#"{"\u00e9":[{}]}"#, "{}");
+    check_with(&at_path("a..b"), "a.json", r#"{"a":{"":{"b":[{}]}}}"#, "{}");
+}
+
+#[test]
+fn json_records_paths_that_lead_nowhere() {
+    let nothing = "! the document has nothing at the records path";
+    check_with(&at_path("data.items"), "a.json", r#"{"data":{"x":1}}"#, &format!("{nothing} data.items"));
+    check_with(&at_path("data.items"), "a.json", r#"{"data":{}}"#, &format!("{nothing} data.items"));
+    check_with(&at_path("data.items"), "a.json", r#"{"dat":{"items":[]}}"#, &format!("{nothing} data"));
+    check_with(
+        &at_path("data.items"),
+        "a.json",
+        r#"{"data":{"items":{"a":1}}}"#,
+        "! at the records path data.items there is an object, not an array",
+    );
+    check_with(
+        &at_path("data.items"),
+        "a.json",
+        r#"{"data":[{"items":[]}]}"#,
+        "! at the records path data there is an array, not an object",
+    );
+    check_with(&at_path("data"), "a.json", "[{}]", "! the document is an array, not an object");
+    check_with(
+        &at_path("items"),
+        "a.json",
+        r#"{"items":[{}],"items":[]}"#,
+        "{}
+         ! the key at the records path items comes twice",
+    );
+    check_with(
+        &at_path("items"),
+        "a.json",
+        r#"{"items":[{}]"#,
+        "{}
+         ! not a JSON document: the document ends after item 1 where a comma or a closing brace should be",
+    );
+    check_with(
+        &at_path("items"),
+        "a.json",
+        r#"{"x":tru,"items":[]}"#,
+        r#"! not a JSON document: "tru" beside the array of records"#,
+    );
+    check_with(
+        &at_path("items"),
+        "a.csv",
+        "a,b\n",
+        "! a records path was given, which only json sources have, and this one is csv",
+    );
+}
+
+#[test]
+fn a_json_object_without_a_records_path_is_refused_with_advice() {
+    let advice = "! the document is an object, not an array: give the path to the array of records in it (records_path), \
+                  or the format jsonl if every line is an object";
+    check("a.json", r#"{"items":[{"a":1}]}"#, advice);
+    check("a.json", "{\n  \"items\": [\n    {\"a\": 1}\n  ]\n}\n", advice);
+    check("", "{\n  \"items\": []\n}\n", advice);
+    check_with(&as_format(SourceFormat::Json), "a.jsonl", "{}\n{}\n", advice);
+}
+
+#[test]
+fn jsonl_lines() {
+    check("a.jsonl", "", "");
+    check("a.ndjson", "\n \n", "");
+    check("a.jsonl", " \t \r\n{\"a\":1}\t \r\n", "{\"a\":1}");
+    // What is white space elsewhere is none in JSON.
+    for bad in ["\u{c}\n", "{}\u{c}\n", "\u{b}{}", "\u{a0}\n"] {
+        let input = SourceInput::stream(io::Cursor::new(bad.to_owned())).with_name("a.jsonl");
+        let text = decode(input, &DecodeOptions::default());
+        assert!(text.starts_with("! item 1 (line 1): "), "{bad:?}: {text}");
+    }
+    check("a.jsonl", "\u{feff}{\"a\":1}\r\n\r\n  { \"a\" : 2 }  \n{\"a\":3}", "{\"a\":1}\n{\"a\":2}\n{\"a\":3}");
+    check(
+        "a.jsonl",
+        "{}\n\n\n[1]\n{}",
+        "{}
+         ! item 2 (line 4): an entity must be a JSON object; this is an array",
+    );
+    check(
+        "a.jsonl",
+        "{}\n{\"a\":\n1}\n",
+        "{}
+         ! item 2 (line 2): byte 5: the text ends where a value should follow",
+    );
+    check("a.jsonl", "{} {}\n", "! item 1 (line 1): byte 3: text after the end of the object");
+    check(
+        "a.jsonl",
+        "{\"a\":1",
+        "! item 1 (line 1): byte 6: the text ends where a comma or a closing brace should follow",
+    );
+}

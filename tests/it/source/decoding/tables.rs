@@ -1,0 +1,61 @@
+//! CSV and TSV.
+
+use strata::source::DecodeOptions;
+
+use super::{check, check_with};
+
+#[test]
+fn tables_give_strings() {
+    check(
+        "a.csv",
+        "id,name,note\n1,Zoë,\n007,\"a, \"\"b\"\"\",\"two\nlines\"\n",
+        r#"{"id":"1","name":"Zoë","note":""}
+           {"id":"007","name":"a, \"b\"","note":"two\nlines"}"#,
+    );
+    check("a.tsv", "a\tb\n1,5\t\"x\ty\"\n", r#"{"a":"1,5","b":"x\ty"}"#);
+    check("a.csv", "a,b", "");
+    check("a.csv", "\u{feff}a,b\r\n1,2\r\n\r\n3,4", "{\"a\":\"1\",\"b\":\"2\"}\n{\"a\":\"3\",\"b\":\"4\"}");
+    check("a.csv", "a,b\r1,2\r3,4\r", "{\"a\":\"1\",\"b\":\"2\"}\n{\"a\":\"3\",\"b\":\"4\"}");
+    check("a.csv", "a\n\"\"\n\nx\n", "{\"a\":\"\"}\n{\"a\":\"x\"}");
+    check("a.csv", "a,\"b\"\"\nc\"\n\"\",\"\"\n", r#"{"a":"","b\"\nc":""}"#);
+    check("a.csv", "a,b\n6\" pipe, x \n", r#"{"a":"6\" pipe","b":" x "}"#);
+    check("a.csv", "a,b\n\"\"\"\",\"\"\"\"\"\"\n", r#"{"a":"\"","b":"\"\""}"#);
+    check("a.csv", "a,b\n,", r#"{"a":"","b":""}"#);
+    check("a.csv", "a\u{1},b\n\u{0},\\\n", r#"{"a\u0001":"\u0000","b":"\\"}"#);
+}
+
+#[test]
+fn equal_column_names_are_one_key_with_the_last_cell() {
+    check("a.csv", "a,b,a\n1,2,3\n", r#"{"a":"3","b":"2"}"#);
+    check("a.csv", ",\n1,2\n", r#"{"":"2"}"#);
+}
+
+#[test]
+fn rows_that_are_bad_are_named_by_position_and_line() {
+    check(
+        "a.csv",
+        "a,b\n\"1\n1\",2\n\n3\n",
+        r#"{"a":"1\n1","b":"2"}
+           ! item 2 (line 5): the row has 1 cell, the header has 2"#,
+    );
+    check("a.csv", "a,b\n1,2,3\n", "! item 1 (line 2): the row has 3 cells, the header has 2");
+    check("a.csv", "a,b\r\n1,\"2\r\n3,4\r\n", "! item 1 (line 2): a quote is opened and never closed");
+    check("a.csv", "a,b\n1,\"2\"x\n", "! item 1 (line 2): there is text after the closing quote of a cell");
+    check("a.csv", b"a,b\n1,\xe9\n", "! item 1 (line 2): cell 2 is not UTF-8");
+    // Also in a column that a later one of the same name hides.
+    check("a.csv", b"a,b,a\n1,2,3\n\xe9,2,3\n", "{\"a\":\"3\",\"b\":\"2\"}\n! item 2 (line 3): cell 1 is not UTF-8");
+    check("a.csv", b"a,\xe9\n1,2\n", "! the header line is not UTF-8");
+    check("a.csv", "a,\"b\n", "! the header line: a quote is opened and never closed");
+    check("a.csv", "", "! the table is empty: its first line must name the columns");
+    check("a.tsv", "\n\n", "! the table is empty: its first line must name the columns");
+}
+
+#[test]
+fn a_line_end_cut_by_the_window_counts_once() {
+    for window_bytes in 1..20 {
+        let options = DecodeOptions { window_bytes, ..DecodeOptions::default() };
+        let expected = "{\"a\":\"1\",\"b\":\"x\\r\\ny\"}
+            ! item 2 (line 4): the row has 1 cell, the header has 2";
+        check_with(&options, "a.csv", "a,b\r\n1,\"x\r\ny\"\r\n3\r\n", expected);
+    }
+}

@@ -1,0 +1,5 @@
+//! From a source to its entities.
+
+mod decoding;
+mod fetching;
+mod origins;

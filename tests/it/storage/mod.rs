@@ -1,0 +1,5 @@
+//! Version files.
+
+mod files;
+mod profile;
+mod stores;

@@ -1,0 +1,75 @@
+//! Query engines over version files.
+
+use std::time::Duration;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path as ObjectPath;
+use strata::query::{Engine, EngineOptions, TenantShares};
+use strata::storage::cache::PartCache;
+use strata::storage::reader::VersionReader;
+use strata::storage::store::{self, S3Options, Store};
+use strata::storage::writer::{WriteOptions, Written};
+
+use crate::reference::Value;
+
+use super::versions::Bench;
+
+/// A store in memory and engines of one and two threads, made once per test.
+pub struct Lab {
+    pub bench: Bench,
+    pub store: Store,
+    pub engines: [Engine; 2],
+}
+
+impl Lab {
+    pub fn new() -> Lab {
+        Lab::with_timeout(Duration::from_secs(60))
+    }
+
+    pub fn with_timeout(timeout: Duration) -> Lab {
+        let bench = Bench::new();
+        let engines = [1, 2].map(|threads| engine(&bench, threads, 1 << 30, timeout));
+        Lab { store: store::open("memory://", &S3Options::default()).expect("a store"), engines, bench }
+    }
+
+    /// One more engine.
+    pub fn engine(&self, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
+        engine(&self.bench, threads, memory_bytes, timeout)
+    }
+
+    pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
+        let texts: Vec<String> = entities.iter().map(Value::write).collect();
+        self.bench.write(&self.store, &texts, options).expect("written")
+    }
+
+    pub fn reader(&self, entities: &[Value], options: &WriteOptions) -> VersionReader {
+        let (path, written) = self.write(entities, options);
+        self.open(&path, &written, &PartCache::new(1 << 30))
+    }
+
+    /// A version that was opened, and whose file is gone.
+    pub fn gone(&self, entities: &[Value], options: &WriteOptions) -> VersionReader {
+        let (path, written) = self.write(entities, options);
+        let reader = self.open(&path, &written, &PartCache::new(0));
+        self.bench.runtime.block_on(self.store.objects().delete(&path)).expect("deleted");
+        reader
+    }
+
+    fn open(&self, path: &ObjectPath, written: &Written, cache: &PartCache) -> VersionReader {
+        let open = VersionReader::open(&self.store, path, written.size_bytes, cache);
+        self.bench.runtime.block_on(open).expect("opened")
+    }
+}
+
+fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
+    let options = EngineOptions {
+        threads,
+        memory_bytes,
+        shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+        timeout,
+        diff_timeout: timeout,
+        spill_directory: Some(bench.directory().to_owned()),
+        spill_bytes: 1 << 30,
+    };
+    Engine::try_new(&options).expect("an engine")
+}

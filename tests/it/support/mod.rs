@@ -1,0 +1,37 @@
+//! What tests share.
+
+pub mod binary;
+pub mod catalog;
+pub mod databases;
+pub mod diffs;
+pub mod engines;
+pub mod entities;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub mod faultfs;
+pub mod files;
+pub mod fixtures;
+pub mod log;
+pub mod loopback_server;
+pub mod machine;
+pub mod metrics;
+pub mod network;
+pub mod openapi;
+pub mod owned;
+pub mod pages;
+pub mod postgres;
+pub mod reads;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub mod s3_server;
+pub mod scripts;
+pub mod service;
+pub mod serving;
+pub mod tests;
+pub mod versions;
+pub mod wait;
+
+pub use files::{files, seal};
+pub use fixtures::{FIXTURE_FILES, FIXTURES, fixture, fixture_entities};
+pub use log::Log;
+pub use network::{loopback, loopback_client};
+pub use service::{Answer, OWNER, PASSWORD, TestService};
+pub use wait::eventually;

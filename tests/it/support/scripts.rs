@@ -1,0 +1,43 @@
+//! Programs and scripts beside the tests: those that `tests/run` installs, and those of the pages.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::machine::Machine;
+use crate::support::pages::between;
+
+/// One of the programs that `tests/run` installs.
+pub fn tool(name: &str) -> Command {
+    // Beside the directory for the tests' own files, which is in the target directory.
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-tools").join("bin").join(name);
+    assert!(program.exists(), "{} is missing; ./tests/run installs it", program.display());
+    Command::new(program)
+}
+
+pub fn tools_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools").join(name)
+}
+
+/// Runs a script of a page, from between its marks, in the machine's directory, with other ports than it names.
+#[track_caller]
+pub fn paste<const N: usize>(machine: &Machine, path: &str, mark: &str, ports: [&str; N]) -> String {
+    let script = between(path, &format!("<!-- {mark}:begin -->"), &format!("<!-- {mark}:end -->"));
+    let script = script.trim_start_matches("```sh").trim_end_matches("```").to_owned();
+    // All at once, so that they differ.
+    let free = ports.map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let free = free.map(|listener| listener.local_addr().expect("an address").port().to_string());
+    let script = ports.iter().zip(&free).fold(script, |script, (port, free)| script.replace(port, free));
+
+    // Whatever fails, nothing of it goes on running.
+    let script = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}");
+    let mut command = Command::new("bash");
+    let binaries = Path::new(env!("CARGO_BIN_EXE_strata")).parent().expect("a directory").to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(binaries).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(paths).expect("a path"));
+    let output = command.args(["-euo", "pipefail", "-c", &script]).current_dir(machine.path("")).stdin(Stdio::null());
+    let output = output.output().expect("bash runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}");
+    printed.into_owned()
+}

@@ -1,0 +1,107 @@
+//! Version files of entities, in a store of the tests' own.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use object_store::path::Path as ObjectPath;
+use strata::storage::StorageError;
+use strata::storage::budget::SpoolCharge;
+use strata::storage::cache::PartCache;
+use strata::storage::profile::{PathRecord, ShreddingBounds, StoredProfile};
+use strata::storage::reader::VersionReader;
+use strata::storage::spool::{Spool, Spooled};
+use strata::storage::store::{self, S3Options, Store};
+use strata::storage::writer::{WriteOptions, Written, write_version};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Runs blocking and asynchronous work of one test.
+pub struct Bench {
+    pub runtime: Runtime,
+    directory: TempDir,
+    next: AtomicUsize,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        Bench {
+            runtime: runtime.expect("a runtime"),
+            directory: tempfile::tempdir().expect("a temporary directory"),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn spool(&self, entities: &[String]) -> Spooled {
+        let mut spool = Spool::create(self.directory.path(), SpoolCharge::unbounded()).expect("a spool");
+        for block in entities.chunks(50) {
+            let lines: String = block.iter().map(|entity| format!("{entity}\n")).collect();
+            spool.add_lines(lines.as_bytes()).expect("spooled");
+        }
+        assert_eq!(spool.entities(), entities.len() as u64);
+        spool.finish().expect("spooled")
+    }
+
+    /// Writes entities, canonical texts, under a name of their own.
+    pub fn write(
+        &self,
+        store: &Store,
+        entities: &[String],
+        options: &WriteOptions,
+    ) -> Result<(ObjectPath, Written), StorageError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = ObjectPath::from(format!("versions/{}-{number}.parquet", entities.len()));
+        let told = AtomicUsize::new(0);
+        let progress = |entities: u64| told.store(entities as usize, Ordering::Relaxed);
+        let written = write_version(store, &path, self.spool(entities), options, self.runtime.handle(), &progress)?;
+        assert_eq!(told.into_inner(), entities.len());
+        Ok((path, written))
+    }
+}
+
+/// Leaves wherever a path reaches a scalar, as far as a test has time for them.
+pub fn all_shredded() -> ShreddingBounds {
+    ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 }
+}
+
+/// No shredded column at all.
+pub fn nothing_shredded() -> ShreddingBounds {
+    ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() }
+}
+
+/// A store in memory with files in it.
+pub struct Files {
+    pub bench: Bench,
+    pub store: Store,
+}
+
+impl Files {
+    pub fn new() -> Files {
+        Files { bench: Bench::new(), store: store::open("memory://", &S3Options::default()).expect("a store") }
+    }
+
+    pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, Written) {
+        self.bench.write(&self.store, entities, options).expect("written")
+    }
+
+    /// The file, opened, with nothing kept from before.
+    pub fn open(&self, (path, written): &(ObjectPath, Written)) -> VersionReader {
+        let cache = PartCache::new(1 << 20);
+        let open = VersionReader::open(&self.store, path, written.size_bytes, &cache);
+        self.bench.runtime.block_on(open).expect("opened")
+    }
+
+    pub fn profile(&self, entities: &[String], options: &WriteOptions) -> StoredProfile {
+        let reader = self.open(&self.write(entities, options));
+        self.bench.runtime.block_on(reader.profile()).expect("undamaged").expect("a profile")
+    }
+}
+
+#[track_caller]
+pub fn of<'p>(profile: &'p StoredProfile, path: &str) -> &'p PathRecord {
+    profile.paths.iter().find(|record| record.path == path).unwrap_or_else(|| panic!("there is no {path}"))
+}
