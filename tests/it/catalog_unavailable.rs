@@ -44,8 +44,12 @@ impl Owned {
             change(config);
         })
         .await;
-        let added =
-            service.app.add_user("b@strata.test", "battery staple", Plan::Pro, Some("ci")).await.expect("added");
+        let added = service
+            .app
+            .accounts()
+            .add_user("b@strata.test", "battery staple", Plan::Pro, Some("ci"))
+            .await
+            .expect("added");
         let token = format!("Bearer {}", added.token.expect("a token").expose());
         let body = json!({"email": OWNER, "password": "a long enough password"}).to_string();
         let request = Request::post("/session/login").header("content-type", "application/json");

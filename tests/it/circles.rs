@@ -43,21 +43,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "table",
         ],
     ),
-    (
-        "service",
-        &[
-            "account",
-            "admission",
-            "app",
-            "dataset",
-            "explain",
-            "export_cache",
-            "maintenance",
-            "read",
-            "refresh",
-            "webhook",
-        ],
-    ),
     ("storage", &["cache", "counts", "parts", "reader"]),
 ];
 

@@ -98,7 +98,7 @@ impl Owners {
         })
         .await;
         let add = async |email: &str, plan| {
-            let added = service.app.add_user(email, PASSWORD, plan, Some("ci")).await.expect("added");
+            let added = service.app.accounts().add_user(email, PASSWORD, plan, Some("ci")).await.expect("added");
             format!("Bearer {}", added.token.expect("a token").expose())
         };
         let (free, other) = (add("free@strata.test", Plan::Free).await, add("other@strata.test", Plan::Scale).await);
@@ -236,7 +236,7 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
 
     // A new password ends all sessions.
     let session = owners.log_in(OWNER, PASSWORD).await;
-    owners.service.app.set_password(OWNER, "another password").await.expect("changed");
+    owners.service.app.accounts().set_password(OWNER, "another password").await.expect("changed");
     refused(&me(&session).await, 401, "session");
     refused(&owners.try_log_in(OWNER, PASSWORD).await, 401, "password");
     owners.log_in(OWNER, "another password").await;
@@ -601,7 +601,7 @@ async fn plans_limit_active_datasets(owners: Owners) {
     refused(&free("/dataset/create", json!({"name": "four"})).await, 403, "3 active");
     // The order of checks: what is wrong with the request comes first.
     refused(&free("/dataset/create", json!({"name": "--"})).await, 400, "name");
-    let plan = async |plan| owners.service.app.set_plan("free@strata.test", plan).await.expect("changed");
+    let plan = async |plan| owners.service.app.accounts().set_plan("free@strata.test", plan).await.expect("changed");
     plan(Plan::Pro).await;
     ok(&free("/dataset/create", json!({"name": "four"})).await);
     plan(Plan::Free).await;

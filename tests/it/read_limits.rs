@@ -78,7 +78,7 @@ async fn execute(service: &TestService, sql: &'static str) {
     let mut connection = sqlx::SqliteConnection::connect(&url).await.expect("a connection");
     sqlx::query(sql).execute(&mut connection).await.expect(sql);
     connection.close().await.expect("closed");
-    service.app.catalog_changed();
+    service.app.lookups().catalog_changed();
 }
 
 /// An open dataset, a private one, and its `Authorization`.

@@ -18,6 +18,6 @@ pub(super) async fn clone(
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     fields.only(&[DATASET_ID, "name"])?;
     let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
-    let cloned = app.clone_dataset(&user, source, name).await?;
+    let cloned = app.datasets().clone_dataset(&user, source, name).await?;
     Ok(Json(DatasetAnswer::new(&cloned, &reached)))
 }

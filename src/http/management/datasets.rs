@@ -28,7 +28,7 @@ pub(super) async fn create(
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     fields.only(&[&["name"], SETTINGS].concat())?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
-    let created = app.create_dataset(&user, name, settings, DEFAULT_SCHEDULE).await?;
+    let created = app.datasets().create(&user, name, settings, DEFAULT_SCHEDULE).await?;
     Ok(Json(DatasetAnswer::new(&created, &reached)))
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn update(
     fields.only(&[&[DATASET_ID, "name"], SETTINGS].concat())?;
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
     settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
-    let updated = app.update_dataset(&user, id, settings).await?;
+    let updated = app.datasets().update(&user, id, settings).await?;
     Ok(Json(DatasetAnswer::new(&updated, &reached)))
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn delete(
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
     fields.only(&[DATASET_ID])?;
-    app.delete_dataset(&user, fields.dataset_id()?).await?;
+    app.datasets().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn list(
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
     let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(LISTED).min(LISTED));
-    let datasets = app.datasets(&user, after, limit).await?;
+    let datasets = app.datasets().list(&user, after, limit).await?;
     let datasets = datasets.iter().map(|dataset| DatasetRecord::new(dataset, &reached)).collect();
     Ok(Json(DatasetsAnswer { ok: true, datasets }))
 }
@@ -102,7 +102,7 @@ pub(super) async fn view(
     query: Query,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
     query.only(&[DATASET_ID])?;
-    let view = app.dataset_view(&user, query.dataset_id()?).await?;
+    let view = app.datasets().view(&user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
     let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &reached), versions };
@@ -117,7 +117,7 @@ pub(super) async fn rotate_key(
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     fields.only(&[DATASET_ID])?;
-    let rotated = app.rotate_key(&user, fields.dataset_id()?).await?;
+    let rotated = app.datasets().rotate_key(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn rollback(
     fields.only(&[DATASET_ID, "version_number", "freeze"])?;
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
-    let rolled_back = app.rollback(&user, id, version, freeze).await?;
+    let rolled_back = app.datasets().rollback(&user, id, version, freeze).await?;
     Ok(Json(DatasetAnswer::new(&rolled_back, &reached)))
 }
 
@@ -143,7 +143,7 @@ pub(super) async fn unpin(
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     fields.only(&[DATASET_ID])?;
-    let unpinned = app.unpin(&user, fields.dataset_id()?).await?;
+    let unpinned = app.datasets().unpin(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
 }
 
@@ -155,6 +155,6 @@ pub(super) async fn unfreeze(
     JsonBody(fields): JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     fields.only(&[DATASET_ID])?;
-    let unfrozen = app.unfreeze(&user, fields.dataset_id()?).await?;
+    let unfrozen = app.datasets().unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
 }

@@ -47,7 +47,7 @@ pub(super) async fn explain(
     let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));
     let (request, unknown) = params::parse_beside(read.as_deref(), &[DATASET_ID, VERSION, EXPLAIN])?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
-    let explanation = app.explain(&user, dataset, version, request, ignored).await?;
+    let explanation = app.explains().explain(&user, dataset, version, request, ignored).await?;
     Ok(match form {
         Form::Json => Json(explanation).into_response(),
         Form::Text => {

@@ -16,7 +16,7 @@ pub(super) async fn create(
 ) -> Result<Json<TokenAnswer>, HttpError> {
     fields.only(&["name"])?;
     let name = fields.text("name")?;
-    let token = app.create_token(&user, name).await?;
+    let token = app.accounts().create_token(&user, name).await?;
     Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn delete(
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
     fields.only(&["name"])?;
-    app.delete_token(&user, fields.text("name")?).await?;
+    app.accounts().delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -38,6 +38,6 @@ pub(super) async fn list(
     query: Query,
 ) -> Result<Json<TokensAnswer>, HttpError> {
     query.only(&[])?;
-    let tokens = app.tokens(&user).await?;
+    let tokens = app.accounts().tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }

@@ -17,7 +17,7 @@ pub(super) async fn register(
 ) -> Result<Json<Done>, HttpError> {
     fields.only(&[DATASET_ID, "url", "secret"])?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
-    app.register_webhook(&user, id, url, secret).await?;
+    app.webhooks().register(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
 }
 
@@ -28,7 +28,7 @@ pub(super) async fn delete(
     JsonBody(fields): JsonBody,
 ) -> Result<Json<Done>, HttpError> {
     fields.only(&[DATASET_ID])?;
-    app.delete_webhook(&user, fields.dataset_id()?).await?;
+    app.webhooks().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -39,5 +39,5 @@ pub(super) async fn view(
     query: Query,
 ) -> Result<Json<WebhookAnswer>, HttpError> {
     query.only(&[DATASET_ID])?;
-    Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
+    Ok(Json(app.webhooks().find(&user, query.dataset_id()?).await?.into()))
 }

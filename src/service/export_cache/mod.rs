@@ -36,13 +36,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
 use crate::config;
-use crate::query::Engine;
+use crate::service::admission::capacity::Capacity;
 use crate::service::admission::semaphore::Holder;
 use crate::service::admission::{Admission, Permit};
 use crate::service::export_cache::room::{Room, Space};
+use crate::service::lookup::cache_key::CacheKey;
+use crate::service::lookup::error::ReadError;
 use crate::service::maintenance::scratch::Scratch;
-use crate::service::read::Taker;
-use crate::service::{CacheKey, ReadError};
 use crate::storage::shortage::Shortage;
 
 /// Bytes that are read for a client at once, and that have a checksum: a block.
@@ -184,6 +184,15 @@ pub(in crate::service) enum ExportState {
     TooLarge,
 }
 
+/// Who takes the bytes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::service) enum Taker {
+    /// A client, at whatever pace.
+    Client,
+    /// The service itself, at once.
+    Service,
+}
+
 /// Makes an export, from the beginning, for who takes it: the same bytes each time.
 pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
 
@@ -231,12 +240,11 @@ impl Exports {
     /// What `make` fails with before the first byte.
     pub(in crate::service) async fn get(
         &self,
-        engine: &Engine,
-        admission: &Admission,
+        capacity: &Capacity,
         identity: CacheKey,
         make: Make,
     ) -> Result<Option<Export>, ReadError> {
-        let Some((progress, begun)) = self.follow(engine, admission, identity, &make) else { return Ok(None) };
+        let Some((progress, begun)) = self.follow(capacity, identity, &make) else { return Ok(None) };
         let since = Instant::now();
         let mut export = match self.begun(identity, progress, make).await {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
@@ -248,7 +256,7 @@ impl Exports {
         };
         // One chunk is read at once, and done with.
         if export.known_bytes().is_none_or(|bytes| bytes > CHUNK_BYTES) {
-            export.place = Some(admission.stream().await?);
+            export.place = Some(capacity.admission().stream().await?);
         }
         Ok(Some(export))
     }
@@ -284,11 +292,11 @@ impl Exports {
     /// The progress of an export, which is started if need be, and whether it was; `None` if it would not fit.
     fn follow(
         &self,
-        engine: &Engine,
-        admission: &Admission,
+        capacity: &Capacity,
         identity: CacheKey,
         make: &Make,
     ) -> Option<(watch::Receiver<Progress>, bool)> {
+        let admission = capacity.admission();
         let holder = admission.holder();
         let mut index = self.shared.index();
         index.uses += 1;
@@ -324,7 +332,7 @@ impl Exports {
         index.entries.insert(identity, Entry::Making { progress });
         drop(index);
         // It ends by itself: when it is over, or abandoned.
-        drop(engine.spawn(making.run(make.clone())).detach());
+        drop(capacity.engine().spawn(making.run(make.clone())).detach());
         Some((followed, true))
     }
 }
@@ -756,15 +764,14 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::query::EngineOptions;
+    use crate::query::{Engine, EngineOptions};
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
     /// A cache, what it needs, and what its exports are made from.
     struct Setup {
         root: TempDir,
-        engine: Engine,
-        admission: Admission,
+        capacity: Capacity,
         exports: Exports,
     }
 
@@ -791,12 +798,12 @@ mod tests {
         let exports =
             Exports::lingering(Scratch::create(&root.path().join("exports")).expect("a directory"), room, linger);
         let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2);
-        Setup { root, engine, admission, exports }
+        Setup { root, capacity: Capacity::new(engine, admission), exports }
     }
 
     impl Setup {
         async fn get(&self, number: usize, make: &Make) -> Result<Option<Export>, ReadError> {
-            self.exports.get(&self.engine, &self.admission, CacheKey::numbered(number), make.clone()).await
+            self.exports.get(&self.capacity, CacheKey::numbered(number), make.clone()).await
         }
 
         /// Gets an export and reads it.
@@ -981,7 +988,7 @@ mod tests {
         let (short, _) = chunks(&[&[3; 1_000]]);
         let bodies = [setup.read(1, &long).await, setup.read(2, &short).await];
         assert_eq!(bodies.map(|body| body.map(|body| body.len())), [Some(600_000), Some(1_000)]);
-        let places = || setup.admission.load().streams;
+        let places = || setup.capacity.admission().load().streams;
         assert_eq!(places(), 0);
         let mut body = setup.get(1, &long).await.expect("no error").expect("an export").whole();
         let first = body.next().await.expect("a chunk").expect("bytes");

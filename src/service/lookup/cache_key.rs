@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::model::request::ReadRequest;
-use crate::service::Admitted;
+use crate::service::lookup::Admitted;
 
 /// Raise it when any encoder writes other bytes for the same entities: what clients and caches hold is void then.
 const ENCODER_VERSION: u32 = 2;
