@@ -187,18 +187,18 @@ impl Explains {
 
     /// Where the answer lies ready now.
     async fn kept_answer(&self, admitted: &Admitted, request: &ReadRequest) -> KeptAnswer {
-        let identity = CacheKey::of(admitted, request);
-        let cacheable = identity.is_some();
+        let key = CacheKey::of(admitted, request);
+        let cacheable = key.is_some();
         let (mut response, mut export) = (Vec::new(), None);
-        if let Some(identity) = identity {
+        if let Some(key) = key {
             if request.format == Format::Parquet && !request.count {
-                export = self.exports.state(identity).map(|state| match state {
+                export = self.exports.state(key).map(|state| match state {
                     ExportState::Made => "made",
                     ExportState::BeingMade => "being_made",
                     ExportState::TooLarge => "too_large",
                 });
             } else {
-                response = self.responses.kept(identity).await.into_iter().map(|coding| coding.name()).collect();
+                response = self.responses.kept(key).await.into_iter().map(|coding| coding.name()).collect();
             }
         }
         KeptAnswer { cacheable, response, export }

@@ -141,21 +141,21 @@ impl Responses {
         Responses { kept, single_flight: Arc::default(), capacity_bytes }
     }
 
-    /// The answer of this identity in this coding, made by `make` unless it is there or being made.
+    /// The answer of this key in this coding, made by `make` unless it is there or being made.
     pub(in crate::service) async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
-        identity: CacheKey,
+        key: CacheKey,
         coding: ContentCoding,
         account: impl Fn(u64) -> Result<Arc<Account>, QueryError>,
         make: impl Fn() -> M,
     ) -> Result<Answer, ReadError> {
-        let key = (identity, coding);
-        match self.kept.get(&key).await {
+        let entry = (key, coding);
+        match self.kept.get(&entry).await {
             Some(Kept::Small(small)) => return small.sent(account),
             Some(Kept::Streamed) => return make().await,
             None => {}
         }
-        let (making, own) = self.making(key, &make);
+        let (making, own) = self.making(entry, &make);
         let since = Instant::now();
         let made = making.await;
         let Some(own) = own else {
@@ -168,9 +168,9 @@ impl Responses {
             };
         };
         let made = made?;
-        self.single_flight.ended(&key);
+        self.single_flight.ended(&entry);
         if self.capacity_bytes > 0 && made.pays() {
-            self.kept.insert(key, made.to_keep()).await;
+            self.kept.insert(entry, made.to_keep()).await;
         }
         let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (made, own) {
@@ -180,13 +180,13 @@ impl Responses {
         }
     }
 
-    /// The codings in which the answer of this identity is kept whole.
-    pub(in crate::service) async fn kept(&self, identity: CacheKey) -> Vec<ContentCoding> {
+    /// The codings in which the answer of this key is kept whole.
+    pub(in crate::service) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
             // Asked first, since it does not count as a use.
-            let key = (identity, coding);
-            if self.kept.contains_key(&key) && matches!(self.kept.get(&key).await, Some(Kept::Small(_))) {
+            let entry = (key, coding);
+            if self.kept.contains_key(&entry) && matches!(self.kept.get(&entry).await, Some(Kept::Small(_))) {
                 codings.push(coding);
             }
         }
