@@ -129,18 +129,14 @@ impl Alternates {
     ) -> Result<VersionRecord, AlternateError> {
         let PushedEntities { spooled, permit } = entities;
         let progress = Arc::default();
+        let writing = async { self.files.reserve().await?.write(spooled, index, &permit, &progress).await };
         let file = tokio::select! {
-            file = self.files.write_reserved(spooled, index, &permit, &progress) => file?,
+            file = writing => file?,
             () = self.tasks.stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();
-        // From here on a record may name it, whatever becomes of this future.
-        file.keep();
-        let saved = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base)).await;
-        if saved.is_err() {
-            self.files.abandon_file(&new.path).await;
-        }
-        Ok(saved?)
+        let saving = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base));
+        Ok(file.record(saving).await?)
     }
 
     /// Takes the alternate of a version of the owner's dataset away.

@@ -24,7 +24,7 @@ use crate::service::refresh::decoding::{Document, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{UnpublishedFile, VersionFiles};
+use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::service::refresh::{Entities, Refreshes, not_asked};
 use crate::source::{Opened, SourceError, SourceInput};
 
@@ -173,11 +173,11 @@ impl Imports {
         owner: UserId,
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
-    ) -> Result<UnpublishedFile, RefreshError> {
+    ) -> Result<WrittenFile, RefreshError> {
         let permit = self.ingest.permit(owner).await?;
         let document = self.ingest.open_import(owner, request, request.publish_query).await?;
         let spooled = self.ingest.decode(document, &permit, progress).finish().await?;
-        self.files.write_reserved(spooled, IndexSettings::default(), &permit, progress).await
+        self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await
     }
 
     async fn publish_new(
@@ -185,7 +185,7 @@ impl Imports {
         owner: &User,
         name: DatasetName,
         request: &ImportRequest,
-        file: UnpublishedFile,
+        file: WrittenFile,
     ) -> Result<Imported, ImportError> {
         let url = is_url(&request.source);
         let new = NewDataset {
@@ -203,13 +203,8 @@ impl Imports {
         };
         let limit = self.config.plans.active_datasets(owner.plan);
         let new_file = file.new.clone();
-        // From here on a record may name it.
-        file.keep();
-        let created = self.catalog.create_dataset_with_version(&new, limit, RefreshTrigger::Import, &new_file).await;
-        if created.is_err() {
-            self.files.abandon_file(&new_file.path).await;
-        }
-        let (dataset, published) = created?;
+        let creating = self.catalog.create_dataset_with_version(&new, limit, RefreshTrigger::Import, &new_file);
+        let (dataset, published) = file.record(creating).await?;
         Ok(imported(dataset, &published.version))
     }
 }

@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use object_store::path::Path as ObjectPath;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -47,7 +46,7 @@ use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
 use crate::service::refresh::ingest::{DATASET_ID, Ingest, Receiving, RefreshPermit};
 use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{UnpublishedFile, VersionFiles, new_path};
+use crate::service::refresh::version_file::{VersionFiles, WrittenFile, new_path};
 use crate::service::webhook::deliveries::Deliveries;
 use crate::source::{Opened, SourceError};
 use crate::storage::budget::SpoolCharge;
@@ -96,7 +95,7 @@ pub(in crate::service) enum Entities {
 
 /// The entities of the version to be.
 enum Made {
-    New(UnpublishedFile),
+    New(WrittenFile),
     Shared(VersionFile),
 }
 
@@ -482,8 +481,8 @@ impl Refreshes {
         {
             return Ok((Made::Shared(file), validators));
         }
-        let path = ObjectPath::from(lease.path.as_str());
-        let file = self.files.write_file(spooled, path, lease.dataset.index.clone(), &permit, progress).await?;
+        let reserved = self.files.reserved_with(lease);
+        let file = reserved.write(spooled, lease.dataset.index.clone(), &permit, progress).await?;
         Ok((Made::New(file), validators))
     }
 
@@ -513,7 +512,7 @@ impl Refreshes {
         match published {
             Ok(record) => {
                 if let Some(file) = file {
-                    file.keep();
+                    file.leave();
                 }
                 Ok(record)
             }
@@ -527,7 +526,7 @@ impl Refreshes {
         self: &Arc<Self>,
         lease: &RefreshLease,
         error: RefreshError,
-        file: Option<UnpublishedFile>,
+        file: Option<WrittenFile>,
     ) -> Result<VersionRecord, RefreshError> {
         let reason = error.for_the_owner();
         let published = match self.catalog.fail_refresh(lease.attempt, &reason).await {
@@ -537,9 +536,9 @@ impl Refreshes {
             Err(error) => Err(error),
         };
         match (&published, file) {
-            (Ok(None), Some(file)) => file.remove().await,
+            (Ok(None), Some(file)) => file.abandon().await,
             // A record names it; or whether one does is not known, and the sweep will find out.
-            (Ok(Some(_)) | Err(_), Some(file)) => file.keep(),
+            (Ok(Some(_)) | Err(_), Some(file)) => file.leave(),
             (_, None) => {}
         }
         match published {

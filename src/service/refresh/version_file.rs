@@ -1,15 +1,11 @@
-//! Entities to a version file: written to the store under a name never used before.
+//! Version files: reserved, written, and recorded or abandoned.
 //!
-//! Writing runs on a thread of its own, which keeps the permit that it works in until it ends. Dropping what waits for
-//! it leaves it, and whatever it had made goes with it: a file that is written belongs to an [`UnpublishedFile`], which
-//! removes it unless it is kept.
-//!
-//! Files that no refresh holds, those of alternates and of datasets that are not there yet, are made in three steps:
-//! 1. Entities are received, and decoded into a spool, of which nobody knows.
-//! 2. The file's path is reserved, so that no sweep takes the file for one that a crash left behind; then it is
-//!    written. The reservation is renewed for as long as that takes.
-//! 3. The catalog records the file, which ends the reservation; or the file is abandoned
-//!    ([`VersionFiles::abandon_file`]).
+//! 1. The file's path is reserved, so that no sweep takes the file for one that a crash left behind: with the lease of
+//!    a refresh, or by itself where no refresh holds it. It has a name never used before.
+//! 2. It is written, on a thread of its own, which keeps the permit that it works in until it ends. The reservation is
+//!    renewed for as long as that takes.
+//! 3. The catalog records the file, which ends the reservation; or the file is abandoned, at the latest when its
+//!    [`ReservedFile`] or [`WrittenFile`] is dropped.
 //!
 //! Whatever happens in between, a killed process too, the file ends up recorded, removed, or neither recorded nor
 //! reserved, so that the next sweep finds it.
@@ -23,7 +19,7 @@ use object_store::path::Path as ObjectPath;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::catalog::{Catalog, CatalogError};
+use crate::catalog::{Catalog, CatalogError, RefreshLease};
 use crate::config::VERSIONS_FOLDER;
 use crate::crash;
 use crate::model::dataset::Dataset;
@@ -49,52 +45,12 @@ const RESERVED: Duration = Duration::from_secs(300);
 /// How often a writer gives one.
 const RENEWED: Duration = Duration::from_secs(75);
 
-/// A version file that is written and that no record names yet. Removed when dropped.
-pub(in crate::service) struct UnpublishedFile {
-    /// What is to be recorded of it.
-    pub new: NewFile,
-    path: ObjectPath,
-    store: Store,
-    runtime: Handle,
-    removed_when_dropped: bool,
-}
-
-impl UnpublishedFile {
-    /// Leaves it where it is: a record names it now, or may do so.
-    pub(in crate::service) fn keep(mut self) {
-        self.removed_when_dropped = false;
-    }
-
-    /// Removes it.
-    pub(in crate::service) async fn remove(mut self) {
-        self.removed_when_dropped = false;
-        remove(&self.store, &self.path).await;
-    }
-}
-
-impl Drop for UnpublishedFile {
-    fn drop(&mut self) {
-        if self.removed_when_dropped {
-            let (store, path) = (self.store.clone(), self.path.clone());
-            self.runtime.spawn(async move { remove(&store, &path).await });
-        }
-    }
-}
-
-async fn remove(store: &Store, path: &ObjectPath) {
-    match store.objects().delete(path).await {
-        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-        // The sweep finds it.
-        Err(error) => tracing::warn!(%error, %path, "a version file that was not published could not be removed"),
-    }
-}
-
 /// A path in the store that no file had before.
 pub(in crate::service) fn new_path() -> ObjectPath {
     ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; 16]>())))
 }
 
-/// Makes version files.
+/// The version files of a catalog in its store.
 pub(in crate::service) struct VersionFiles {
     catalog: Catalog,
     store: Store,
@@ -152,81 +108,19 @@ impl VersionFiles {
         }
     }
 
-    /// Writes a spool to `path`, which is reserved, holding the permit, with the shredded columns that its profile and
-    /// the index choose.
-    pub(in crate::service) async fn write_file(
-        &self,
-        spooled: Spooled,
-        path: ObjectPath,
-        index: IndexSettings,
-        permit: &RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<UnpublishedFile, RefreshError> {
-        let (store, runtime, progress) = (self.store.clone(), Handle::current(), progress.clone());
-        let threads = processors();
-        let permit = permit.clone();
-        let work = move || {
-            let _permit = permit;
-            Work::default().add(spooled.profile().document_bytes());
-            let options = WriteOptions { threads, index, ..WriteOptions::default() };
-            let report = |entities| {
-                progress.entities_written.store(entities, Ordering::Relaxed);
-                crash::point("file.writing");
-            };
-            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)?;
-            crash::point("file.written");
-            let new = NewFile {
-                path: path.to_string(),
-                size_bytes: written.size_bytes,
-                entity_count: written.entity_count,
-                content_hash: written.content_sha256,
-            };
-            Ok::<_, StorageError>(UnpublishedFile { new, path, store, runtime, removed_when_dropped: true })
-        };
-        match on_thread("write", work).await? {
-            Ok(file) => Ok(file),
-            // Asked here: the thread that wrote gives way, and must begin no threads of the runtime.
-            Err(error) => Err(self.store.meaning(error).await.into()),
-        }
-    }
-
-    /// Writes entities to a new file of the store, holding the permit, reserved until it is recorded or abandoned.
+    /// Reserves a path for a file that no refresh holds: of an alternate, or of a dataset that is not there yet.
     ///
     /// # Errors
-    /// [`RefreshError`]; the file is abandoned then.
-    pub(in crate::service) async fn write_reserved(
-        &self,
-        entities: Spooled,
-        index: IndexSettings,
-        permit: &RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<UnpublishedFile, RefreshError> {
+    /// [`RefreshError::Catalog`].
+    pub(in crate::service) async fn reserve(self: &Arc<Self>) -> Result<ReservedFile, RefreshError> {
         let path = new_path();
         self.catalog.reserve_file(path.as_ref(), RESERVED).await?;
-        let written = tokio::select! {
-            written = self.write_there(entities, path.clone(), index, permit, progress) => written,
-            error = self.keep_reserved(path.as_ref()) => Err(error),
-        };
-        if written.is_err() {
-            self.abandon_file(path.as_ref()).await;
-        }
-        written
+        Ok(ReservedFile::new(self.clone(), path, ReservedBy::Itself))
     }
 
-    /// Writes a file, and makes sure that the store that has it now is the catalog's.
-    async fn write_there(
-        &self,
-        entities: Spooled,
-        path: ObjectPath,
-        index: IndexSettings,
-        permit: &RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<UnpublishedFile, RefreshError> {
-        let file = self.write_file(entities, path, index, permit, progress).await?;
-        match self.verify_store().await {
-            Ok(()) => Ok(file),
-            Err(error) => Err(error.into()),
-        }
+    /// The path that was reserved with a refresh's lease.
+    pub(in crate::service) fn reserved_with(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
+        ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservedBy::Lease)
     }
 
     /// Renews a reservation for ever; the error is that it can have been lost.
@@ -246,23 +140,189 @@ impl VersionFiles {
         }
     }
 
-    /// Gives up a file whose recording failed or was never tried: removes it, unless it is recorded after all, as a
-    /// commit may succeed whose answer is lost. What cannot be removed now is left for the sweep.
-    pub(in crate::service) async fn abandon_file(&self, path: &str) {
-        if let Err(error) = self.try_abandon(path).await {
-            tracing::warn!(cause = ?error, path, "an unused version file stays for the sweep");
+    /// Ends a reservation and removes its file, unless that is recorded after all, as a commit may succeed whose answer
+    /// is lost.
+    async fn release(&self, path: &ObjectPath) -> Result<(), RefreshError> {
+        // Waits for a transaction that records the file, if one is still under way: it holds the reservation's row.
+        self.catalog.release_file(path.as_ref()).await?;
+        if !self.catalog.files_named(&[path.as_ref()]).await?.is_empty() {
+            return Ok(());
+        }
+        Ok(self.remove(path).await?)
+    }
+
+    async fn remove(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        match self.store.objects().delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Who keeps a path reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReservedBy {
+    /// A reservation of its own, which its writer renews.
+    Itself,
+    /// The lease of a refresh. Whoever holds it ends the attempt first, and gives the file up then.
+    Lease,
+}
+
+/// How far a reserved file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Reserved,
+    Written,
+    /// A record names it, or may do so.
+    Left,
+}
+
+/// A path that is reserved for a version file. It is abandoned when dropped.
+pub(in crate::service) struct ReservedFile {
+    files: Arc<VersionFiles>,
+    path: ObjectPath,
+    by: ReservedBy,
+    stage: Stage,
+    runtime: Handle,
+}
+
+/// A version file that is written and that no record names yet. It is abandoned when dropped.
+pub(in crate::service) struct WrittenFile {
+    /// What is to be recorded of it.
+    pub new: NewFile,
+    reserved: ReservedFile,
+}
+
+impl ReservedFile {
+    fn new(files: Arc<VersionFiles>, path: ObjectPath, by: ReservedBy) -> ReservedFile {
+        ReservedFile { files, path, by, stage: Stage::Reserved, runtime: Handle::current() }
+    }
+
+    /// Writes a spool to the path, holding the permit, with the shredded columns that its profile and the index choose.
+    ///
+    /// # Errors
+    /// [`RefreshError`]; the file is abandoned then.
+    pub(in crate::service) async fn write(
+        self,
+        spooled: Spooled,
+        index: IndexSettings,
+        permit: &RefreshPermit,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<WrittenFile, RefreshError> {
+        if self.by == ReservedBy::Lease {
+            return self.write_now(spooled, index, permit, progress).await;
+        }
+        let (files, path) = (self.files.clone(), self.path.clone());
+        let written = async {
+            let written = self.write_now(spooled, index, permit, progress).await?;
+            // The store that has it now must be the catalog's.
+            match files.verify_store().await {
+                Ok(()) => Ok(written),
+                Err(error) => {
+                    written.abandon().await;
+                    Err(error.into())
+                }
+            }
+        };
+        tokio::select! {
+            written = written => written,
+            error = files.keep_reserved(path.as_ref()) => Err(error),
         }
     }
 
-    async fn try_abandon(&self, path: &str) -> Result<(), RefreshError> {
-        // Waits for a transaction that records the file, if one is still under way: it holds the reservation's row.
-        self.catalog.release_file(path).await?;
-        if !self.catalog.files_named(&[path]).await?.is_empty() {
-            return Ok(());
+    async fn write_now(
+        mut self,
+        spooled: Spooled,
+        index: IndexSettings,
+        permit: &RefreshPermit,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<WrittenFile, RefreshError> {
+        let (files, progress, permit) = (self.files.clone(), progress.clone(), permit.clone());
+        let threads = processors();
+        let work = move || {
+            let _permit = permit;
+            Work::default().add(spooled.profile().document_bytes());
+            let options = WriteOptions { threads, index, ..WriteOptions::default() };
+            let report = |entities| {
+                progress.entities_written.store(entities, Ordering::Relaxed);
+                crash::point("file.writing");
+            };
+            let store = &self.files.store;
+            match writer::write_version(store, &self.path, spooled, &options, &self.runtime, &report) {
+                Ok(written) => {
+                    crash::point("file.written");
+                    self.stage = Stage::Written;
+                    let new = NewFile {
+                        path: self.path.to_string(),
+                        size_bytes: written.size_bytes,
+                        entity_count: written.entity_count,
+                        content_hash: written.content_sha256,
+                    };
+                    Ok(WrittenFile { new, reserved: self })
+                }
+                Err(error) => Err((self, error)),
+            }
+        };
+        match on_thread("write", work).await? {
+            Ok(written) => Ok(written),
+            Err((reserved, error)) => {
+                // Asked here: the thread that wrote gives way, and must begin no threads of the runtime.
+                let error = files.store.meaning(error).await;
+                reserved.abandon().await;
+                Err(error.into())
+            }
         }
-        match self.store.objects().delete(&ObjectPath::from(path)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(StorageError::from(error).into()),
+    }
+
+    /// Gives the file up, if there is one, and the path. What cannot be removed now is left for the sweep.
+    pub(in crate::service) async fn abandon(mut self) {
+        let (by, stage) = (self.by, std::mem::replace(&mut self.stage, Stage::Left));
+        abandon(&self.files, &self.path, by, stage).await;
+    }
+}
+
+async fn abandon(files: &VersionFiles, path: &ObjectPath, by: ReservedBy, stage: Stage) {
+    let abandoned = match (by, stage) {
+        (ReservedBy::Itself, _) => files.release(path).await,
+        // What was begun and not written, the writer has given up itself.
+        (ReservedBy::Lease, Stage::Reserved) => Ok(()),
+        (ReservedBy::Lease, _) => files.remove(path).await.map_err(RefreshError::from),
+    };
+    if let Err(error) = abandoned {
+        tracing::warn!(cause = ?error, %path, "an unused version file stays for the sweep");
+    }
+}
+
+impl Drop for ReservedFile {
+    fn drop(&mut self) {
+        if self.stage != Stage::Left {
+            let (files, path, by, stage) = (self.files.clone(), self.path.clone(), self.by, self.stage);
+            self.runtime.spawn(async move { abandon(&files, &path, by, stage).await });
         }
+    }
+}
+
+impl WrittenFile {
+    /// Records the file. From here on a record may name it, whatever becomes of this future.
+    ///
+    /// # Errors
+    /// Those of the record; the file is abandoned then, unless it is recorded after all.
+    pub(in crate::service) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.reserved.stage = Stage::Left;
+        let recorded = record.await;
+        if recorded.is_err() {
+            self.reserved.abandon().await;
+        }
+        recorded
+    }
+
+    /// Leaves it where it is: a record names it now, or may do so, and the sweep will find out.
+    pub(in crate::service) fn leave(mut self) {
+        self.reserved.stage = Stage::Left;
+    }
+
+    /// Gives it up.
+    pub(in crate::service) async fn abandon(self) {
+        self.reserved.abandon().await;
     }
 }
