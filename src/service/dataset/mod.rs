@@ -8,7 +8,7 @@ pub(in crate::service) mod profile;
 
 use std::sync::Arc;
 
-use crate::catalog::{Attempt, Catalog, DatasetView};
+use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
 use crate::config::Config;
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::ids::DatasetId;
@@ -126,7 +126,6 @@ impl Datasets {
         settings: DatasetSettings,
     ) -> Result<OwnedDataset, ManageError> {
         self.check_settings(owner, &settings).await?;
-        self.catalog.owned_dataset(owner.id, id).await?;
         let change = DatasetChange {
             name: settings.name,
             visibility: settings.private.map(|private| match private {
@@ -140,8 +139,7 @@ impl Datasets {
             schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
             index: settings.index,
         };
-        let dataset = self.writes.run(owner.id, self.catalog.update_dataset(id, &change)).await?;
-        self.with_attempts(dataset).await
+        self.change(owner, id, self.catalog.update_dataset(id, &change)).await
     }
 
     /// Deletes a dataset that has no versions.
@@ -197,14 +195,12 @@ impl Datasets {
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`ManageError::Public`].
     pub async fn rotate_key(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        self.catalog.owned_dataset(owner.id, id).await?;
         let new_key = Secret::private_key(rand::random());
-        let rotated = self.writes.run(owner.id, self.catalog.rotate_key(id, &new_key)).await;
-        let dataset = rotated.map_err(|error| match error {
+        let rotated = self.change(owner, id, self.catalog.rotate_key(id, &new_key)).await;
+        rotated.map_err(|error| match error {
             ManageError::Stale => ManageError::Public,
             other => other,
-        })?;
-        self.with_attempts(dataset).await
+        })
     }
 
     /// Makes a version the active one for good, and with `freeze` freezes the dataset there.
@@ -229,9 +225,7 @@ impl Datasets {
     /// # Errors
     /// [`ManageError::DatasetNotFound`].
     pub async fn unpin(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        self.catalog.owned_dataset(owner.id, id).await?;
-        let dataset = self.writes.run(owner.id, self.catalog.unpin(id)).await?;
-        self.with_attempts(dataset).await
+        self.change(owner, id, self.catalog.unpin(id)).await
     }
 
     /// Lets the dataset be refreshed and read again. A pin stays.
@@ -239,9 +233,19 @@ impl Datasets {
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`ManageError::NotFrozen`], [`ManageError::PlanLimit`].
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
+        let limit = self.config.plans.active_datasets(owner.plan);
+        self.change(owner, id, self.catalog.unfreeze(id, limit)).await
+    }
+
+    /// Changes a dataset that is the owner's.
+    async fn change(
+        &self,
+        owner: &User,
+        id: DatasetId,
+        change: impl Future<Output = Result<Dataset, CatalogError>>,
+    ) -> Result<OwnedDataset, ManageError> {
         self.catalog.owned_dataset(owner.id, id).await?;
-        let dataset =
-            self.writes.run(owner.id, self.catalog.unfreeze(id, self.config.plans.active_datasets(owner.plan))).await?;
+        let dataset = self.writes.run(owner.id, change).await?;
         self.with_attempts(dataset).await
     }
 
