@@ -43,6 +43,7 @@ use crate::service::rate_limit::{RateLimiter, RateLimits, SystemClock};
 use crate::service::read::Reads;
 use crate::service::read::responses::Responses;
 use crate::service::refresh::Refreshes;
+use crate::service::refresh::attempts::Attempts;
 use crate::service::refresh::import::Imports;
 use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::outgoing::outgoing;
@@ -473,14 +474,9 @@ impl Rooms {
         let tasks = Arc::new(RefreshTasks::new());
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, scratch.clone()));
         let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
-        let refreshes = Arc::new(Refreshes::new(
-            catalog.clone(),
-            lookups.clone(),
-            deliveries.clone(),
-            ingest.clone(),
-            version_files.clone(),
-            tasks.clone(),
-        ));
+        let attempts = Arc::new(Attempts::new(catalog.clone(), lookups.clone(), deliveries.clone(), tasks.clone()));
+        let refreshes =
+            Arc::new(Refreshes::new(catalog.clone(), ingest.clone(), version_files.clone(), attempts, tasks.clone()));
         let imports = Arc::new(Imports::new(
             config.clone(),
             catalog.clone(),

@@ -68,11 +68,12 @@ pub use rate_limit::{
     Bucket, Client, Clock, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
 };
 pub use read::{Answer, AnswerBody, Reads};
+pub use refresh::Refreshes;
 pub use refresh::decoding::ImportProgress;
 pub use refresh::error::RefreshError;
 pub use refresh::import::{ImportError, ImportRequest, Imported, Imports, local_path};
 pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
+pub use refresh::push::Push;
 pub use refresh::scheduler::Schedules;
-pub use refresh::{Push, Refreshes};
 pub use webhook::Webhooks;
 pub use webhook::deliveries::{Deliveries, DeliveryError};

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 10] = [
+const LAYERS: [&str; 19] = [
     "catalog",
     "document",
     "encode",
@@ -16,6 +16,15 @@ const LAYERS: [&str; 10] = [
     "http/management",
     "query",
     "service",
+    "service/account",
+    "service/admission",
+    "service/dataset",
+    "service/explain",
+    "service/export_cache",
+    "service/lookup",
+    "service/maintenance",
+    "service/read",
+    "service/refresh",
     "source",
     "source/parquet",
     "storage",

@@ -31,7 +31,7 @@ use crate::service::admission::{Permit, WHOLE_BYTES};
 use crate::service::export_cache::Taker;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::AnswerBody;
-use crate::service::read::body::{Source, in_order, sent_by_task};
+use crate::service::read::source::{Source, in_order, sent_by_task};
 
 /// Bytes of cells of a part, besides those of its last entity; and parts that are made at once, which is as many as one
 /// writer can take.

@@ -25,8 +25,9 @@ use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Account, WHOLE_BYTES, accounted};
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
-use crate::service::read::body::{encoded, sent_by_task};
+use crate::service::read::body::encoded;
 use crate::service::read::single_flight::{SingleFlight, Work};
+use crate::service::read::source::sent_by_task;
 use crate::service::read::{Answer, AnswerBody};
 
 /// Compressed parts of a body that may wait for the reader.

@@ -13,11 +13,9 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::model::path::Path as FieldPath;
-use crate::model::source::SourceFormat;
 use crate::priority::Work;
 use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::ingest::{Ingest, RefreshPermit};
+use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
 use crate::service::refresh::threads::on_thread;
 use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
@@ -35,22 +33,6 @@ pub struct ImportProgress {
     pub entities_decoded: AtomicU64,
     /// Entities written.
     pub entities_written: AtomicU64,
-}
-
-/// The bytes of entities, and what is known about them.
-pub(in crate::service) struct Document {
-    /// The bytes.
-    pub input: SourceInput,
-    /// The format; `None` detects it.
-    pub format: Option<SourceFormat>,
-    /// Where the array of entities lies in a JSON document.
-    pub records_path: Option<FieldPath>,
-    /// What entities without `_source` get as one.
-    pub fetched_from: Option<String>,
-    /// The disk that the bytes take; what is decoded of them is added.
-    pub charge: SpoolCharge,
-    /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
-    pub envelope: Option<&'static [&'static str]>,
 }
 
 /// A document that is being decoded. Dropping it ends the decoding.
@@ -213,6 +195,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::model::ids::UserId;
+    use crate::model::source::SourceFormat;
     use crate::service::App;
 
     /// An array of blanks without an end, which tells when it is read.

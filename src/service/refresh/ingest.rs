@@ -15,10 +15,11 @@ use futures::Stream;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::model::ids::{DatasetId, UserId};
+use crate::model::path::Path as FieldPath;
+use crate::model::source::SourceFormat;
 use crate::net::Outgoing;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
 use crate::service::maintenance::scratch::Scratch;
-use crate::service::refresh::decoding::Document;
 use crate::service::refresh::error::RefreshError;
 use crate::source::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
@@ -30,6 +31,22 @@ pub(in crate::service) const HEAD_BYTES: usize = 64 << 10;
 
 /// The member of a pushed body that names its dataset.
 pub(in crate::service) const DATASET_ID: &str = "dataset_id";
+
+/// The bytes of entities, and what is known about them.
+pub(in crate::service) struct Document {
+    /// The bytes.
+    pub input: SourceInput,
+    /// The format; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// Where the array of entities lies in a JSON document.
+    pub records_path: Option<FieldPath>,
+    /// What entities without `_source` get as one.
+    pub fetched_from: Option<String>,
+    /// The disk that the bytes take; what is decoded of them is added.
+    pub charge: SpoolCharge,
+    /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
+    pub envelope: Option<&'static [&'static str]>,
+}
 
 /// The way in: sources, gates and the disk.
 pub struct Ingest {

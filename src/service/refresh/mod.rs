@@ -9,77 +9,56 @@
 //!
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole,
 //! and [`Refreshes::finish`] can wait for what is under way when the process is to end.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `push` | what owners send |
+//! | `import` | what the operator imports |
+//! | `scheduler` | refreshes by schedule |
+//! | `ingest`, `outgoing` | what entities pass on their way in; sources |
+//! | `decoding` | a document to a spool |
+//! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
+//! | `attempts` | who holds a dataset, and how that ended |
+//! | `tasks`, `threads` | what it all runs in |
+//! | `error` | why no version was made |
 
+pub(in crate::service) mod attempts;
 pub(in crate::service) mod decoding;
 pub(in crate::service) mod error;
 pub(in crate::service) mod import;
 pub(in crate::service) mod ingest;
 pub(in crate::service) mod outgoing;
+pub(in crate::service) mod push;
 pub(in crate::service) mod scheduler;
 pub(in crate::service) mod tasks;
 pub(in crate::service) mod threads;
 pub(in crate::service) mod version_file;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::Stream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{
-    AttemptOutcome, Catalog, CatalogError, FetchedState, RefreshLease, VersionContent, VersionRecord,
-};
+use crate::catalog::{Catalog, FetchedState, RefreshLease, VersionContent, VersionRecord};
 use crate::crash;
 use crate::metrics::metrics;
 use crate::model::dataset::{Dataset, DatasetSource, RefreshTrigger};
-use crate::model::ids::{AttemptId, DatasetId, UserId};
+use crate::model::ids::{DatasetId, UserId};
 use crate::model::path::Path as FieldPath;
-use crate::model::source::{SourceFormat, Validators};
+use crate::model::source::Validators;
 use crate::model::version::VersionFile;
 use crate::service::admission::semaphore::Permit;
-use crate::service::lookup::Lookups;
-use crate::service::refresh::decoding::{Decoding, Document, ImportProgress};
+use crate::service::refresh::attempts::Attempts;
+use crate::service::refresh::decoding::{Decoding, ImportProgress};
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
-use crate::service::refresh::ingest::{DATASET_ID, Ingest, Receiving, RefreshPermit};
+use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
 use crate::service::refresh::tasks::RefreshTasks;
-use crate::service::refresh::version_file::{VersionFiles, WrittenFile, new_path};
-use crate::service::webhook::deliveries::Deliveries;
+use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::source::{Opened, SourceError};
 use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::Spooled;
-
-/// How long an attempt holds its dataset without a sign of life.
-const LEASE: Duration = Duration::from_secs(60);
-
-/// How often it gives one.
-const HEARTBEAT: Duration = Duration::from_secs(20);
-
-/// How often the end of an attempt is tried again to be recorded, at first and at most.
-const RECORD_AGAIN: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
-
-/// How many attempts whose end is not recorded are remembered.
-const UNRECORDED: usize = 1_000;
-
-/// How many attempts of a dataset are looked through for one: as many as the catalog keeps.
-const ATTEMPTS: u32 = 50;
-
-/// Entities that an owner sends.
-pub struct Push<S> {
-    /// The dataset, where the request names it; otherwise the body does.
-    pub dataset: Option<DatasetId>,
-    /// The body as it comes.
-    pub body: S,
-    /// What the body is announced as.
-    pub content_type: Option<String>,
-    /// The format of the body; `None` detects it.
-    pub format: Option<SourceFormat>,
-    /// Whether the body is an object with a member `entities`, and perhaps `dataset_id`.
-    pub enveloped: bool,
-}
 
 /// Where the entities of a refresh come from.
 pub(in crate::service) enum Entities {
@@ -102,38 +81,21 @@ enum Made {
 /// Makes versions.
 pub struct Refreshes {
     catalog: Catalog,
-    lookups: Arc<Lookups>,
-    deliveries: Arc<Deliveries>,
     ingest: Arc<Ingest>,
     files: Arc<VersionFiles>,
+    attempts: Arc<Attempts>,
     tasks: Arc<RefreshTasks>,
-    /// Attempts that have ended, with the reason, and hold their datasets all the same: the catalog did not take it.
-    unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
 }
 
 impl Refreshes {
     pub(in crate::service) fn new(
         catalog: Catalog,
-        lookups: Arc<Lookups>,
-        deliveries: Arc<Deliveries>,
         ingest: Arc<Ingest>,
         files: Arc<VersionFiles>,
+        attempts: Arc<Attempts>,
         tasks: Arc<RefreshTasks>,
     ) -> Refreshes {
-        Refreshes { catalog, lookups, deliveries, ingest, files, tasks, unrecorded: Mutex::default() }
-    }
-
-    fn unrecorded(&self) -> MutexGuard<'_, HashMap<DatasetId, (AttemptId, String)>> {
-        // Nothing panics between two changes that belong together.
-        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets an attempt whose end was not recorded.
-    fn forget(&self, dataset: DatasetId, attempt: AttemptId) {
-        let mut unrecorded = self.unrecorded();
-        if unrecorded.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
-            unrecorded.remove(&dataset);
-        }
+        Refreshes { catalog, ingest, files, attempts, tasks }
     }
 
     /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels
@@ -171,92 +133,9 @@ impl Refreshes {
         self.tasks.run(async move { refreshes.make_version(id, trigger, entities).await }).await
     }
 
-    /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on
-    /// it cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body
-    /// names it, after its beginning.
-    ///
-    /// # Errors
-    /// As [`Refreshes::fetch`]. A body that does not say which dataset it is for leaves no record.
-    pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<VersionRecord, RefreshError>
-    where
-        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
-    {
-        if let Some(dataset) = push.dataset {
-            self.pushed_to(owner, dataset).await?;
-        }
-        let mut input = self.ingest.pushed_input(push.body);
-        if let Some(content_type) = push.content_type {
-            input = input.with_content_type(content_type);
-        }
-        let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
-        let charge = SpoolCharge::unbounded();
-        let document =
-            Document { input, format: push.format, records_path: None, fetched_from: None, charge, envelope };
-        let mut receiving = self.ingest.begin_receiving(owner, document, None).await?;
-        let mut dataset = push.dataset;
-        if dataset.is_none() && push.enveloped {
-            let (head, ended) = receiving.head().await?;
-            // One that is no number is told when the body is decoded.
-            dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
-            self.ingest.check_head(owner, dataset, ended).await?;
-            if let Some(dataset) = dataset {
-                self.pushed_to(owner, dataset).await?;
-            }
-        }
-        let refreshes = self.clone();
-        match dataset {
-            Some(dataset) => {
-                let left = CancellationToken::new();
-                let leaving = left.clone().drop_guard();
-                let entities = Entities::Pushed(Box::new(receiving), left);
-                let trigger = RefreshTrigger::Manual;
-                let made = async move { refreshes.make_version(dataset, trigger, entities).await };
-                let made = self.tasks.run(made).await;
-                leaving.disarm();
-                made
-            }
-            None => {
-                let document = tokio::select! {
-                    document = receiving.receive() => document?,
-                    () = self.tasks.stopped() => return Err(RefreshError::Stopping),
-                };
-                self.tasks.run(async move { refreshes.push_unnamed(owner, document).await }).await
-            }
-        }
-    }
-
-    /// Makes a version of a body that names its dataset behind its beginning.
-    async fn push_unnamed(self: &Arc<Self>, owner: UserId, document: Document) -> Result<VersionRecord, RefreshError> {
-        let permit = self.ingest.permit(owner).await?;
-        let mut decoding = self.ingest.decode(document, &permit, &Arc::default());
-        let fields = decoding.fields().await;
-        if let Some(fields) = &fields {
-            fields.integer(DATASET_ID)?;
-        }
-        decoding.wait().await?;
-        let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
-        let dataset = found.map(DatasetId::new).ok_or_else(|| {
-            let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
-            SourceError::BadBody { reason }
-        })?;
-        self.pushed_to(owner, dataset).await?;
-        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), permit)).await
-    }
-
-    /// The dataset, if it takes what this owner pushes.
-    async fn pushed_to(&self, owner: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
-        let dataset = self.catalog.owned_dataset(owner, dataset).await?;
-        match dataset.source {
-            _ if dataset.frozen => Err(RefreshError::Frozen),
-            DatasetSource::Push => Ok(()),
-            DatasetSource::Url(_) => Err(RefreshError::NotPushed),
-        }
-    }
-
     /// From holding the dataset to its new version, or to the record of a failure.
     pub(in crate::service) async fn make_version(
-        self: &Arc<Self>,
+        &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
         entities: Entities,
@@ -266,27 +145,26 @@ impl Refreshes {
 
     /// [`Refreshes::make_version`], telling how far it is.
     pub(in crate::service) async fn make_version_reporting(
-        self: &Arc<Self>,
+        &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
         entities: Entities,
         progress: &Arc<ImportProgress>,
     ) -> Result<VersionRecord, RefreshError> {
-        let lease = self.acquire(dataset, trigger).await?;
+        let lease = self.attempts.acquire(dataset, trigger).await?;
         let started = Instant::now();
         crash::point("refresh.leased");
         let made = tokio::select! {
             made = self.make(&lease, entities, progress) => made,
             () = self.tasks.stopped() => Err(RefreshError::Stopping),
-            () = self.hold(lease.attempt) => Err(RefreshError::LeaseLost),
+            () = self.attempts.hold(lease.attempt) => Err(RefreshError::LeaseLost),
         };
         let outcome = match made {
-            Err(error) => self.settle(&lease, error, None).await,
+            Err(error) => self.attempts.settle(&lease, error, None).await,
             Ok((made, validators)) => self.publish(&lease, made, validators.as_ref()).await,
         };
         // Also after a failure, which may have come after a write.
-        self.lookups.catalog_changed();
-        self.deliveries.wake();
+        self.attempts.show();
         let ended = if outcome.is_ok() { "published" } else { "failed" };
         metrics().refreshes.of([trigger.name().into(), ended.into()]).increment(1);
         metrics().refresh_seconds.record(started.elapsed());
@@ -308,78 +186,6 @@ impl Refreshes {
             }
         }
         outcome
-    }
-
-    /// Holds the dataset, also where an attempt of this process holds it that has ended.
-    async fn acquire(&self, dataset: DatasetId, trigger: RefreshTrigger) -> Result<RefreshLease, RefreshError> {
-        let unrecorded = self.unrecorded().get(&dataset).map(|(attempt, _)| *attempt);
-        if let Some(attempt) = unrecorded {
-            self.record_end(dataset, attempt).await?;
-        }
-        Ok(self.catalog.acquire_refresh(dataset, trigger, new_path().as_ref(), LEASE).await?)
-    }
-
-    /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has
-    /// expired.
-    fn record_end_later(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
-        let (dataset, attempt) = (lease.dataset.id, lease.attempt);
-        let mut unrecorded = self.unrecorded();
-        if unrecorded.len() >= UNRECORDED {
-            return;
-        }
-        unrecorded.insert(dataset, (attempt, reason));
-        drop(unrecorded);
-        let refreshes = self.clone();
-        self.tasks.begin_aftermath(async move {
-            let (expired, mut pause) = (Instant::now() + LEASE, RECORD_AGAIN.start);
-            while refreshes.record_end(dataset, attempt).await.is_err() && Instant::now() < expired {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = refreshes.tasks.stopped() => break,
-                }
-                pause = (pause * 2).min(RECORD_AGAIN.end);
-            }
-            refreshes.forget(dataset, attempt);
-        });
-    }
-
-    /// Records the end of an attempt that is remembered, and gives its dataset back.
-    async fn record_end(&self, dataset: DatasetId, attempt: AttemptId) -> Result<(), CatalogError> {
-        let reason = match self.unrecorded().get(&dataset) {
-            Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
-            // Recorded meanwhile.
-            _ => return Ok(()),
-        };
-        match self.catalog.fail_refresh(attempt, &reason).await {
-            // It had ended before: with a version, or because another took over.
-            Ok(()) | Err(CatalogError::LeaseLost) => {
-                self.forget(dataset, attempt);
-                self.lookups.catalog_changed();
-                self.deliveries.wake();
-                tracing::info!(dataset_id = dataset.get(), "the end of a refresh is recorded");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Gives signs of life; ends when the lease is lost, or must be taken for lost.
-    async fn hold(&self, attempt: AttemptId) {
-        let mut held_until = Instant::now() + LEASE;
-        loop {
-            tokio::time::sleep(HEARTBEAT).await;
-            let asked = Instant::now();
-            match tokio::time::timeout_at(held_until, self.catalog.renew_refresh(attempt, LEASE)).await {
-                Ok(Ok(())) => held_until = asked + LEASE,
-                Ok(Err(CatalogError::LeaseLost)) | Err(_) => return,
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "a refresh could not renew its lease");
-                    if Instant::now() >= held_until {
-                        return;
-                    }
-                }
-            }
-        }
     }
 
     /// The content of the next version, and what to ask its source by next time.
@@ -487,7 +293,7 @@ impl Refreshes {
     }
 
     async fn publish(
-        self: &Arc<Self>,
+        &self,
         lease: &RefreshLease,
         made: Made,
         validators: Option<&Validators>,
@@ -516,50 +322,7 @@ impl Refreshes {
                 }
                 Ok(record)
             }
-            Err(error) => self.settle(lease, error, file).await,
-        }
-    }
-
-    /// Ends an attempt that failed: records why, gives the dataset back, and only then removes the file. Where an error
-    /// hid a commit that took place after all, gives the version.
-    async fn settle(
-        self: &Arc<Self>,
-        lease: &RefreshLease,
-        error: RefreshError,
-        file: Option<WrittenFile>,
-    ) -> Result<VersionRecord, RefreshError> {
-        let reason = error.for_the_owner();
-        let published = match self.catalog.fail_refresh(lease.attempt, &reason).await {
-            Ok(()) => Ok(None),
-            // It has ended before: with a version, or because another took over.
-            Err(CatalogError::LeaseLost) => self.published_by(lease).await,
-            Err(error) => Err(error),
-        };
-        match (&published, file) {
-            (Ok(None), Some(file)) => file.abandon().await,
-            // A record names it; or whether one does is not known, and the sweep will find out.
-            (Ok(Some(_)) | Err(_), Some(file)) => file.leave(),
-            (_, None) => {}
-        }
-        match published {
-            Ok(Some(record)) => Ok(record),
-            Ok(None) => Err(error),
-            Err(failed) => {
-                tracing::warn!(error = %failed, "the end of a refresh could not be recorded; it is tried again");
-                self.record_end_later(lease, reason);
-                Err(error)
-            }
-        }
-    }
-
-    /// The version that an attempt ended with.
-    async fn published_by(&self, lease: &RefreshLease) -> Result<Option<VersionRecord>, CatalogError> {
-        let attempts = self.catalog.last_attempts(lease.dataset.id, ATTEMPTS).await?;
-        let outcome =
-            attempts.into_iter().find(|attempt| attempt.id == lease.attempt).and_then(|attempt| attempt.outcome);
-        match outcome {
-            Some(AttemptOutcome::Published(number)) => Ok(Some(self.catalog.version(lease.dataset.id, number).await?)),
-            Some(AttemptOutcome::Failed { .. }) | None => Ok(None),
+            Err(error) => self.attempts.settle(lease, error, file).await,
         }
     }
 

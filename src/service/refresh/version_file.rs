@@ -248,24 +248,22 @@ impl ReservedFile {
                 crash::point("file.writing");
             };
             let store = &self.files.store;
-            match writer::write_version(store, &self.path, spooled, &options, &self.runtime, &report) {
-                Ok(written) => {
-                    crash::point("file.written");
-                    self.stage = Stage::Written;
-                    let new = NewFile {
-                        path: self.path.to_string(),
-                        size_bytes: written.size_bytes,
-                        entity_count: written.entity_count,
-                        content_hash: written.content_sha256,
-                    };
-                    Ok(WrittenFile { new, reserved: self })
+            let written = writer::write_version(store, &self.path, spooled, &options, &self.runtime, &report);
+            let new = written.map(|written| {
+                crash::point("file.written");
+                self.stage = Stage::Written;
+                NewFile {
+                    path: self.path.to_string(),
+                    size_bytes: written.size_bytes,
+                    entity_count: written.entity_count,
+                    content_hash: written.content_sha256,
                 }
-                Err(error) => Err((self, error)),
-            }
+            });
+            (self, new)
         };
         match on_thread("write", work).await? {
-            Ok(written) => Ok(written),
-            Err((reserved, error)) => {
+            (reserved, Ok(new)) => Ok(WrittenFile { new, reserved }),
+            (reserved, Err(error)) => {
                 // Asked here: the thread that wrote gives way, and must begin no threads of the runtime.
                 let error = files.store.meaning(error).await;
                 reserved.abandon().await;
