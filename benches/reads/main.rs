@@ -202,7 +202,7 @@ impl Bench {
     fn open(&self) -> App {
         self.runtime.block_on(async {
             let app = App::open(&import::config(&self.data, self.cache_bytes)).await.expect("the data directory opens");
-            app.ready().await.expect("catalog and store answer");
+            app.readiness().check().await.expect("catalog and store answer");
             app
         })
     }
@@ -377,10 +377,10 @@ impl Bench {
 
 /// A read of the public dataset, as the endpoint does it.
 async fn read(app: &App, target: &ReadTarget, request: ReadRequest) -> Answer {
-    let lookup = app.look_up(target).await.expect("the catalog answers");
+    let lookup = app.lookups().find(target).await.expect("the catalog answers");
     let admitted =
         lookup.admit(Authorization::None, strata::service::Client::Unspecified, request.alt).expect("a public dataset");
-    app.answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer")
+    app.reads().answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer")
 }
 
 /// A request's parameters, as the read endpoint parses them.

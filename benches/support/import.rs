@@ -61,7 +61,7 @@ pub fn run(paths: &[PathBuf]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     let report = runtime.block_on(async {
         let app = App::open(&config(data, CACHE_BYTES)).await.expect("a data directory");
-        app.add_user(OWNER, "not a secret", Plan::Scale, None).await.expect("a user");
+        app.accounts().add_user(OWNER, "not a secret", Plan::Scale, None).await.expect("a user");
         let request = ImportRequest {
             source: source.display().to_string(),
             name: "bench".to_owned(),
@@ -76,7 +76,7 @@ pub fn run(paths: &[PathBuf]) {
         let before_bytes = status("VmRSS:");
         let cpu_before = cpu_seconds();
         let started = Instant::now();
-        let imported = app.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+        let imported = app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         Report {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before),

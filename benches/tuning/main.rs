@@ -117,10 +117,14 @@ impl Bench {
         let mut config = import::config(data, (6 * source.json_bytes).max(1 << 30));
         config.query.timeout_s = 600;
         let app = App::open(&config).await.expect("a data directory");
-        let added =
-            app.add_user("bench@example.org", "not a secret", Plan::Scale, Some("bench")).await.expect("a user");
+        let added = app
+            .accounts()
+            .add_user("bench@example.org", "not a secret", Plan::Scale, Some("bench"))
+            .await
+            .expect("a user");
         let token = added.token.expect("a token was asked for");
         let owner = app
+            .sessions()
             .user_of_token(strata::service::Client::Unspecified, token.expose())
             .await
             .expect("the catalog answers")
@@ -135,7 +139,7 @@ impl Bench {
         let always = SLOW.map(|(_, path)| path);
         let index = IndexSettings::try_new(&always, &[]).expect("paths");
         let settings = DatasetSettings { index: Some(index), ..DatasetSettings::default() };
-        self.app.update_dataset(&self.owner, first.dataset, settings).await.expect("an update");
+        self.app.datasets().update(&self.owner, first.dataset, settings).await.expect("an update");
         let second = self.import().await;
         let after = self.see(&second).await;
 
@@ -175,11 +179,16 @@ impl Bench {
             publish_query: false,
         };
         let started = Instant::now();
-        let imported = self.app.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+        let imported =
+            self.app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("an import");
         let duration = started.elapsed();
         let (dataset, newest) = (imported.dataset_id, VersionSelector::Latest);
-        let profile =
-            self.app.profile(Some(&self.owner), Client::Unspecified, dataset, newest, false).await.expect("a profile");
+        let profile = self
+            .app
+            .profiles()
+            .find(Some(&self.owner), Client::Unspecified, dataset, newest, false)
+            .await
+            .expect("a profile");
         Imported {
             dataset: imported.dataset_id,
             name_slug: imported.name_slug,
@@ -204,7 +213,8 @@ impl Bench {
         // What is measured is warm, so is what is explained.
         let body_sha256 = self.read(imported, request()).await;
         let selector = VersionSelector::Number(imported.version);
-        let explained = self.app.explain(&self.owner, imported.dataset, selector, request(), Vec::new()).await;
+        let explained =
+            self.app.explains().explain(&self.owner, imported.dataset, selector, request(), Vec::new()).await;
         let explained = explained.expect("an explanation").to_string();
         let plan = if self.plans { explained } else { plan_of(&explained) };
         let (mut samples, started) = (Samples::default(), Instant::now());
@@ -224,10 +234,11 @@ impl Bench {
             name_slug: imported.name_slug.clone(),
             version: VersionSelector::Number(imported.version),
         };
-        let lookup = self.app.look_up(&target).await.expect("the catalog answers");
+        let lookup = self.app.lookups().find(&target).await.expect("the catalog answers");
         let admitted = lookup.admit(Authorization::None, Client::Unspecified, false).expect("a public dataset");
         let count = request.count;
-        let answer = self.app.answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer");
+        let answer =
+            self.app.reads().answer(&admitted, Arc::new(request), ContentCoding::Identity).await.expect("an answer");
         if count {
             return answer.total.to_le_bytes().to_vec();
         }

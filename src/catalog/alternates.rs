@@ -1,10 +1,11 @@
 //! Alternates: a second file that a version may have.
 
 use super::convert::from_optional;
-use super::datasets::lock_dataset;
 use super::engine::{Transaction, Value};
 use super::files::{record, unreference};
-use super::versions::{VersionRecord, find_version, version_checksum};
+use super::locks::lock_dataset;
+use super::rows::version::{VersionRecord, version_checksum};
+use super::versions::find_version;
 use super::{Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 use crate::crash;
 use crate::model::dataset::Dataset;

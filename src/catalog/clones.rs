@@ -1,7 +1,9 @@
 //! Clones: a new dataset that begins with the latest version of another one.
 
-use super::datasets::{insert, lock_dataset, lock_owner};
-use super::versions::{Resolved, VersionRecord, add_version, find_version};
+use super::datasets::insert;
+use super::locks::{lock_dataset, lock_owner};
+use super::rows::version::{Resolved, VersionRecord};
+use super::versions::{add_version, find_version};
 use super::{AlternateBase, Catalog, CatalogError};
 use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
 use crate::model::version::{Version, VersionSelector};

@@ -3,28 +3,18 @@
 use chrono::{DateTime, Utc};
 
 use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
-use super::checksums::{RecordChecksum, check_all_versions, seal_dataset};
-use super::convert::{from_time, optional_text, text, to_named, to_time, to_unsigned};
+use super::convert::{from_time, optional_text, text, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::leases::give_up_lease;
-use super::versions::{VERSIONS, VersionRecord, VersionRow};
-use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
+use super::locks::{lock_dataset, lock_owner};
+use super::presence::check_all_versions;
+use super::rows::dataset::{DatasetRow, dataset_columns, from_index, seal_dataset};
+use super::rows::version::{VERSIONS, VersionRecord, VersionRow};
+use super::validators::{self, is_fetched_alike};
+use super::{Catalog, CatalogError, DatasetId, UserId};
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
-use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
-
-/// The columns of a [`DatasetRow`], qualified, because SQLite does not take an alias in `RETURNING`. A change of one of
-/// them ends with [`seal_dataset`].
-macro_rules! dataset_columns {
-    () => {
-        "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, \
-         datasets.private_key, datasets.source, datasets.format, datasets.records_path, \
-         datasets.publish_query, datasets.schedule, datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
-         datasets.frozen, datasets.created_at, datasets.record_checksum"
-    };
-}
-pub(super) use dataset_columns;
 
 /// How many attempts a [`DatasetView`] holds at most.
 const VIEWED_ATTEMPTS: i64 = 10;
@@ -38,89 +28,6 @@ pub struct DatasetView {
     pub versions: Vec<VersionRecord>,
     /// The last attempts to refresh it, newest first, at most ten.
     pub last_attempts: Vec<Attempt>,
-}
-
-#[derive(sqlx::FromRow)]
-pub(super) struct DatasetRow {
-    dataset_id: i64,
-    owner_id: i64,
-    name: String,
-    name_slug: String,
-    private_key: Option<String>,
-    source: String,
-    format: Option<String>,
-    records_path: Option<String>,
-    publish_query: bool,
-    schedule: Option<String>,
-    index_paths: Option<String>,
-    ping_token: String,
-    latest_version: Option<i64>,
-    pinned_version: Option<i64>,
-    frozen: bool,
-    created_at: i64,
-    record_checksum: Option<String>,
-}
-
-impl DatasetRow {
-    /// The checksum of the row.
-    pub(super) fn checksum(&self) -> RecordChecksum {
-        RecordChecksum::of("datasets")
-            .number(self.dataset_id)
-            .number(self.owner_id)
-            .text(&self.name)
-            .text(&self.name_slug)
-            .optional_text(self.private_key.as_deref())
-            .text(&self.source)
-            .optional_text(self.format.as_deref())
-            .optional_text(self.records_path.as_deref())
-            .number(self.publish_query.into())
-            .optional_text(self.schedule.as_deref())
-            .optional_text(self.index_paths.as_deref())
-            .text(&self.ping_token)
-            .optional_number(self.latest_version)
-            .optional_number(self.pinned_version)
-            .number(self.frozen.into())
-            .number(self.created_at)
-    }
-}
-
-impl DatasetRow {
-    pub(super) fn id(&self) -> i64 {
-        self.dataset_id
-    }
-}
-
-impl TryFrom<DatasetRow> for Dataset {
-    type Error = CatalogError;
-
-    fn try_from(row: DatasetRow) -> Result<Self, Self::Error> {
-        let record = || format!("dataset {}", row.dataset_id);
-        row.checksum().check(row.record_checksum.as_deref(), record)?;
-        // A row without a checksum is taken as it is. But neither is ever empty, except on a damaged page.
-        if row.name_slug.is_empty() || row.ping_token.is_empty() {
-            return Err(CatalogError::Unverified { record: record() });
-        }
-        let version = |number: Option<i64>, column| {
-            number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
-        };
-        Ok(Dataset {
-            id: DatasetId::new(to_unsigned(row.dataset_id, "datasets.dataset_id")?),
-            owner: UserId::new(to_unsigned(row.owner_id, "datasets.owner_id")?),
-            name: DatasetName::from_stored(row.name, row.name_slug),
-            private_key: row.private_key.map(Secret::from_stored),
-            source: DatasetSource::from(row.source.as_str()),
-            format: row.format.map(|format| to_named::<SourceFormat>(format, "datasets.format")).transpose()?,
-            records_path: row.records_path,
-            publish_query: row.publish_query,
-            schedule: row.schedule,
-            index: to_index(row.index_paths)?,
-            ping_token: Secret::from_stored(row.ping_token),
-            latest_version: version(row.latest_version, "datasets.latest_version")?,
-            pinned_version: version(row.pinned_version, "datasets.pinned_version")?,
-            frozen: row.frozen,
-            created_at: to_time(row.created_at, "datasets.created_at")?,
-        })
-    }
 }
 
 impl Catalog {
@@ -321,7 +228,7 @@ impl Catalog {
             .await
             .map_err(CatalogError::of_rename)?;
         if !is_fetched_alike(&new, &old) {
-            super::validators::forget(&mut transaction, id).await?;
+            validators::forget(&mut transaction, id).await?;
         }
         if new.schedule != old.schedule || is_push(&new) != is_push(&old) {
             reschedule(&mut transaction, id).await?;
@@ -367,53 +274,8 @@ impl Catalog {
     }
 }
 
-/// Whether the same document gives the same entities for both.
-pub(super) fn is_fetched_alike(one: &Dataset, other: &Dataset) -> bool {
-    one.source == other.source
-        && one.format == other.format
-        && one.records_path == other.records_path
-        && one.publish_query == other.publish_query
-}
-
-/// An index as the database keeps it: JSON, whose escapes can stand for U+0000, too; null for none.
-fn from_index(index: &IndexSettings) -> Option<String> {
-    // Lists of texts are always JSON.
-    (!index.is_empty()).then(|| serde_json::to_string(index).unwrap_or_default())
-}
-
-fn to_index(json: Option<String>) -> Result<IndexSettings, CatalogError> {
-    let Some(json) = json else { return Ok(IndexSettings::default()) };
-    serde_json::from_str(&json).map_err(|_| CatalogError::Corrupt { column: "datasets.index_paths", value: json })
-}
-
 fn is_push(dataset: &Dataset) -> bool {
     dataset.source == DatasetSource::Push
-}
-
-/// Reads the dataset. No other transaction can change it, or publish for it, until this one ends.
-///
-/// # Errors
-///
-/// [`CatalogError::NotFound`].
-pub(super) async fn lock_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<Dataset, CatalogError> {
-    let sql =
-        concat!("UPDATE datasets SET frozen = frozen WHERE datasets.dataset_id = $1 RETURNING ", dataset_columns!());
-    let row: Option<DatasetRow> = transaction.fetch_optional(sql, &[id.into()]).await?;
-    row.ok_or(CatalogError::NotFound)?.try_into()
-}
-
-/// No other transaction can count the owner's datasets until this one ends, so a count under this lock is right. Take
-/// it before the lock of a dataset.
-///
-/// # Errors
-///
-/// [`CatalogError::NotFound`].
-pub(super) async fn lock_owner(transaction: &mut Transaction, owner: UserId) -> Result<(), CatalogError> {
-    let sql = "UPDATE users SET plan = plan WHERE user_id = $1";
-    match transaction.execute(sql, &[owner.into()]).await? {
-        0 => Err(CatalogError::NotFound),
-        _ => Ok(()),
-    }
 }
 
 /// Checks the number of the owner's datasets that are not frozen, under the owner's lock.

@@ -72,7 +72,6 @@ macro_rules! file_columns {
         "file_id, path, size_bytes, entity_count, content_hash, unreferenced_since"
     };
 }
-pub(super) use file_columns;
 
 /// How many paths, or files, one statement asks for.
 const PATHS_AT_ONCE: usize = 100;
@@ -137,6 +136,25 @@ pub(super) async fn reserve(
 }
 
 impl Catalog {
+    /// The recorded file at a path of the store. One look-up by index.
+    pub async fn file_at(&self, path: &str) -> Result<Option<VersionFile>, CatalogError> {
+        let sql = concat!("SELECT ", file_columns!(), " FROM files WHERE path = $1");
+        let row: Option<FileRow> = self.engine.fetch_optional(sql, &[text(path, "path")?]).await?;
+        row.map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).transpose()
+    }
+
+    /// Other recorded files of the same entities as `file`, at most `limit`. Reads all records of files.
+    pub async fn files_alike(&self, file: &VersionFile, limit: u32) -> Result<Vec<VersionFile>, CatalogError> {
+        let sql = concat!(
+            "SELECT ",
+            file_columns!(),
+            " FROM files WHERE content_hash = $1 AND file_id <> $2 ORDER BY file_id DESC LIMIT $3"
+        );
+        let values = &[text(&file.content_hash, "content_hash")?, file.id.into(), Value::Integer(limit.into())];
+        let rows: Vec<FileRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(|row| RecordedFile::try_from(row).map(|recorded| recorded.file)).collect()
+    }
+
     /// Reserves a path of the store for a new file. Call it before the first byte is written, so that no sweep finds an
     /// unknown file. The reservation ends after `lasts`. A second call moves the end. The file of a refresh is reserved
     /// with its lease ([`Catalog::acquire_refresh`]).

@@ -15,9 +15,9 @@ use sqlx::{AssertSqlSafe, Connection};
 
 use super::attempts::{Attempt, AttemptRow};
 use super::convert::{to_optional_time, to_time, to_unsigned};
-use super::datasets::{DatasetRow, dataset_columns};
 use super::engine::{Engine, Row, Value};
 use super::installation::check_identity;
+use super::rows::dataset::{DatasetRow, dataset_columns};
 use super::users::{UserRow, user_columns};
 use super::validators::{self, validators_checksum};
 use super::webhooks::{Webhook, WebhookRow, webhook_columns};

@@ -11,8 +11,8 @@ use chrono::{DateTime, Utc};
 use super::attempts::{self, AttemptOutcome};
 use super::clock::after;
 use super::convert::{from_time, to_unsigned};
-use super::datasets::lock_dataset;
 use super::engine::{Transaction, Value};
+use super::locks::lock_dataset;
 use super::{AttemptId, Catalog, CatalogError, DatasetId, files};
 use crate::model::dataset::{Dataset, RefreshTrigger};
 

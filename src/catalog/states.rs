@@ -1,8 +1,10 @@
 //! The states of a dataset: which version is pinned, and whether it is frozen (docs/semantics.md, States).
 
-use super::checksums::{no_version, seal_dataset};
 use super::convert::to_unsigned;
-use super::datasets::{check_limit, lock_dataset, lock_owner, reschedule};
+use super::datasets::{check_limit, reschedule};
+use super::locks::{lock_dataset, lock_owner};
+use super::presence::no_version;
+use super::rows::dataset::seal_dataset;
 use super::{Catalog, CatalogError, DatasetId, UserId, VersionNumber};
 use crate::crash;
 use crate::model::dataset::Dataset;

@@ -6,7 +6,6 @@
 
 use super::checksums::RecordChecksum;
 use super::convert::optional_text;
-use super::datasets::is_fetched_alike;
 use super::engine::{Transaction, Value};
 use super::{Catalog, CatalogError, DatasetId};
 use crate::model::dataset::Dataset;
@@ -55,6 +54,14 @@ pub(super) fn validators_checksum(
 /// Their name in errors.
 pub(super) fn record_name(dataset: impl std::fmt::Display) -> String {
     format!("what the source of dataset {dataset} is asked by")
+}
+
+/// Whether the same document gives the same entities for both.
+pub(super) fn is_fetched_alike(one: &Dataset, other: &Dataset) -> bool {
+    one.source == other.source
+        && one.format == other.format
+        && one.records_path == other.records_path
+        && one.publish_query == other.publish_query
 }
 
 /// Records the validators for the version that `transaction` publishes. The dataset's row is locked. Nothing is

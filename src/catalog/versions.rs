@@ -3,36 +3,23 @@
 use chrono::{DateTime, Utc};
 
 use super::attempts::{AttemptOutcome, finish, start};
-use super::checksums::{RecordChecksum, joined_file, no_version, seal_dataset};
-use super::convert::{from_optional, from_time, to_time, to_unsigned};
-use super::datasets::{DatasetRow, dataset_columns, insert, lock_dataset};
+use super::convert::{from_optional, from_time};
+use super::datasets::insert;
 use super::engine::{Transaction, Value};
 use super::files::record;
 use super::leases::give_back;
+use super::locks::lock_dataset;
+use super::presence::no_version;
+use super::rows::dataset::{dataset_columns, seal_dataset};
+use super::rows::version::{
+    Resolved, ResolvedRow, VERSIONS, VersionRecord, VersionRow, version_checksum, version_columns, versions_sql,
+};
 use super::validators::{self, FetchedState};
 use super::webhooks;
 use super::{AttemptId, Catalog, CatalogError, DatasetId, FileId, VersionNumber};
 use crate::crash;
 use crate::model::dataset::{Dataset, NewDataset, RefreshTrigger};
 use crate::model::version::{NewFile, Version, VersionFile, VersionSelector};
-
-/// A dataset and the version of it that a reader asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolved {
-    /// The dataset.
-    pub dataset: Dataset,
-    /// The version; `None` if the dataset has no such version.
-    pub version: Option<Version>,
-}
-
-/// A version and whether it is the active one (docs/semantics.md, Records).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VersionRecord {
-    /// The version.
-    pub version: Version,
-    /// Whether it is the active version, as of the moment in which it was read or written.
-    pub is_active: bool,
-}
 
 /// The entities of a version that is published.
 #[derive(Clone, Copy, Debug)]
@@ -46,145 +33,6 @@ pub enum VersionContent<'a> {
         /// The hash of the entities that are published; the file's must be equal.
         content_hash: &'a str,
     },
-}
-
-#[derive(sqlx::FromRow)]
-struct ResolvedRow {
-    #[sqlx(flatten)]
-    dataset: DatasetRow,
-    #[sqlx(flatten)]
-    version: JoinedRow,
-}
-
-/// A version and its files, from outer joins.
-#[derive(sqlx::FromRow)]
-struct JoinedRow {
-    version_number: Option<i64>,
-    version_created_at: Option<i64>,
-    version_checksum: Option<String>,
-    /// What the version's row says, whether or not the files were found.
-    file_reference: Option<i64>,
-    alt_reference: Option<i64>,
-    file_id: Option<i64>,
-    path: Option<String>,
-    size_bytes: Option<i64>,
-    entity_count: Option<i64>,
-    content_hash: Option<String>,
-    alt_file_id: Option<i64>,
-    alt_path: Option<String>,
-    alt_size_bytes: Option<i64>,
-    alt_entity_count: Option<i64>,
-    alt_content_hash: Option<String>,
-}
-
-impl JoinedRow {
-    /// The version; `None` if the join found none. `dataset_created_at` is the dataset's.
-    ///
-    /// # Errors
-    ///
-    /// [`CatalogError::Unverified`] if it is not what was written, [`CatalogError::Corrupt`].
-    fn version(self, dataset: DatasetId, dataset_created_at: DateTime<Utc>) -> Result<Option<Version>, CatalogError> {
-        let Some(number) = self.version_number else { return Ok(None) };
-        let record = || format!("version {number} of dataset {dataset}");
-        let file = version_file(self.file_id, self.path, self.size_bytes, self.entity_count, self.content_hash)?;
-        let alt = version_file(
-            self.alt_file_id,
-            self.alt_path,
-            self.alt_size_bytes,
-            self.alt_entity_count,
-            self.alt_content_hash,
-        )?;
-        let file = joined_file(self.file_reference, file, record)?;
-        let alt = joined_file(self.alt_reference, alt, record)?;
-        let (Some(created_at), Some(file)) = (self.version_created_at, file) else {
-            return Err(CatalogError::Unverified { record: record() });
-        };
-        let version = Version {
-            dataset,
-            number: VersionNumber::new(to_unsigned(number, "versions.version_number")?),
-            file,
-            alt,
-            created_at: to_time(created_at, "versions.created_at")?,
-        };
-        version_checksum(&version, dataset_created_at).check(self.version_checksum.as_deref(), record)?;
-        Ok(Some(version))
-    }
-}
-
-impl TryFrom<ResolvedRow> for Resolved {
-    type Error = CatalogError;
-
-    fn try_from(row: ResolvedRow) -> Result<Self, Self::Error> {
-        let dataset = Dataset::try_from(row.dataset)?;
-        let version = row.version.version(dataset.id, dataset.created_at)?;
-        Ok(Resolved { dataset, version })
-    }
-}
-
-#[derive(sqlx::FromRow)]
-pub(super) struct VersionRow {
-    dataset_id: i64,
-    is_active: bool,
-    dataset_created_at: i64,
-    #[sqlx(flatten)]
-    version: JoinedRow,
-}
-
-impl TryFrom<VersionRow> for VersionRecord {
-    type Error = CatalogError;
-
-    fn try_from(row: VersionRow) -> Result<Self, Self::Error> {
-        let dataset = DatasetId::new(to_unsigned(row.dataset_id, "versions.dataset_id")?);
-        let created_at = to_time(row.dataset_created_at, "datasets.created_at")?;
-        let version = row.version.version(dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
-        Ok(VersionRecord { version, is_active: row.is_active })
-    }
-}
-
-/// The checksum of a version's record, with its files, of the dataset that was created at that time.
-pub(super) fn version_checksum(version: &Version, dataset_created_at: DateTime<Utc>) -> RecordChecksum {
-    // What the database holds fits.
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    RecordChecksum::of("versions")
-        .number(signed(version.dataset.get()))
-        .number(dataset_created_at.timestamp_micros())
-        .number(signed(version.number.get()))
-        .number(version.created_at.timestamp_micros())
-        .file(Some(&version.file))
-        .file(version.alt.as_ref())
-}
-
-/// The file of an outer join's columns; they are null together.
-fn version_file(
-    file_id: Option<i64>,
-    path: Option<String>,
-    size_bytes: Option<i64>,
-    entity_count: Option<i64>,
-    content_hash: Option<String>,
-) -> Result<Option<VersionFile>, CatalogError> {
-    let (Some(file_id), Some(path), Some(size_bytes), Some(entity_count), Some(content_hash)) =
-        (file_id, path, size_bytes, entity_count, content_hash)
-    else {
-        return Ok(None);
-    };
-    Ok(Some(VersionFile {
-        id: FileId::new(to_unsigned(file_id, "files.file_id")?),
-        path,
-        size_bytes: to_unsigned(size_bytes, "files.size_bytes")?,
-        entity_count: to_unsigned(entity_count, "files.entity_count")?,
-        content_hash,
-    }))
-}
-
-/// The columns of a [`JoinedRow`].
-macro_rules! version_columns {
-    () => {
-        "v.version_number, v.created_at AS version_created_at, v.record_checksum AS version_checksum,
-         v.file_id AS file_reference, v.alt_file_id AS alt_reference,
-         f.file_id, f.path, f.size_bytes, f.entity_count, f.content_hash,
-         a.file_id AS alt_file_id, a.path AS alt_path, a.size_bytes AS alt_size_bytes,
-         a.entity_count AS alt_entity_count, a.content_hash AS alt_content_hash"
-    };
 }
 
 /// The query of [`Catalog::resolve_read`] with the number of the version as an expression.
@@ -204,27 +52,6 @@ macro_rules! resolve_sql {
         )
     };
 }
-
-/// Versions of a dataset as [`VersionRow`]s, with a condition on them.
-macro_rules! versions_sql {
-    ($condition:literal) => {
-        concat!(
-            "SELECT v.dataset_id,
-                    v.version_number = COALESCE(d.pinned_version, d.latest_version) AS is_active,
-                    d.created_at AS dataset_created_at, ",
-            version_columns!(),
-            " FROM versions v
-              JOIN datasets d ON d.dataset_id = v.dataset_id
-              LEFT JOIN files f ON f.file_id = v.file_id
-              LEFT JOIN files a ON a.file_id = v.alt_file_id
-              WHERE v.dataset_id = $1 AND ",
-            $condition
-        )
-    };
-}
-
-/// The newest `$3` versions of the dataset `$1` below the number `$2`, newest first, as [`VersionRow`]s.
-pub(super) const VERSIONS: &str = versions_sql!("v.version_number < $2 ORDER BY v.version_number DESC LIMIT $3");
 
 impl Catalog {
     /// The dataset with this id and the version of it that `selector` names, as of one moment.

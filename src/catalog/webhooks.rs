@@ -11,8 +11,8 @@
 use chrono::{DateTime, Utc};
 
 use super::convert::{from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
-use super::datasets::lock_dataset;
 use super::engine::{Transaction, Value};
+use super::locks::lock_dataset;
 use super::{Catalog, CatalogError};
 use crate::model::ids::DatasetId;
 use crate::model::secret::Secret;

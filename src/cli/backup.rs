@@ -44,7 +44,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let files = if arguments.copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
     let mut tell = |_: &_| {};
     let backed_up = tokio::select! {
-        backed_up = app.backup(&arguments.directory, files, &mut tell) => backed_up?,
+        backed_up = app.maintenance().backup(&arguments.directory, files, &mut tell) => backed_up?,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     let directory = arguments.directory.display().to_string();

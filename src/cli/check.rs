@@ -77,7 +77,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         }
     };
     let checked = tokio::select! {
-        checked = app.check(depth, &mut tell) => checked?,
+        checked = app.maintenance().check(depth, &mut tell) => checked?,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     printed?;

@@ -40,8 +40,8 @@ pub(super) async fn load(app: &App, base_url: &str) -> Result<(), CliError> {
     let unpacking = |source| CliError::Io { what: "the demo's files cannot be unpacked", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;
     fixtures::write_to(directory.path()).map_err(unpacking)?;
-    let datasets = app.load_demo(directory.path()).await?;
-    let credentials = app.demo_credentials().await?;
+    let datasets = app.demo().load(directory.path()).await?;
+    let credentials = app.demo().credentials().await?;
     print(&(describe(base_url, &datasets) + &describe_owner(base_url, &credentials)))
 }
 

@@ -96,7 +96,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
 
 async fn print(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let Arguments { dataset, v1, v2, .. } = *arguments;
-    let compared = app.diff_for_operator(dataset, v1, v2).await;
+    let compared = app.diffs().compare_any(dataset, v1, v2).await;
     let diff = compared.map_err(|error| arguments.failed(error))?;
     let listed = if arguments.json { Limit(None) } else { Limit(Some(LISTED)) };
     let page = DiffPage {

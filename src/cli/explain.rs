@@ -52,7 +52,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let app = App::open_existing(&config).await?;
     let mut signals = Signals::listen()?;
     let explanation = tokio::select! {
-        explanation = app.explain_any(dataset, version, request, ignored) => explanation,
+        explanation = app.explains().explain_any(dataset, version, request, ignored) => explanation,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;

@@ -81,14 +81,14 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         publish_query: arguments.publish_query,
     };
     let mut signals = Signals::listen()?;
-    let mut importing = pin!(app.import(request, progress.clone()));
+    let mut importing = pin!(app.imports().import(request, progress.clone()));
     let mut redraw = tokio::time::interval(REDRAW);
     let outcome = loop {
         tokio::select! {
             outcome = &mut importing => break outcome,
             _ = signals.next() => {
                 // Records that the import has ended, and removes what it wrote.
-                app.finish_refreshes(Duration::ZERO).await;
+                app.refreshes().finish(Duration::ZERO).await;
                 return Err(CliError::Interrupted);
             }
             _ = redraw.tick(), if display.is_some() => {
@@ -102,7 +102,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let imported = outcome.map_err(|source| CliError::Import { from, source })?;
     print(&line(&imported)?)?;
     // The version exists, for any answer of its receivers.
-    if let Err(error) = app.deliver_due().await {
+    if let Err(error) = app.deliveries().send_due().await {
         tracing::warn!(error = %Causes(&error), "webhooks that are due are left to the next process");
     }
     Ok(())

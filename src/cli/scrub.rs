@@ -55,7 +55,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         }
     };
     let scrubbed = tokio::select! {
-        scrubbed = app.scrub(bytes_per_s, &mut tell) => scrubbed?,
+        scrubbed = app.maintenance().scrub(bytes_per_s, &mut tell) => scrubbed?,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     printed?;

@@ -32,7 +32,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let app = App::open(&config).await?;
     app.verify_catalog().await?;
     if arguments.demo {
-        app.check_demo().await?;
+        app.demo().check().await?;
     }
     // Listens before it loads the demo, so that a port in use is known before any work.
     let cannot_listen = |source| CliError::Listen { address: address.as_str().to_owned(), source };

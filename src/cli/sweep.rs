@@ -67,7 +67,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         }
     };
     let swept = tokio::select! {
-        swept = app.sweep(older_than, &mut tell) => swept?,
+        swept = app.maintenance().sweep(older_than, &mut tell) => swept?,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     failed?;

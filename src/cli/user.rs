@@ -93,16 +93,16 @@ impl Prepared {
         };
         match self {
             Prepared::Add { arguments: AddArguments { email, plan, token }, password } => {
-                let added = app.add_user(&email, &password, plan, token.as_deref()).await?;
+                let added = app.accounts().add_user(&email, &password, plan, token.as_deref()).await?;
                 let token = added.token.map_or(String::new(), |token| format!("{}\n", token.expose()));
                 print(&format!("added {email} with the plan {plan}\n{token}"))
             }
             Prepared::Passwd { email, password } => {
-                app.set_password(&email, &password).await?;
+                app.accounts().set_password(&email, &password).await?;
                 print(&format!("changed the password of {email}\n"))
             }
             Prepared::Plan(PlanArguments { email, plan }) => {
-                app.set_plan(&email, plan).await?;
+                app.accounts().set_plan(&email, plan).await?;
                 print(&format!("{email} has the plan {plan}\n"))
             }
         }

@@ -12,5 +12,5 @@ pub(super) async fn healthz() -> &'static str {
 
 /// `GET /readyz`: 200 `ok` when the catalog and the store can be written, else 503 with the part that cannot.
 pub(super) async fn readyz(State(app): State<App>) -> Result<&'static str, HttpError> {
-    app.ready().await.map(|()| "ok").map_err(HttpError::NotReady)
+    app.readiness().check().await.map(|()| "ok").map_err(HttpError::NotReady)
 }

@@ -1,8 +1,7 @@
 //! All parts of the service, opened from the configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
@@ -14,69 +13,83 @@ use crate::config::Config;
 use crate::metrics::metrics;
 use crate::net::Outgoing;
 use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
+use crate::service::account::Accounts;
 use crate::service::account::logins::Logins;
-use crate::service::admission::bodies;
+use crate::service::account::sessions::Sessions;
+use crate::service::admission::bodies::LargeBodies;
+use crate::service::admission::capacity::Capacity;
 use crate::service::admission::catalog::CatalogGates;
-use crate::service::admission::semaphore::{FairSemaphore, Holder};
 use crate::service::admission::{Admission, Load};
+use crate::service::background::{Background, Loops, kept_up};
+use crate::service::dataset::Datasets;
+use crate::service::dataset::agent_edits::AgentEdits;
+use crate::service::dataset::alternates::Alternates;
 use crate::service::dataset::diffs::Diffs;
+use crate::service::dataset::profile::Profiles;
+use crate::service::demo::Demo;
+use crate::service::explain::Explains;
 use crate::service::export_cache::Exports;
-use crate::service::maintenance::background::kept_up;
+use crate::service::lookup::Lookups;
+use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::backup::INCOMPLETE;
-use crate::service::maintenance::binding::{BindingError, bind};
+use crate::service::maintenance::binding::{BindingError, StoreBinding, bind};
 use crate::service::maintenance::damage;
 use crate::service::maintenance::private_files::{OpenToOthers, open_to_others};
 use crate::service::maintenance::readiness::Readiness;
 use crate::service::maintenance::scratch::{EXPORTS_FOLDER, Scratch, TEMPORARY_FOLDER};
+use crate::service::manage::OwnerWrites;
 use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 use crate::service::rate_limit::{RateLimiter, RateLimits, SystemClock};
-use crate::service::read::catalog_cache::CatalogCache;
+use crate::service::read::Reads;
 use crate::service::read::responses::Responses;
 use crate::service::refresh::Refreshes;
+use crate::service::refresh::attempts::Attempts;
+use crate::service::refresh::import::Imports;
 use crate::service::refresh::ingest::Ingest;
 use crate::service::refresh::outgoing::outgoing;
+use crate::service::refresh::scheduler::Schedules;
+use crate::service::refresh::tasks::RefreshTasks;
+use crate::service::refresh::version_file::VersionFiles;
+use crate::service::webhook::Webhooks;
 use crate::service::webhook::deliveries::Deliveries;
 use crate::storage::cache::PartCache;
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
 
-/// The service. Clones share everything; each acts for somebody, whose share of permits and memory it takes: for the
-/// operator, unless it comes from `App::acting_for`.
+/// The service: its rooms, each with what it needs of the parts and of the rooms below. Clones share everything.
 #[derive(Clone)]
 pub struct App {
-    parts: Arc<Parts>,
-    acting: Option<Arc<Acting>>,
+    rooms: Arc<Rooms>,
 }
 
-/// What takes a holder's share.
-struct Acting {
-    engine: Engine,
-    admission: Admission,
-}
-
-struct Parts {
-    config: Config,
+struct Rooms {
+    config: Arc<Config>,
     catalog: Catalog,
-    store: Store,
     cache: PartCache,
-    responses: Responses,
-    diffs: Diffs,
-    exports: Exports,
-    engine: Engine,
-    scratch: Scratch,
-    catalog_cache: CatalogCache,
+    capacity: Capacity,
+    catalog_gates: Arc<CatalogGates>,
     rate_limiter: Arc<dyn RateLimiter>,
-    admission: Admission,
-    logins: Logins,
-    bodies: FairSemaphore,
-    refreshes: Refreshes,
-    ingest: Ingest,
-    catalog_gates: CatalogGates,
-    deliveries: Deliveries,
-    readiness: Readiness,
-    outgoing: Outgoing,
-    draining: AtomicBool,
-    exhausted: AtomicBool,
+    lookups: Arc<Lookups>,
+    reads: Arc<Reads>,
+    explains: Arc<Explains>,
+    ingest: Arc<Ingest>,
+    refreshes: Arc<Refreshes>,
+    imports: Arc<Imports>,
+    schedules: Arc<Schedules>,
+    datasets: Arc<Datasets>,
+    alternates: Arc<Alternates>,
+    agent_edits: Arc<AgentEdits>,
+    profiles: Arc<Profiles>,
+    diffs: Arc<Diffs>,
+    webhooks: Arc<Webhooks>,
+    deliveries: Arc<Deliveries>,
+    accounts: Arc<Accounts>,
+    sessions: Arc<Sessions>,
+    logins: Arc<Logins>,
+    maintenance: Arc<Maintenance>,
+    readiness: Arc<Readiness>,
+    bodies: Arc<LargeBodies>,
+    demo: Arc<Demo>,
 }
 
 /// The service cannot be opened.
@@ -252,86 +265,29 @@ impl App {
         };
         tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
         let cache = PartCache::new(config.cache.memory_bytes).reporting(damage);
-        let responses = Responses::new(config.cache.response_bytes);
-        let diffs = Diffs::new(config.cache.diff_bytes);
-        let exports = Exports::new(exports, config.cache.export_bytes, &config.fair);
-        let admission = Admission::new(&config.query, &config.fair, engine.threads());
-        let logins = Logins::new(&config.limits, &config.fair, engine.threads());
-        let bodies = bodies::gate(config);
-        let (refreshes, deliveries) = (Refreshes::new(), Deliveries::new());
-        let (ingest, outgoing) = (Ingest::new(config, scratch.path()), outgoing(config));
-        let catalog_gates = CatalogGates::new(config);
-        let (config, catalog_cache) = (config.clone(), CatalogCache::new());
+        let threads = engine.threads();
+        let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads));
         let parts = Parts {
-            config,
+            config: Arc::new(config.clone()),
             catalog,
             store,
             cache,
-            responses,
-            diffs,
-            exports,
-            engine,
-            scratch,
-            catalog_cache,
-            rate_limiter,
-            admission,
-            logins,
-            bodies,
-            refreshes,
-            ingest,
-            catalog_gates,
-            deliveries,
-            readiness: Readiness::default(),
-            outgoing,
-            draining: AtomicBool::new(false),
-            exhausted: AtomicBool::new(false),
+            capacity,
+            scratch: Arc::new(scratch),
+            exports: Exports::new(exports, config.cache.export_bytes, &config.fair),
+            outgoing: outgoing(config),
         };
-        Ok(App { parts: Arc::new(parts), acting: None })
-    }
-
-    /// The same service, which takes permits and memory from the share of this holder.
-    pub(in crate::service) fn acting_for(&self, holder: Holder) -> App {
-        let acting =
-            Acting { engine: self.parts.engine.of(holder.tenant()), admission: self.parts.admission.of(holder) };
-        App { parts: self.parts.clone(), acting: Some(Arc::new(acting)) }
+        Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
     }
 
     /// The configuration that it was opened with.
     pub fn config(&self) -> &Config {
-        &self.parts.config
+        &self.rooms.config
     }
 
     /// Who counts requests.
     pub fn rate_limiter(&self) -> &dyn RateLimiter {
-        &*self.parts.rate_limiter
-    }
-
-    /// Makes a change in the catalog show at once in the reads of this process: to be called after every write that a
-    /// read can see, before whoever asked for it is told.
-    pub fn catalog_changed(&self) {
-        self.parts.catalog_cache.changed();
-    }
-
-    pub(in crate::service) fn catalog_cache(&self) -> &CatalogCache {
-        &self.parts.catalog_cache
-    }
-
-    /// From now on the service is not ready: it is about to stop. Requests are still answered.
-    pub fn begin_draining(&self) {
-        self.parts.draining.store(true, Ordering::Relaxed);
-    }
-
-    /// Takes note of whether the service lacks descriptors to accept connections. While it does, it is not ready.
-    pub fn note_exhausted(&self, exhausted: bool) {
-        self.parts.exhausted.store(exhausted, Ordering::Relaxed);
-    }
-
-    pub(in crate::service) fn is_exhausted(&self) -> bool {
-        self.parts.exhausted.load(Ordering::Relaxed)
-    }
-
-    pub(in crate::service) fn is_draining(&self) -> bool {
-        self.parts.draining.load(Ordering::Relaxed)
+        &*self.rooms.rate_limiter
     }
 
     /// Reads the whole catalog once, where it is an SQLite file, and looks for damage that could make it answer wrong.
@@ -339,7 +295,7 @@ impl App {
     /// # Errors
     /// [`OpenError::Damaged`], [`OpenError::Catalog`].
     pub async fn verify_catalog(&self) -> Result<(), OpenError> {
-        match self.catalog().first_damage().await? {
+        match self.rooms.catalog.first_damage().await? {
             None => Ok(()),
             Some(reason) => Err(OpenError::Damaged { reason }),
         }
@@ -347,7 +303,7 @@ impl App {
 
     /// How loaded the service is.
     pub fn load(&self) -> Load {
-        self.admission().load()
+        self.rooms.capacity.admission().load()
     }
 
     /// Brings the metrics that show a state, not a count, up to date.
@@ -357,89 +313,224 @@ impl App {
         metrics.heavy_waiting.set(load.heavy_waiting as f64);
         metrics.streams.set(load.streams as f64);
         metrics.buffered_bytes.set(load.buffered_bytes as f64);
-        metrics.query_memory_bytes.set(self.engine().memory_bytes() as f64);
-        metrics.query_memory_limit_bytes.set(self.config().query.memory_bytes as f64);
-        metrics.cache_bytes.set(self.cache().memory_bytes() as f64);
-        self.ingest().update_metrics();
-        self.catalog_gates().update_metrics();
-        self.admission().update_metrics();
-        self.bodies().update_metrics();
+        metrics.query_memory_bytes.set(self.rooms.capacity.engine().memory_bytes() as f64);
+        metrics.query_memory_limit_bytes.set(self.rooms.config.query.memory_bytes as f64);
+        metrics.cache_bytes.set(self.rooms.cache.memory_bytes() as f64);
+        self.rooms.ingest.update_metrics();
+        self.rooms.catalog_gates.update_metrics();
+        self.rooms.capacity.admission().update_metrics();
+        self.rooms.bodies.update_metrics();
     }
 
-    pub(in crate::service) fn admission(&self) -> &Admission {
-        self.acting.as_ref().map_or(&self.parts.admission, |acting| &acting.admission)
+    /// Starts what a server does besides answering; needs a runtime.
+    pub fn start_background(&self) -> Background {
+        Background::start(Loops {
+            refreshes: self.rooms.refreshes.clone(),
+            schedules: self.rooms.schedules.clone(),
+            deliveries: self.rooms.deliveries.clone(),
+            maintenance: self.rooms.maintenance.clone(),
+            receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
+        })
     }
 
-    pub(in crate::service) fn refreshes(&self) -> &Refreshes {
-        &self.parts.refreshes
+    /// The targets of reads.
+    pub fn lookups(&self) -> &Arc<Lookups> {
+        &self.rooms.lookups
     }
 
-    pub(in crate::service) fn ingest(&self) -> &Ingest {
-        &self.parts.ingest
+    /// Reads.
+    pub fn reads(&self) -> &Arc<Reads> {
+        &self.rooms.reads
     }
 
-    pub(in crate::service) fn catalog_gates(&self) -> &CatalogGates {
-        &self.parts.catalog_gates
+    /// What reads do.
+    pub fn explains(&self) -> &Arc<Explains> {
+        &self.rooms.explains
     }
 
-    pub(in crate::service) fn deliveries(&self) -> &Deliveries {
-        &self.parts.deliveries
+    /// The way in of entities.
+    pub fn ingest(&self) -> &Arc<Ingest> {
+        &self.rooms.ingest
     }
 
-    /// The way out, on behalf of nobody in particular.
-    pub(in crate::service) fn outgoing(&self) -> &Outgoing {
-        &self.parts.outgoing
+    /// The making of versions.
+    pub fn refreshes(&self) -> &Arc<Refreshes> {
+        &self.rooms.refreshes
     }
 
-    pub(in crate::service) fn catalog(&self) -> &Catalog {
-        &self.parts.catalog
+    /// Imports.
+    pub fn imports(&self) -> &Arc<Imports> {
+        &self.rooms.imports
     }
 
-    pub(in crate::service) fn readiness(&self) -> &Readiness {
-        &self.parts.readiness
+    /// Refreshes by schedule.
+    pub fn schedules(&self) -> &Arc<Schedules> {
+        &self.rooms.schedules
     }
 
-    pub(in crate::service) fn bodies(&self) -> &FairSemaphore {
-        &self.parts.bodies
+    /// The datasets of owners.
+    pub fn datasets(&self) -> &Arc<Datasets> {
+        &self.rooms.datasets
     }
 
-    pub(in crate::service) fn logins(&self) -> &Logins {
-        &self.parts.logins
+    /// The alternates of versions.
+    pub fn alternates(&self) -> &Arc<Alternates> {
+        &self.rooms.alternates
     }
 
-    pub(in crate::service) fn store(&self) -> &Store {
-        &self.parts.store
+    /// Entities for agents that edit them.
+    pub fn agent_edits(&self) -> &Arc<AgentEdits> {
+        &self.rooms.agent_edits
     }
 
-    pub(in crate::service) fn cache(&self) -> &PartCache {
-        &self.parts.cache
+    /// The profiles of versions.
+    pub fn profiles(&self) -> &Arc<Profiles> {
+        &self.rooms.profiles
     }
 
-    pub(in crate::service) fn responses(&self) -> &Responses {
-        &self.parts.responses
+    /// What versions differ in.
+    pub fn diffs(&self) -> &Arc<Diffs> {
+        &self.rooms.diffs
     }
 
-    pub(in crate::service) fn diffs(&self) -> &Diffs {
-        &self.parts.diffs
+    /// The webhooks of datasets.
+    pub fn webhooks(&self) -> &Arc<Webhooks> {
+        &self.rooms.webhooks
     }
 
-    pub(in crate::service) fn exports(&self) -> &Exports {
-        &self.parts.exports
+    /// The sending of webhooks.
+    pub fn deliveries(&self) -> &Arc<Deliveries> {
+        &self.rooms.deliveries
     }
 
-    pub(in crate::service) fn engine(&self) -> &Engine {
-        self.acting.as_ref().map_or(&self.parts.engine, |acting| &acting.engine)
+    /// Users and their tokens.
+    pub fn accounts(&self) -> &Arc<Accounts> {
+        &self.rooms.accounts
     }
 
-    /// Whether no other process uses the data directory, as far as its temporary files tell.
-    pub(in crate::service) fn is_alone(&self) -> bool {
-        self.parts.scratch.is_alone()
+    /// Who a request is from.
+    pub fn sessions(&self) -> &Arc<Sessions> {
+        &self.rooms.sessions
     }
 
-    /// Where temporary files of this process go. Made anew if somebody has removed it.
-    pub(in crate::service) fn temporary_directory(&self) -> &Path {
-        self.parts.scratch.restore_or_warn();
-        self.parts.scratch.path()
+    /// Log-ins.
+    pub fn logins(&self) -> &Arc<Logins> {
+        &self.rooms.logins
+    }
+
+    /// Sweeps, scrubs, checks and backups.
+    pub fn maintenance(&self) -> &Arc<Maintenance> {
+        &self.rooms.maintenance
+    }
+
+    /// Whether the service can do its work.
+    pub fn readiness(&self) -> &Arc<Readiness> {
+        &self.rooms.readiness
+    }
+
+    /// Room for large bodies.
+    pub fn bodies(&self) -> &Arc<LargeBodies> {
+        &self.rooms.bodies
+    }
+
+    /// The demo.
+    pub fn demo(&self) -> &Arc<Demo> {
+        &self.rooms.demo
+    }
+}
+
+/// What rooms are made of.
+struct Parts {
+    config: Arc<Config>,
+    catalog: Catalog,
+    store: Store,
+    cache: PartCache,
+    capacity: Capacity,
+    scratch: Arc<Scratch>,
+    exports: Exports,
+    outgoing: Outgoing,
+}
+
+impl Rooms {
+    /// From the bottom to the top: each room is given those below that it uses.
+    fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
+        let Parts { config, catalog, store, cache, capacity, scratch, exports, outgoing } = parts;
+        let files = || (store.clone(), cache.clone());
+        let catalog_gates = Arc::new(CatalogGates::new(&config));
+        let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
+        let writes = Arc::new(OwnerWrites::new(catalog_gates.clone(), lookups.clone()));
+        let binding = Arc::new(StoreBinding::new(config.clone(), catalog.clone(), store.clone()));
+        let maintenance = Maintenance::new(config.clone(), catalog.clone(), store.clone(), binding.clone());
+        let readiness = Readiness::new(config.clone(), catalog.clone(), store.clone(), binding.clone());
+
+        let responses = Responses::new(config.cache.response_bytes);
+        let kept = (responses.clone(), exports.clone());
+        let reads = Arc::new(Reads::new(config.clone(), files(), capacity.clone(), responses, exports));
+        let explains = Explains::new(config.clone(), catalog.clone(), capacity.clone(), kept, reads.clone());
+
+        let deliveries = Arc::new(Deliveries::new(config.clone(), catalog.clone(), outgoing.clone()));
+        let webhooks = Webhooks::new(catalog.clone(), outgoing.clone(), writes.clone());
+
+        let tasks = Arc::new(RefreshTasks::new());
+        let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, scratch.clone()));
+        let version_files = Arc::new(VersionFiles::new(catalog.clone(), store.clone(), cache.clone(), binding));
+        let attempts = Arc::new(Attempts::new(catalog.clone(), lookups.clone(), deliveries.clone(), tasks.clone()));
+        let refreshes =
+            Arc::new(Refreshes::new(catalog.clone(), ingest.clone(), version_files.clone(), attempts, tasks.clone()));
+        let imports = Arc::new(Imports::new(
+            config.clone(),
+            catalog.clone(),
+            lookups.clone(),
+            ingest.clone(),
+            version_files.clone(),
+            refreshes.clone(),
+            tasks.clone(),
+        ));
+        let schedules =
+            Schedules::new(config.clone(), catalog.clone(), scratch, ingest.clone(), refreshes.clone(), tasks.clone());
+
+        let datasets =
+            Datasets::new(config.clone(), catalog.clone(), writes.clone(), ingest.clone(), version_files.clone());
+        let alternates = Alternates::new(catalog.clone(), writes.clone(), version_files, tasks);
+        let profiles = Profiles::new(lookups.clone(), files(), capacity.clone());
+        let diffs = Diffs::new(catalog.clone(), files(), capacity.clone(), config.cache.diff_bytes);
+        let agent_edits = AgentEdits::new(catalog.clone(), reads.clone());
+
+        let accounts = Arc::new(Accounts::new(catalog.clone(), writes));
+        let sessions = Arc::new(Sessions::new(config.clone(), catalog.clone(), catalog_gates.clone()));
+        let threads = capacity.engine().threads();
+        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), threads);
+        let demo = Demo::new(catalog.clone(), accounts.clone(), imports.clone());
+        let bodies = LargeBodies::new(&config);
+        Rooms {
+            config,
+            catalog,
+            cache,
+            capacity,
+            catalog_gates,
+            rate_limiter,
+            lookups,
+            reads,
+            explains: Arc::new(explains),
+            ingest,
+            refreshes,
+            imports,
+            schedules: Arc::new(schedules),
+            datasets: Arc::new(datasets),
+            alternates: Arc::new(alternates),
+            agent_edits: Arc::new(agent_edits),
+            profiles: Arc::new(profiles),
+            diffs: Arc::new(diffs),
+            webhooks: Arc::new(webhooks),
+            deliveries,
+            accounts,
+            sessions,
+            logins: Arc::new(logins),
+            maintenance: Arc::new(maintenance),
+            readiness: Arc::new(readiness),
+            bodies: Arc::new(bodies),
+            demo: Arc::new(demo),
+        }
     }
 }
 

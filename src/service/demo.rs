@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::catalog::CatalogError;
+use crate::catalog::{Catalog, CatalogError};
 use crate::model::dataset::{DatasetName, InvalidDatasetName};
 use crate::model::ids::DatasetId;
 use crate::model::path::{Path as FieldPath, PathError};
@@ -13,9 +13,12 @@ use crate::model::secret::Secret;
 use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
-use crate::service::{AccountError, App, ImportError, ImportProgress, ImportRequest, ManageError};
+use crate::service::account::{AccountError, Accounts};
+use crate::service::manage::ManageError;
+use crate::service::refresh::decoding::ImportProgress;
+use crate::service::refresh::import::{ImportError, ImportRequest, Imports};
 
-/// Who owns the demo's datasets. The password is random; [`App::demo_credentials`] makes one that is told.
+/// Who owns the demo's datasets. The password is random; [`Demo::credentials`] makes one that is told.
 pub const DEMO_OWNER: &str = "demo@strata.test";
 
 /// The API token of the demo's owner.
@@ -107,13 +110,24 @@ enum EntryError {
     RecordsPath(#[from] PathError),
 }
 
-impl App {
+/// Loads the demo.
+pub struct Demo {
+    catalog: Catalog,
+    accounts: Arc<Accounts>,
+    imports: Arc<Imports>,
+}
+
+impl Demo {
+    pub(in crate::service) fn new(catalog: Catalog, accounts: Arc<Accounts>, imports: Arc<Imports>) -> Demo {
+        Demo { catalog, accounts, imports }
+    }
+
     /// Whether the demo may be loaded here: where there are no datasets, or where the demo was loaded before.
     ///
     /// # Errors
     /// [`DemoError::Occupied`].
-    pub async fn check_demo(&self) -> Result<(), DemoError> {
-        if self.catalog().user_by_email(DEMO_OWNER).await?.is_none() && self.catalog().has_datasets().await? {
+    pub async fn check(&self) -> Result<(), DemoError> {
+        if self.catalog.user_by_email(DEMO_OWNER).await?.is_none() && self.catalog.has_datasets().await? {
             return Err(DemoError::Occupied);
         }
         Ok(())
@@ -124,15 +138,15 @@ impl App {
     ///
     /// # Errors
     /// [`DemoError`] names the dataset or file.
-    pub async fn load_demo(&self, fixtures: &Path) -> Result<Vec<DemoDataset>, DemoError> {
+    pub async fn load(&self, fixtures: &Path) -> Result<Vec<DemoDataset>, DemoError> {
         let manifest = fixtures.join("manifest.toml");
         let wrong =
             |source: Box<dyn std::error::Error + Send + Sync>| DemoError::Manifest { path: manifest.clone(), source };
         let text = tokio::fs::read_to_string(&manifest).await.map_err(|error| wrong(error.into()))?;
         let entries: Manifest = toml::from_str(&text).map_err(|error| wrong(error.into()))?;
-        if self.catalog().user_by_email(DEMO_OWNER).await?.is_none() {
+        if self.catalog.user_by_email(DEMO_OWNER).await?.is_none() {
             let password = hex::encode(rand::random::<[u8; 32]>());
-            self.add_user(DEMO_OWNER, &password, Plan::Scale, None).await?;
+            self.accounts.add_user(DEMO_OWNER, &password, Plan::Scale, None).await?;
         }
         let mut loaded = Vec::new();
         for entry in entries.dataset {
@@ -146,25 +160,25 @@ impl App {
     ///
     /// # Errors
     /// [`DemoError`].
-    pub async fn demo_credentials(&self) -> Result<DemoCredentials, DemoError> {
+    pub async fn credentials(&self) -> Result<DemoCredentials, DemoError> {
         let password = hex::encode(rand::random::<[u8; 12]>());
-        self.set_password(DEMO_OWNER, &password).await?;
+        self.accounts.set_password(DEMO_OWNER, &password).await?;
         let missing = || AccountError::NoUser(DEMO_OWNER.to_owned());
-        let owner = self.catalog().user_by_email(DEMO_OWNER).await?.ok_or_else(missing)?;
-        match self.delete_token(&owner, DEMO_TOKEN).await {
+        let owner = self.catalog.user_by_email(DEMO_OWNER).await?.ok_or_else(missing)?;
+        match self.accounts.delete_token(&owner, DEMO_TOKEN).await {
             Ok(()) | Err(ManageError::TokenNotFound) => {}
             Err(error) => return Err(error.into()),
         }
-        let token = self.create_token(&owner, DEMO_TOKEN).await?;
+        let token = self.accounts.create_token(&owner, DEMO_TOKEN).await?;
         Ok(DemoCredentials { password: Secret::from_stored(password), token })
     }
 
     async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
         let name = request.name.clone();
         let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
-        if let Some(owner) = self.catalog().user_by_email(DEMO_OWNER).await? {
+        if let Some(owner) = self.catalog.user_by_email(DEMO_OWNER).await? {
             let parsed: DatasetName = name.parse().map_err(|error| failed(ImportError::Name(error)))?;
-            if let Some(dataset) = self.catalog().dataset_by_name(owner.id, &parsed).await?
+            if let Some(dataset) = self.catalog.dataset_by_name(owner.id, &parsed).await?
                 && let Some(version) = dataset.latest_version
             {
                 return Ok(DemoDataset {
@@ -175,7 +189,7 @@ impl App {
                 });
             }
         }
-        let imported = self.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
+        let imported = self.imports.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
         Ok(DemoDataset {
             dataset_id: imported.dataset_id,
             name_slug: imported.name_slug,

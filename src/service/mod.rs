@@ -1,67 +1,84 @@
 //! The use cases: the only place that combines catalog, storage, query engine, encoders and sources.
 //!
+//! Each room has a type that owns the parts it uses; [`App`] builds them, from the bottom to the top, and gives access
+//! to them. A room uses only rooms that stand above it in this table:
+//!
 //! | Room | Use cases |
 //! |---|---|
-//! | [`App`] | opening all parts from the configuration |
-//! | `read` | a read of a version: look up, select, encode; answers kept and shared by those who ask for the same |
-//! | `explain` | what a read does: its plans, and what they cost |
-//! | `export_cache` | Parquet exports, made once and served in parts; whose may take how much room |
-//! | `admission` | who may work when there is more to do than the machine can: permits that users and networks share fairly |
 //! | `rate_limit` | how many requests a client may make |
+//! | `admission` | who may work when there is more to do than the machine can: permits that users and networks share fairly |
+//! | `lookup` | the target of a read: found, and whether the caller may read it |
+//! | `maintenance` | remove, verify and copy files; readiness; what catalog and store have in common |
+//! | `manage` | what all management has in common: why a request is refused, and how owners write |
+//! | `export_cache` | Parquet exports, made once and served in parts; whose may take how much room |
+//! | `read` | a read of a version: select, encode; answers kept and shared by those who ask for the same |
+//! | `explain` | what a read does: its plans, and what they cost |
+//! | `webhook` | who is told of new versions |
 //! | `refresh` | the one way in which a dataset gets a new version: by fetch, push, schedule or import, to a version file |
 //! | `dataset` | what owners do with theirs: settings, alternates, clones, diffs, profiles, edits by agents |
-//! | `webhook` | who is told of new versions |
 //! | `account` | users, passwords, sessions and tokens |
-//! | `maintenance` | remove, verify and copy files; readiness; what catalog and store have in common |
 //! | `demo` | the fixtures, loaded for a demo owner |
+//! | `background` | what a server does besides answering |
 
 mod account;
 mod admission;
 mod app;
+mod background;
 mod dataset;
 mod demo;
 mod explain;
 mod export_cache;
+mod lookup;
 mod maintenance;
+mod manage;
 mod rate_limit;
 mod read;
 mod refresh;
 mod webhook;
 
-pub use account::logins::LoggedIn;
-pub use account::{AccountError, AddedUser};
-pub use admission::bodies::BodyRoom;
+pub use account::logins::{LoggedIn, Logins};
+pub use account::sessions::Sessions;
+pub use account::{AccountError, Accounts, AddedUser};
+
+pub use admission::bodies::{BodyRoom, LargeBodies};
 pub use admission::semaphore::{Gate, Holder, Refused};
 pub use admission::{Load, Weight};
 pub use app::{App, OpenError};
-pub use dataset::agent_edits::{PullError, Pulled};
-pub use dataset::alternates::{AlternateError, alternate_etag};
-pub use dataset::diffs::{DiffError, DiffForm, DiffSummary, VersionDiff};
-pub use dataset::manage::ManageError;
-pub use dataset::profile::{ProfileError, VersionProfile};
-pub use dataset::{DatasetSettings, OwnedDataset};
-pub use demo::{DEMO_OWNER, DemoCredentials, DemoDataset, DemoError};
+pub use background::Background;
+pub use dataset::agent_edits::{AgentEdits, PullError, Pulled};
+pub use dataset::alternates::{AlternateError, Alternates, alternate_etag};
+pub use dataset::diffs::{DiffError, DiffForm, DiffSummary, Diffs, VersionDiff};
+pub use dataset::profile::{ProfileError, Profiles, VersionProfile};
+pub use dataset::{DatasetSettings, Datasets, OwnedDataset};
+pub use demo::{DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError};
 pub use explain::{
-    AnswerUse, DocumentUse, ExplainError, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse,
-    RequestParameter, StageName, StageTime, WorkUse,
+    AnswerUse, DocumentUse, ExplainError, Explains, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse,
+    RequestParameter, StageTime, WorkUse,
 };
 pub use export_cache::Export;
-pub use maintenance::background::Background;
+pub use lookup::cache_key::CacheKey;
+pub use lookup::error::{ReadError, UnknownCause, UnknownField};
+pub use lookup::{Admitted, Authorization, Lookup, Lookups, ReadTarget};
+pub use maintenance::Maintenance;
 pub use maintenance::backup::{BackedUp, BackupError, BackupFiles};
 pub use maintenance::binding::BindingError;
 pub use maintenance::check::{CheckDepth, CheckError, Checked, Finding};
-pub use maintenance::readiness::NotReady;
+pub use maintenance::readiness::{NotReady, Readiness};
 pub use maintenance::scrub::{DamagedFile, Scrubbed};
 pub use maintenance::sweep::{SweepError, SweepReason, Swept, SweptFile};
+pub use manage::ManageError;
 pub use rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 pub use rate_limit::{
     Bucket, Client, Clock, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits, SystemClock,
 };
-pub use read::cache_key::CacheKey;
-pub use read::fields::{UnknownCause, UnknownField};
-pub use read::{Admitted, Answer, AnswerBody, Authorization, Lookup, ReadError, ReadTarget};
-pub use refresh::files::{Pushed, PushedEntities};
-pub use refresh::import::{ImportError, ImportRequest, Imported, local_path};
-pub use refresh::version_file::ImportProgress;
-pub use refresh::{Push, RefreshError};
-pub use webhook::deliveries::DeliveryError;
+pub use read::observer::StageName;
+pub use read::{Answer, AnswerBody, Reads};
+pub use refresh::Refreshes;
+pub use refresh::decoding::ImportProgress;
+pub use refresh::error::RefreshError;
+pub use refresh::import::{ImportError, ImportRequest, Imported, Imports, local_path};
+pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
+pub use refresh::push::Push;
+pub use refresh::scheduler::Schedules;
+pub use webhook::Webhooks;
+pub use webhook::deliveries::{Deliveries, DeliveryError};

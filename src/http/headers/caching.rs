@@ -16,8 +16,8 @@ use crate::service::CacheKey;
 
 /// The tag of an answer: strong, as equal tags mean equal bytes. `coding` tells the same entities in another content
 /// coding apart: empty, or `-` and its name. `None` never happens, as both are ASCII.
-pub(in crate::http) fn etag(identity: &CacheKey, coding: &str) -> Option<HeaderValue> {
-    HeaderValue::try_from(format!("\"{}{coding}\"", identity.short())).ok()
+pub(in crate::http) fn etag(key: &CacheKey, coding: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("\"{}{coding}\"", key.short())).ok()
 }
 
 /// Whether `If-None-Match` says that the client has the answer of this tag (RFC 9110, section 13.1.2): it lists the

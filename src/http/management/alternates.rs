@@ -48,10 +48,10 @@ async fn save(
     }
     body::check_announced(&app, request.body())?;
     let chunks = request.into_body().into_data_stream();
-    let pushed = app.receive(user.id, chunks, &BESIDE).await.map_err(AlternateError::from)?;
+    let pushed = app.ingest().receive(user.id, chunks, &BESIDE).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
-    let saved = app.save_alternate(&user, dataset, version, pushed.entities, None).await?;
+    let saved = app.alternates().save(&user, dataset, version, pushed.entities, None).await?;
     Ok(Json(VersionAnswer::from(&saved)))
 }
 
@@ -74,7 +74,7 @@ async fn delete(
 ) -> Result<Json<VersionAnswer>, HttpError> {
     let fields = body.of(&DELETE)?;
     let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
-    let deleted = app.delete_alternate(&user, dataset, version).await?;
+    let deleted = app.alternates().delete(&user, dataset, version).await?;
     Ok(Json(VersionAnswer::from(&deleted)))
 }
 

@@ -128,8 +128,8 @@ pub(in crate::http) async fn collect(
     let collecting = async {
         let mut body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX));
         let (mut bytes, mut room) = (Vec::new(), None);
-        if App::is_large_body(announced.lower()) {
-            room = Some(app.body_room(holder, most).await.map_err(HttpError::Busy)?);
+        if BodyRoom::is_needed(announced.lower()) {
+            room = Some(app.bodies().room(holder, most).await.map_err(HttpError::Busy)?);
         }
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
@@ -137,8 +137,8 @@ pub(in crate::http) async fn collect(
                 false => CallError::Cut.into(),
             })?;
             let Ok(data) = frame.into_data() else { continue };
-            if room.is_none() && App::is_large_body((bytes.len() + data.len()) as u64) {
-                room = Some(app.body_room(holder, most).await.map_err(HttpError::Busy)?);
+            if room.is_none() && BodyRoom::is_needed((bytes.len() + data.len()) as u64) {
+                room = Some(app.bodies().room(holder, most).await.map_err(HttpError::Busy)?);
             }
             bytes.extend_from_slice(&data);
         }

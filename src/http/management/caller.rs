@@ -57,10 +57,10 @@ impl FromRequestParts<App> for AnyCaller {
 async fn user_of(parts: &Parts, app: &App) -> Result<Option<User>, HttpError> {
     let client = client_ip::of(parts, app);
     let user = match authorization(&parts.headers) {
-        Authorization::Bearer(token) => return Ok(app.user_of_token(client, token).await?),
+        Authorization::Bearer(token) => return Ok(app.sessions().user_of_token(client, token).await?),
         Authorization::Other => None,
         Authorization::None => match session_id(&parts.headers) {
-            Some(id) => app.user_of_session(client, &id).await?,
+            Some(id) => app.sessions().user_of_session(client, &id).await?,
             None => None,
         },
     };

@@ -34,6 +34,6 @@ async fn clone(
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     let fields = body.of(&CLONE)?;
     let (source, name) = (fields.dataset_id()?, fields.parsed("name")?);
-    let cloned = app.clone_dataset(&user, source, name).await?;
+    let cloned = app.datasets().clone_dataset(&user, source, name).await?;
     Ok(Json(DatasetAnswer::new(&cloned, &reached)))
 }

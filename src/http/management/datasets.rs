@@ -88,7 +88,7 @@ async fn create(
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     let fields = body.of(&CREATE)?;
     let (name, settings) = (fields.parsed("name")?, settings(&fields)?);
-    let created = app.create_dataset(&user, name, settings, DEFAULT_SCHEDULE).await?;
+    let created = app.datasets().create(&user, name, settings, DEFAULT_SCHEDULE).await?;
     Ok(Json(DatasetAnswer::new(&created, &reached)))
 }
 
@@ -123,7 +123,7 @@ async fn update(
     let fields = body.of(&UPDATE)?;
     let (id, mut settings) = (fields.dataset_id()?, settings(&fields)?);
     settings.name = fields.optional_text("name")?.map(|name| body::parse("name", name)).transpose()?;
-    let updated = app.update_dataset(&user, id, settings).await?;
+    let updated = app.datasets().update(&user, id, settings).await?;
     Ok(Json(DatasetAnswer::new(&updated, &reached)))
 }
 
@@ -159,7 +159,7 @@ static DELETE: Endpoint = Endpoint {
 
 async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
     let fields = body.of(&DELETE)?;
-    app.delete_dataset(&user, fields.dataset_id()?).await?;
+    app.datasets().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -190,7 +190,7 @@ async fn list(
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
     let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(LISTED).min(LISTED));
-    let datasets = app.datasets(&user, after, limit).await?;
+    let datasets = app.datasets().list(&user, after, limit).await?;
     let datasets = datasets.iter().map(|dataset| DatasetRecord::new(dataset, &reached)).collect();
     Ok(Json(DatasetsAnswer { ok: true, datasets }))
 }
@@ -214,7 +214,7 @@ async fn view(
     query: QueryString,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
     let query = query.of(&VIEW)?;
-    let view = app.dataset_view(&user, query.dataset_id()?).await?;
+    let view = app.datasets().view(&user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
     let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &reached), versions };
@@ -240,7 +240,7 @@ async fn rotate_key(
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     let fields = body.of(&ROTATE_KEY)?;
-    let rotated = app.rotate_key(&user, fields.dataset_id()?).await?;
+    let rotated = app.datasets().rotate_key(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
 
@@ -269,7 +269,7 @@ async fn rollback(
     let fields = body.of(&ROLLBACK)?;
     let (id, version) = (fields.dataset_id()?, fields.version("version_number")?);
     let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
-    let rolled_back = app.rollback(&user, id, version, freeze).await?;
+    let rolled_back = app.datasets().rollback(&user, id, version, freeze).await?;
     Ok(Json(DatasetAnswer::new(&rolled_back, &reached)))
 }
 
@@ -292,7 +292,7 @@ async fn unpin(
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     let fields = body.of(&UNPIN)?;
-    let unpinned = app.unpin(&user, fields.dataset_id()?).await?;
+    let unpinned = app.datasets().unpin(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unpinned, &reached)))
 }
 
@@ -315,7 +315,7 @@ async fn unfreeze(
     body: JsonBody,
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     let fields = body.of(&UNFREEZE)?;
-    let unfrozen = app.unfreeze(&user, fields.dataset_id()?).await?;
+    let unfrozen = app.datasets().unfreeze(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&unfrozen, &reached)))
 }
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
-use crate::http::endpoint::NamedSchema;
 use crate::diff::ChangeType;
+use crate::http::endpoint::NamedSchema;
 
 const DIFF_RESULT: &str = "DiffResult";
 const DIFF_RECORD: &str = "DiffRecord";

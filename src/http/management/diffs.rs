@@ -77,7 +77,7 @@ async fn diff(
         Some(Format::Jsonl) => DiffForm::Lines,
         _ => DiffForm::Result,
     };
-    let diff = app.diff(&user, dataset, v1, v2).await?;
+    let diff = app.diffs().compare(&user, dataset, v1, v2).await?;
     let answer = diff.answer(&page, form, ContentCoding::negotiate(&headers)).await.map_err(DiffError::from)?;
     let mut response = Response::new(match answer.body {
         AnswerBody::Whole(bytes) => Body::from(bytes),

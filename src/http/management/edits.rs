@@ -144,7 +144,7 @@ fn wrapped<E>(
 pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
     let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION_NAME)?);
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
-    let pulled = app.pull_for_edit(user, dataset, version, alt).await?;
+    let pulled = app.agent_edits().pull(user, dataset, version, alt).await?;
     let (dataset_id, version) = (dataset.get(), pulled.version.get());
     let record = PulledRecord { ok: true, dataset_id, version, alt, etag: pulled.etag };
     Ok(PulledEntities { record, entities: pulled.entities })
@@ -192,13 +192,13 @@ where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    let pushed = app.receive(user.id, body, &BESIDE).await.map_err(AlternateError::from)?;
+    let pushed = app.ingest().receive(user.id, body, &BESIDE).await.map_err(AlternateError::from)?;
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
     let etag = pushed.members.text(ETAG_MEMBER).map_err(HttpError::Entities)?;
     let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
     let etag = etag.ok_or_else(missing)?;
-    let saved = app.save_alternate(user, dataset, version, pushed.entities, Some(&etag)).await?;
+    let saved = app.alternates().save(user, dataset, version, pushed.entities, Some(&etag)).await?;
     let alt_entity_count = saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count);
     let (version, etag) = (VersionRecord::from(&saved), alternate_etag(&saved.version));
     Ok(PushAnswer { ok: true, version, alt_entity_count, etag })

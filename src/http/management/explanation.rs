@@ -3,7 +3,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::query::explain::{AccessName, KeyUse, PlanOperator, PredicateUse, RowGroupUse, ScanUse, VerificationUse};
+use crate::query::explain::PlanOperator;
+use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, RowGroupUse, ScanUse, VerificationUse};
 use crate::service::{
     AnswerUse, DocumentUse, Explanation, KeptAnswer, LookupUse, PartUse, RequestParameter, StageName, StageTime,
     Weight, WorkUse,

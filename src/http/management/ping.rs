@@ -60,7 +60,7 @@ async fn answer(app: &App, head: &Parts, status: &mut Option<RateLimitStatus>) -
     *status = rate::count(app, client, Bucket::Public).await;
     rate::check(status.as_ref())?;
     let token = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let mut record = app.ping(token).await.map_err(|error| match error {
+    let mut record = app.refreshes().ping(token).await.map_err(|error| match error {
         RefreshError::NotFound => HttpError::NoSuchPing,
         error => HttpError::Refresh(error),
     })?;

@@ -58,7 +58,7 @@ async fn profile(AnyCaller(user): AnyCaller, State(app): State<App>, query: Quer
             status = rate::count(&app, client, Bucket::Public).await;
             rate::check(status.as_ref())?;
         }
-        let profile = app.profile(user.as_ref(), client, dataset, version, alt).await?;
+        let profile = app.profiles().find(user.as_ref(), client, dataset, version, alt).await?;
         Ok(Json(ProfileAnswer { ok: true, profile: profile.into() }).into_response())
     };
     let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());

@@ -78,7 +78,7 @@ async fn refresh(
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
     if let Some(dataset) = dataset {
         // Before anything is read.
-        app.check_owned(user.id, dataset).await?;
+        app.ingest().check_owned(user.id, dataset).await?;
     }
     let seconds = app.config().limits.body_timeout_s;
     let mut taken = Taken::new(request.into_body(), Duration::from_secs(seconds));
@@ -105,10 +105,10 @@ async fn refresh(
         }
     };
     let record = match fetched {
-        Some(dataset) => app.refresh(user.id, dataset).await?,
+        Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
         None => {
             let (content_type, body) = (announced.content_type, taken.into_stream());
-            app.push(user.id, Push { dataset, body, content_type, format, enveloped }).await?
+            app.refreshes().push(user.id, Push { dataset, body, content_type, format, enveloped }).await?
         }
     };
     Ok(Json(VersionAnswer::from(&record)))

@@ -66,7 +66,7 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
 
     let fields = body.of(&LOGIN)?;
     let (email, password) = (fields.text("email")?, fields.text("password")?);
-    let logged_in = app.log_in(client, email, password, before.as_deref()).await?;
+    let logged_in = app.logins().log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
     set_cookie(response.headers_mut(), logged_in.session_id.expose(), COOKIE_AGE, &reached);
     Ok(response)
@@ -92,7 +92,7 @@ async fn logout(
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
     if let Some(id) = session_id(&headers) {
-        app.end_session(&id).await?;
+        app.sessions().end(&id).await?;
     }
     let mut response = Json(Done::OK).into_response();
     set_cookie(response.headers_mut(), "", Duration::ZERO, &reached);

@@ -36,7 +36,7 @@ static CREATE: Endpoint = Endpoint {
 async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<TokenAnswer>, HttpError> {
     let fields = body.of(&CREATE)?;
     let name = fields.text("name")?;
-    let token = app.create_token(&user, name).await?;
+    let token = app.accounts().create_token(&user, name).await?;
     Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
 }
 
@@ -54,7 +54,7 @@ static DELETE: Endpoint = Endpoint {
 
 async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
     let fields = body.of(&DELETE)?;
-    app.delete_token(&user, fields.text("name")?).await?;
+    app.accounts().delete_token(&user, fields.text("name")?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -76,7 +76,7 @@ async fn list(
     query: QueryString,
 ) -> Result<Json<TokensAnswer>, HttpError> {
     query.of(&LIST)?;
-    let tokens = app.tokens(&user).await?;
+    let tokens = app.accounts().tokens(&user).await?;
     Ok(Json(TokensAnswer { ok: true, tokens: tokens.into_iter().map(TokenRecord::from).collect() }))
 }
 

@@ -37,7 +37,7 @@ static REGISTER: Endpoint = Endpoint {
 async fn register(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
     let fields = body.of(&REGISTER)?;
     let (id, url, secret) = (fields.dataset_id()?, fields.text("url")?, fields.optional_text("secret")?);
-    app.register_webhook(&user, id, url, secret).await?;
+    app.webhooks().register(&user, id, url, secret).await?;
     Ok(Json(Done::OK))
 }
 
@@ -55,7 +55,7 @@ static DELETE: Endpoint = Endpoint {
 
 async fn delete(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
     let fields = body.of(&DELETE)?;
-    app.delete_webhook(&user, fields.dataset_id()?).await?;
+    app.webhooks().delete(&user, fields.dataset_id()?).await?;
     Ok(Json(Done::OK))
 }
 
@@ -77,7 +77,7 @@ async fn view(
     query: QueryString,
 ) -> Result<Json<WebhookAnswer>, HttpError> {
     let query = query.of(&VIEW)?;
-    Ok(Json(app.webhook(&user, query.dataset_id()?).await?.into()))
+    Ok(Json(app.webhooks().find(&user, query.dataset_id()?).await?.into()))
 }
 
 /// A webhook.

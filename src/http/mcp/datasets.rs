@@ -99,7 +99,7 @@ fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         let limit =
             limit.ok_or_else(|| CallError::field("limit", format!("it is too large; valid: 1 to {MOST_LISTED}")))?;
         // One more tells whether there are more.
-        let mut datasets = caller.app.bare_datasets(&caller.user, after, limit + 1).await?;
+        let mut datasets = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
         let more = datasets.len() > limit as usize;
         datasets.truncate(limit as usize);
         let next_after = datasets.last().filter(|_| more).map(|dataset| dataset.id.get());

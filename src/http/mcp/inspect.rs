@@ -79,7 +79,7 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let below = arguments.optional_text("below")?;
         let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
         let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
-        let mut profile = caller.app.profile(Some(&caller.user), caller.client, dataset, version, alt).await?;
+        let mut profile = caller.app.profiles().find(Some(&caller.user), caller.client, dataset, version, alt).await?;
 
         if let Some(below) = below {
             let is_below =
@@ -119,7 +119,7 @@ fn diff(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             offset: arguments.optional_whole_number("offset")?.unwrap_or(0),
             limit: Some(arguments.optional_whole_number("limit")?.unwrap_or(RECORDS)),
         };
-        let diff = caller.app.diff(&caller.user, dataset, v1, v2).await?;
+        let diff = caller.app.diffs().compare(&caller.user, dataset, v1, v2).await?;
         let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
         let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
         Ok(Output::Texts(vec![output::text(answer.body, BYTES, instead).await?]))

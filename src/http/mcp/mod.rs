@@ -103,7 +103,7 @@ pub(super) fn route() -> MethodRouter<App> {
 
 async fn authenticated(app: &App, head: &Parts) -> Result<User, HttpError> {
     let user = match authorization(&head.headers) {
-        Authorization::Bearer(token) => app.user_of_token(client_ip::of(head, app), token).await?,
+        Authorization::Bearer(token) => app.sessions().user_of_token(client_ip::of(head, app), token).await?,
         Authorization::Other | Authorization::None => None,
     };
     Ok(user.ok_or(CallError::NoToken)?)

@@ -80,7 +80,7 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
     Box::pin(async move {
         let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
         let request = request(&arguments)?;
-        let lookup = caller.app.look_up_id(dataset, version).await;
+        let lookup = caller.app.lookups().find_by_id(dataset, version).await;
         let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
         // Which bucket it is tells nothing of what the caller may not read.
         let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
@@ -90,10 +90,10 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         let admitted = admitted?;
         let request = Arc::new(request);
         if request.strict {
-            caller.app.check_fields(&admitted, &request).await?;
+            caller.app.reads().check_fields(&admitted, &request).await?;
         }
         let unknown = if request.strict { Vec::new() } else { unknown_fields(caller, &admitted, &request).await };
-        let answer = caller.app.answer(&admitted, request.clone(), ContentCoding::Identity).await?;
+        let answer = caller.app.reads().answer(&admitted, request.clone(), ContentCoding::Identity).await?;
         let returned = answer.total;
         let entities = output::text(answer.body, BYTES, INSTEAD).await?;
         let total = total(caller, &admitted, &request, returned).await?;
@@ -116,7 +116,7 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
 
 /// The paths that the request names and that are not there, as far as they can be found out.
 async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequest) -> Vec<String> {
-    let unknown = caller.app.unknown_fields(admitted, request).await.unwrap_or_default();
+    let unknown = caller.app.reads().unknown_fields(admitted, request).await.unwrap_or_default();
     unknown.into_iter().map(|field| field.path.to_string()).collect()
 }
 
@@ -125,7 +125,7 @@ fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
         let request = request(&arguments)?;
         // Arguments that a read would ignore have been refused.
-        let explanation = caller.app.explain(&caller.user, dataset, version, request, Vec::new()).await?;
+        let explanation = caller.app.explains().explain(&caller.user, dataset, version, request, Vec::new()).await?;
         output::bounded(explanation.to_string(), BYTES, "Explain a read with fewer and shorter parameters.")
     })
 }
@@ -157,5 +157,5 @@ async fn total(caller: &Caller, admitted: &Admitted, request: &ReadRequest, retu
         return Ok(request.offset.saturating_add(returned));
     }
     let all = ReadRequest { count: true, offset: 0, limit: None, ..request.clone() };
-    Ok(caller.app.answer(admitted, Arc::new(all), ContentCoding::Identity).await?.total)
+    Ok(caller.app.reads().answer(admitted, Arc::new(all), ContentCoding::Identity).await?.total)
 }

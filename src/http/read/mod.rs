@@ -112,19 +112,19 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 
     let request = Arc::new(parsed.request);
     if request.strict {
-        app.check_fields(&admitted, &request).await?;
+        app.reads().check_fields(&admitted, &request).await?;
     }
     let file = file_format(&request);
     let coding = coding(&head.headers, file);
-    let identity = CacheKey::of(&admitted, &request);
-    let tag = |coding: ContentCoding| caching::etag(identity.as_ref()?, coding.etag_suffix());
+    let key = CacheKey::of(&admitted, &request);
+    let tag = |coding: ContentCoding| caching::etag(key.as_ref()?, coding.etag_suffix());
     let mut etag = tag(coding);
     let mut response = match &etag {
         Some(etag) if caching::is_held(&head.headers, etag) => not_modified(&admitted),
         _ => {
             let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
             let fields = if request.strict { None } else { unknown_fields(app, &admitted, &request, &head.uri).await };
-            let answer = app.answer(&admitted, request.clone(), coding).await?;
+            let answer = app.reads().answer(&admitted, request.clone(), coding).await?;
             // There was no memory to compress it: those are other bytes than this tag stands for.
             if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
                 etag = tag(answer.coding);
@@ -141,7 +141,7 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
 /// The header that names the fields that are not there, in the order of the URL. It is a hint: where they cannot be
 /// found out, the answer does without.
 async fn unknown_fields(app: &App, admitted: &Admitted, request: &ReadRequest, uri: &Uri) -> Option<HeaderValue> {
-    let unknown = app.unknown_fields(admitted, request).await.unwrap_or_default();
+    let unknown = app.reads().unknown_fields(admitted, request).await.unwrap_or_default();
     let mut paths: Vec<_> = unknown.into_iter().map(|field| field.path).collect();
     if paths.len() > 1 {
         let order = params::paths(uri.query().unwrap_or_default());
@@ -167,8 +167,8 @@ async fn counted_look_up(
         count(app, client, Bucket::Public, context).await?;
     }
     let lookup = match anonymous {
-        true => app.look_up(target).await,
-        false => app.look_up_in_turn(client, target).await,
+        true => app.lookups().find(target).await,
+        false => app.lookups().find_in_turn(client, target).await,
     };
     context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
     if !anonymous {

@@ -162,7 +162,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
     let draining = app.clone();
     let shutdown = async move {
         shutdown.await;
-        draining.begin_draining();
+        draining.readiness().begin_draining();
         tokio::time::sleep(notice).await;
     };
     let upkeep = async {
@@ -172,7 +172,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: impl Future) -> Re
         }
     };
     let exhausted = app.clone();
-    let exhausted = move |is: bool| exhausted.note_exhausted(is);
+    let exhausted = move |is: bool| exhausted.readiness().note_exhausted(is);
     tokio::select! {
         outcome = serve_router(router(app), listener, limits, shutdown, exhausted) => outcome,
         never = upkeep => never,

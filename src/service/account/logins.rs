@@ -4,22 +4,24 @@
 //! An address that no user has costs the same work as a wrong password and gets the same answer, so that nobody learns
 //! who has an account.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use argon2::{Argon2, PasswordVerifier};
 use tokio::sync::OnceCell;
 
-use crate::config::{Fair, Limits};
+use crate::catalog::Catalog;
+use crate::config::{Config, Fair, Limits};
 use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
-use crate::service::account::hash_password;
 use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits, Refused};
+use crate::service::account::sessions::Sessions;
+use crate::service::account::{AccountError, hash_password};
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
-use crate::service::dataset::manage::ManageError;
+use crate::service::manage::ManageError;
 use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
-use crate::service::{AccountError, App};
 
 /// How long a log-in waits for its permit.
 const TURN: Duration = Duration::from_secs(10);
@@ -39,8 +41,8 @@ pub struct LoggedIn {
     pub session_id: Secret,
 }
 
-/// What log-ins share.
-pub(in crate::service) struct Logins {
+/// Checks passwords.
+struct PasswordChecks {
     limits: LoginLimits,
     /// How many each client tries in all.
     clients: MemoryRateLimiter<SystemClock>,
@@ -51,8 +53,8 @@ pub(in crate::service) struct Logins {
     nobody: OnceCell<String>,
 }
 
-impl Logins {
-    pub(in crate::service) fn new(limits: &Limits, fair: &Fair, threads: usize) -> Logins {
+impl PasswordChecks {
+    fn new(limits: &Limits, fair: &Fair, threads: usize) -> PasswordChecks {
         let all = RateLimits { public: limits.logins_per_minute.saturating_mul(CLIENT_FACTOR), private: 0 };
         let capacity = RateCapacity { shards: 16, own_windows: 1_024, shared_windows: 64 };
         let clock = SystemClock::start();
@@ -64,7 +66,7 @@ impl Logins {
             queue: QUEUE,
             wait: TURN,
         };
-        Logins {
+        PasswordChecks {
             limits: LoginLimits::new(limits.logins_per_minute, limits.account_logins_per_hour),
             clients: MemoryRateLimiter::new(all, capacity, clock),
             clock,
@@ -102,7 +104,24 @@ impl Logins {
     }
 }
 
-impl App {
+/// Logs users in.
+pub struct Logins {
+    catalog: Catalog,
+    sessions: Arc<Sessions>,
+    checks: PasswordChecks,
+}
+
+impl Logins {
+    /// With so many threads that check passwords.
+    pub(in crate::service) fn new(
+        config: &Config,
+        catalog: Catalog,
+        sessions: Arc<Sessions>,
+        threads: usize,
+    ) -> Logins {
+        Logins { catalog, sessions, checks: PasswordChecks::new(&config.limits, &config.fair, threads) }
+    }
+
     /// Begins a session for the user with this address and password; the session `before`, if any, ends.
     ///
     /// # Errors
@@ -114,27 +133,26 @@ impl App {
         password: &str,
         before: Option<&str>,
     ) -> Result<LoggedIn, ManageError> {
-        let logins = self.logins();
-        let attempt = logins.begin(client, &email_key(email)).await?;
+        let attempt = self.checks.begin(client, &email_key(email)).await?;
         let verified = async {
-            let user = self.catalog().user_by_email(email).await.map_err(ManageError::Catalog)?;
+            let user = self.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
             if password.len() > PASSWORD_BYTES_MAX {
                 return Err(ManageError::WrongCredentials);
             }
             let hash = user.as_ref().map(|user| user.password_hash.clone());
-            let matches = logins.verify(client, hash, password.to_owned()).await?;
+            let matches = self.checks.verify(client, hash, password.to_owned()).await?;
             user.filter(|_| matches).ok_or(ManageError::WrongCredentials)
         };
         let user = match verified.await {
             Ok(user) => user,
             Err(ManageError::WrongCredentials) => return Err(ManageError::WrongCredentials),
             Err(error) => {
-                logins.limits.not_tried(attempt);
+                self.checks.limits.not_tried(attempt);
                 return Err(error);
             }
         };
-        logins.limits.succeeded(attempt);
-        let session_id = self.begin_session(user.id, before).await?;
+        self.checks.limits.succeeded(attempt);
+        let session_id = self.sessions.begin(user.id, before).await?;
         Ok(LoggedIn { user, session_id })
     }
 }
@@ -147,7 +165,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_check_keeps_its_turn_when_its_client_leaves() {
-        let logins = Logins::new(&Limits::default(), &Fair::default(), 1);
+        let logins = PasswordChecks::new(&Limits::default(), &Fair::default(), 1);
         let client = Client::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
         let hash = hash_password("right".to_owned()).await.expect("a hash");
         assert!(logins.verify(client, Some(hash.clone()), "right".to_owned()).await.expect("checked"));

@@ -4,14 +4,15 @@ pub(in crate::service) mod login_limits;
 pub(in crate::service) mod logins;
 pub(in crate::service) mod sessions;
 
+use std::sync::Arc;
+
 use argon2::{Argon2, PasswordHasher};
 
-use crate::catalog::{ApiToken, CatalogError};
+use crate::catalog::{ApiToken, Catalog, CatalogError};
 use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
-use crate::service::App;
-use crate::service::dataset::manage::ManageError;
+use crate::service::manage::{ManageError, OwnerWrites};
 
 /// A user that was added.
 #[derive(Debug)]
@@ -51,7 +52,17 @@ const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYT
 const TOKEN_NAME_BYTES: usize = limits::TOKEN_NAME_BYTES;
 const EMAIL_BYTES: usize = limits::EMAIL_BYTES;
 
-impl App {
+/// Keeps users and their API tokens.
+pub struct Accounts {
+    catalog: Catalog,
+    writes: Arc<OwnerWrites>,
+}
+
+impl Accounts {
+    pub(in crate::service) fn new(catalog: Catalog, writes: Arc<OwnerWrites>) -> Accounts {
+        Accounts { catalog, writes }
+    }
+
     /// Adds a user, with an API token of that name if one is given. The password is kept as Argon2id.
     ///
     /// # Errors
@@ -74,13 +85,13 @@ impl App {
             return Err(AccountError::TokenName);
         }
         let hash = hash_password(password.to_owned()).await?;
-        let user = self.catalog().add_user(email, &hash, plan).await.map_err(|error| match error {
+        let user = self.catalog.add_user(email, &hash, plan).await.map_err(|error| match error {
             CatalogError::EmailTaken => AccountError::EmailTaken(email.to_owned()),
             other => AccountError::Catalog(other),
         })?;
         let Some(name) = token_name else { return Ok(AddedUser { token: None }) };
         let token = Secret::api_token(rand::random());
-        self.catalog().add_token(user, name, &token.hash(), limits::TOKENS).await.map_err(AccountError::Catalog)?;
+        self.catalog.add_token(user, name, &token.hash(), limits::TOKENS).await.map_err(AccountError::Catalog)?;
         Ok(AddedUser { token: Some(token) })
     }
 
@@ -94,7 +105,7 @@ impl App {
         }
         let user = self.user_by_email(email).await?;
         let hash = hash_password(password.to_owned()).await?;
-        self.catalog().set_password(user.id, &hash).await.map_err(AccountError::Catalog)
+        self.catalog.set_password(user.id, &hash).await.map_err(AccountError::Catalog)
     }
 
     /// Changes a user's plan. What the user has beyond the new plan's limits stays.
@@ -103,11 +114,11 @@ impl App {
     /// [`AccountError`]; nothing has changed then.
     pub async fn set_plan(&self, email: &str, plan: Plan) -> Result<(), AccountError> {
         let user = self.user_by_email(email).await?;
-        self.catalog().set_plan(user.id, plan).await.map_err(AccountError::Catalog)
+        self.catalog.set_plan(user.id, plan).await.map_err(AccountError::Catalog)
     }
 
     async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
-        let user = self.catalog().user_by_email(email).await.map_err(AccountError::Catalog)?;
+        let user = self.catalog.user_by_email(email).await.map_err(AccountError::Catalog)?;
         user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
     }
 
@@ -121,7 +132,7 @@ impl App {
             return Err(ManageError::Invalid { field: "name", problem });
         }
         let token = Secret::api_token(rand::random());
-        self.write(user.id, self.catalog().add_token(user.id, name, &token.hash(), limits::TOKENS)).await?;
+        self.writes.run(user.id, self.catalog.add_token(user.id, name, &token.hash(), limits::TOKENS)).await?;
         Ok(token)
     }
 
@@ -130,7 +141,7 @@ impl App {
     /// # Errors
     /// [`ManageError::TokenNotFound`].
     pub async fn delete_token(&self, user: &User, name: &str) -> Result<(), ManageError> {
-        self.write(user.id, self.catalog().delete_token(user.id, name)).await.map_err(|error| match error {
+        self.writes.run(user.id, self.catalog.delete_token(user.id, name)).await.map_err(|error| match error {
             ManageError::DatasetNotFound => ManageError::TokenNotFound,
             other => other,
         })
@@ -141,7 +152,7 @@ impl App {
     /// # Errors
     /// [`ManageError::Catalog`].
     pub async fn tokens(&self, user: &User) -> Result<Vec<ApiToken>, ManageError> {
-        Ok(self.catalog().tokens(user.id).await?)
+        Ok(self.catalog.tokens(user.id).await?)
     }
 }
 

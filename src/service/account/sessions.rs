@@ -5,18 +5,19 @@
 //! should not pay for a commit each time. Where the catalog cannot be written the end stays, and the request is
 //! answered. No use moves the end beyond `sessions.absolute_s` after the log-in.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tower_sessions::session::Id;
 
-use crate::catalog::{CatalogError, SessionRecord};
-use crate::config::Sessions;
+use crate::catalog::{Catalog, CatalogError, SessionRecord};
+use crate::config::{self, Config};
 use crate::model::ids::UserId;
 use crate::model::secret::Secret;
 use crate::model::user::User;
-use crate::service::App;
-use crate::service::dataset::manage::ManageError;
+use crate::service::admission::catalog::CatalogGates;
+use crate::service::manage::ManageError;
 use crate::service::rate_limit::Client;
 
 /// How exactly the end of a session is known.
@@ -28,7 +29,7 @@ fn hash(id: Id) -> String {
 }
 
 /// When a session ends that began at `begun` and is used at `now`.
-fn end(sessions: &Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
+fn end(sessions: &config::Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
     let after = |time: DateTime<Utc>, seconds: u64| {
         let span = i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds);
         span.and_then(|span| time.checked_add_signed(span)).unwrap_or(DateTime::<Utc>::MAX_UTC)
@@ -36,7 +37,18 @@ fn end(sessions: &Sessions, begun: DateTime<Utc>, now: DateTime<Utc>) -> DateTim
     after(now, sessions.idle_s).min(after(begun, sessions.absolute_s))
 }
 
-impl App {
+/// Tells who a request is from.
+pub struct Sessions {
+    config: Arc<Config>,
+    catalog: Catalog,
+    gates: Arc<CatalogGates>,
+}
+
+impl Sessions {
+    pub(in crate::service) fn new(config: Arc<Config>, catalog: Catalog, gates: Arc<CatalogGates>) -> Sessions {
+        Sessions { config, catalog, gates }
+    }
+
     /// Whose API token this is, for who sends it. One look-up.
     ///
     /// # Errors
@@ -46,8 +58,8 @@ impl App {
             return Ok(None);
         }
         let hash = Secret::from_stored(token.to_owned()).hash();
-        let _permit = self.catalog_gates().look_up(client).await?;
-        self.catalog().user_by_token(&hash).await.map_err(ManageError::Catalog)
+        let _permit = self.gates.look_up(client).await?;
+        self.catalog.user_by_token(&hash).await.map_err(ManageError::Catalog)
     }
 
     /// Whose session has this id, for who sends it; `None` when it is none or has ended. Two look-ups; moves the
@@ -57,8 +69,8 @@ impl App {
     /// [`ManageError::Catalog`], [`ManageError::Refused`].
     pub async fn user_of_session(&self, client: Client, id: &str) -> Result<Option<User>, ManageError> {
         let Ok(id) = id.parse::<Id>() else { return Ok(None) };
-        let _permit = self.catalog_gates().look_up(client).await?;
-        let (catalog, options) = (self.catalog(), &self.config().sessions);
+        let _permit = self.gates.look_up(client).await?;
+        let (catalog, options) = (&self.catalog, &self.config.sessions);
         let Some(session) = catalog.session(&hash(id)).await.map_err(ManageError::Catalog)? else { return Ok(None) };
         let end = end(options, session.created_at, catalog.now());
         // The limit may be a lower one than when the session was used last.
@@ -79,15 +91,11 @@ impl App {
     ///
     /// # Errors
     /// [`ManageError::Catalog`].
-    pub(in crate::service) async fn begin_session(
-        &self,
-        user: UserId,
-        before: Option<&str>,
-    ) -> Result<Secret, ManageError> {
+    pub(in crate::service) async fn begin(&self, user: UserId, before: Option<&str>) -> Result<Secret, ManageError> {
         if let Some(before) = before {
-            self.end_session(before).await?;
+            self.end(before).await?;
         }
-        let catalog = self.catalog();
+        let catalog = &self.catalog;
         catalog.delete_expired_sessions().await.map_err(ManageError::Catalog)?;
         loop {
             let (id, now) = (Id::default(), catalog.now());
@@ -96,7 +104,7 @@ impl App {
                 user: Some(user),
                 data: "{}".to_owned(),
                 created_at: now,
-                expires_at: end(&self.config().sessions, now, now),
+                expires_at: end(&self.config.sessions, now, now),
             };
             match catalog.create_session(&session).await {
                 Ok(true) => return Ok(Secret::from_stored(id.to_string())),
@@ -113,9 +121,9 @@ impl App {
     ///
     /// # Errors
     /// [`ManageError::Catalog`].
-    pub async fn end_session(&self, id: &str) -> Result<(), ManageError> {
+    pub async fn end(&self, id: &str) -> Result<(), ManageError> {
         match id.parse::<Id>() {
-            Ok(id) => self.catalog().delete_session(&hash(id)).await.map_err(ManageError::Catalog),
+            Ok(id) => self.catalog.delete_session(&hash(id)).await.map_err(ManageError::Catalog),
             Err(_) => Ok(()),
         }
     }
@@ -127,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_use_moves_the_end_and_never_beyond_the_absolute_one() {
-        let options = Sessions { idle_s: 100, absolute_s: 250 };
+        let options = config::Sessions { idle_s: 100, absolute_s: 250 };
         let begun = DateTime::UNIX_EPOCH;
         let at = |seconds| begun + TimeDelta::seconds(seconds);
         for (used, ends) in [(0, 100), (50, 150), (149, 249), (151, 250), (250, 250), (1_000, 250)] {

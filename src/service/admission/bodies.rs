@@ -2,7 +2,6 @@
 //! share what there is: users, and clients, a part each, until their calls have been answered.
 
 use crate::config::Config;
-use crate::service::App;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
 
 /// Bodies that are not larger need no room.
@@ -14,29 +13,40 @@ const LEAST_BYTES: u64 = 16 << 20;
 /// How many of the largest bodies there is room for, at least: one caller may have as many as half of them.
 const LARGEST: u64 = 4;
 
+/// Gives large bodies their room.
+pub struct LargeBodies {
+    gate: FairSemaphore,
+}
+
 /// The room of a large body, until dropped.
 pub struct BodyRoom {
     _permit: Permit,
 }
 
-impl App {
+impl BodyRoom {
     /// Whether a body of so many bytes needs room.
-    pub fn is_large_body(size_bytes: u64) -> bool {
+    pub fn is_needed(size_bytes: u64) -> bool {
         size_bytes > SMALL_BYTES
+    }
+}
+
+impl LargeBodies {
+    pub(in crate::service) fn new(config: &Config) -> LargeBodies {
+        let units = (LARGEST * config.limits.body_bytes).max(LEAST_BYTES);
+        let bounds = Bounds::new(units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
+        LargeBodies { gate: FairSemaphore::new(Gate { name: "body", what: "bytes of large request bodies" }, &bounds) }
     }
 
     /// Room for a large body. Waits for that of others, as heavy queries do.
     ///
     /// # Errors
     /// [`Refused`], at once or after waiting.
-    pub async fn body_room(&self, holder: Holder, size_bytes: u64) -> Result<BodyRoom, Refused> {
-        Ok(BodyRoom { _permit: self.bodies().acquire(holder, size_bytes).await? })
+    pub async fn room(&self, holder: Holder, size_bytes: u64) -> Result<BodyRoom, Refused> {
+        Ok(BodyRoom { _permit: self.gate.acquire(holder, size_bytes).await? })
     }
-}
 
-/// The gate before large bodies.
-pub(in crate::service) fn gate(config: &Config) -> FairSemaphore {
-    let units = (LARGEST * config.limits.body_bytes).max(LEAST_BYTES);
-    let bounds = Bounds::new(units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
-    FairSemaphore::new(Gate { name: "body", what: "bytes of large request bodies" }, &bounds)
+    /// Brings the metrics that show the state of the gate up to date.
+    pub(in crate::service) fn update_metrics(&self) {
+        self.gate.update_metrics();
+    }
 }

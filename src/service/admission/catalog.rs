@@ -8,8 +8,6 @@ use crate::config::Config;
 use crate::model::ids::UserId;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
 use crate::service::rate_limit::Client;
-use crate::service::read::ReadTarget;
-use crate::service::{App, Lookup, ReadError};
 
 /// See the module.
 pub(in crate::service) struct CatalogGates {
@@ -51,17 +49,6 @@ impl CatalogGates {
     pub(in crate::service) fn update_metrics(&self) {
         self.writes.update_metrics();
         self.look_ups.update_metrics();
-    }
-}
-
-impl App {
-    /// As [`App::look_up`], holding a permit of a client whose request has not been counted yet.
-    ///
-    /// # Errors
-    /// As there, and [`ReadError::Busy`].
-    pub async fn look_up_in_turn(&self, client: Client, target: &ReadTarget) -> Result<Lookup, ReadError> {
-        let _permit = self.catalog_gates().look_up(client).await?;
-        self.look_up(target).await
     }
 }
 

@@ -28,8 +28,11 @@
 //! The queues before heavy queries, diffs, streams and Parquet hold `query.heavy_queue` requests each, those before
 //! medium and light queries `query.light_queue`; one waits for `query.heavy_wait_s`. Past either a request is refused,
 //! which is 503.
+//!
+//! [`Engine::spawn_apart`]: crate::query::Engine::spawn_apart
 
 pub(in crate::service) mod bodies;
+pub(in crate::service) mod capacity;
 pub(in crate::service) mod catalog;
 pub(in crate::service) mod queue;
 pub(in crate::service) mod semaphore;
@@ -43,9 +46,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 pub(in crate::service) use self::semaphore::Permit;
 use crate::config;
 use crate::priority::Priority;
-use crate::query::Engine;
-use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
-use crate::service::read::ReadError;
+use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Refused};
 
 /// Units that may be encoded at the same time, for each thread of queries: so many that reading from a store far away
 /// does not leave processors idle, and so few that they are no burden as threads.
@@ -66,9 +67,6 @@ const LEAST_HEAVY: u64 = 4;
 
 /// Documents of a whole body that needs no room, in bytes; and bytes of a whole body that holds none.
 pub(in crate::service) const WHOLE_BYTES: u64 = 64 << 10;
-
-/// Bytes of a part beyond what there was room for that are worth accounting.
-const LARGE_BYTES: u64 = 1 << 20;
 
 /// What units and their bytes may wait: they need nobody to go on, so that this is never reached.
 const PATIENCE_S: u64 = 86_400;
@@ -194,9 +192,9 @@ impl Admission {
     /// A permit to execute a query of this weight.
     ///
     /// # Errors
-    /// [`ReadError::Busy`], at once or after waiting.
-    pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, ReadError> {
-        Ok(self.gate(weight).acquire(self.holder, 1).await?)
+    /// [`Refused`], at once or after waiting.
+    pub(in crate::service) async fn query(&self, weight: Weight) -> Result<Permit, Refused> {
+        self.gate(weight).acquire(self.holder, 1).await
     }
 
     /// As [`Admission::query`], at once or not at all.
@@ -216,24 +214,24 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::query`].
-    pub(in crate::service) async fn diff(&self) -> Result<Permit, ReadError> {
-        Ok(self.shared.diffs.acquire(self.holder, 1).await?)
+    pub(in crate::service) async fn diff(&self) -> Result<Permit, Refused> {
+        self.shared.diffs.acquire(self.holder, 1).await
     }
 
     /// A place among the streamed bodies.
     ///
     /// # Errors
     /// As [`Admission::query`].
-    pub(in crate::service) async fn stream(&self) -> Result<Permit, ReadError> {
-        Ok(self.shared.streams.acquire(self.holder, 1).await?)
+    pub(in crate::service) async fn stream(&self) -> Result<Permit, Refused> {
+        self.shared.streams.acquire(self.holder, 1).await
     }
 
     /// A share of the memory of Parquet bodies; as much as the holder may have when more is asked for.
     ///
     /// # Errors
     /// As [`Admission::query`].
-    pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, ReadError> {
-        Ok(self.shared.parquet.acquire(self.holder, size_bytes).await?)
+    pub(in crate::service) async fn parquet(&self, size_bytes: u64) -> Result<Permit, Refused> {
+        self.shared.parquet.acquire(self.holder, size_bytes).await
     }
 
     /// As [`Admission::parquet`], for a body that has begun: it waits as long as it takes, which is not for readers,
@@ -270,48 +268,6 @@ impl Admission {
         if size_bytes <= WHOLE_BYTES { Some(None) } else { self.ahead(size_bytes).map(Some) }
     }
 
-    /// A whole body, which is accounted to what it has become unless that is small: small ones are shared and kept.
-    /// `foreseen` is the room that it had while it was made.
-    ///
-    /// # Errors
-    /// [`ReadError::OutOfMemory`].
-    pub(in crate::service) fn whole_body(
-        &self,
-        engine: &Engine,
-        bytes: impl Into<Bytes>,
-        foreseen: Option<Permit>,
-    ) -> Result<Bytes, ReadError> {
-        let bytes = bytes.into();
-        drop(foreseen);
-        match bytes.len() as u64 {
-            small if small <= WHOLE_BYTES => Ok(bytes),
-            large => Ok(accounted(bytes, self.account(engine, large)?)),
-        }
-    }
-
-    /// A part of a streamed body that no room was taken for: it takes what there is. Small ones go on without.
-    ///
-    /// # Errors
-    /// [`ReadError::OutOfMemory`].
-    pub(in crate::service) fn part(&self, engine: &Engine, bytes: Bytes) -> Result<Bytes, ReadError> {
-        let room = self.ahead(bytes.len() as u64);
-        let memory = if room.is_none() { beyond(engine, bytes.len() as u64)? } else { None };
-        Ok(self.held(bytes, room, memory))
-    }
-
-    /// Accounts for a whole body of so many bytes: as bytes ahead of their reader, or else as memory of queries.
-    ///
-    /// # Errors
-    /// [`ReadError::OutOfMemory`].
-    pub(in crate::service) fn account(&self, engine: &Engine, size_bytes: u64) -> Result<Arc<Account>, ReadError> {
-        let room = self.ahead(size_bytes);
-        let memory = match room {
-            Some(_) => None,
-            None => Some(engine.reserve("answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?),
-        };
-        Ok(Arc::new(self.account_of(size_bytes, room, memory)))
-    }
-
     /// The bytes as a part of a body: they count as buffered, and keep `room` and `memory`, until the connection has
     /// let go of them. Whoever keeps them for longer than the answer lasts should copy them.
     pub(in crate::service) fn held(
@@ -325,6 +281,7 @@ impl Admission {
         accounted(bytes, Arc::new(account))
     }
 
+    /// An account of so many bytes that keeps `room` and `memory`.
     fn account_of(&self, size_bytes: u64, room: Option<Permit>, memory: Option<MemoryReservation>) -> Account {
         let total = self.shared.buffered_bytes.clone();
         total.fetch_add(size_bytes, Ordering::Relaxed);
@@ -352,17 +309,6 @@ impl Admission {
     pub(in crate::service) fn update_metrics(&self) {
         self.shared.gates().into_iter().for_each(FairSemaphore::update_metrics);
     }
-}
-
-/// Memory for what is beyond the room of a part, if that is worth accounting.
-///
-/// # Errors
-/// [`ReadError::OutOfMemory`].
-pub(in crate::service) fn beyond(engine: &Engine, size_bytes: u64) -> Result<Option<MemoryReservation>, ReadError> {
-    if size_bytes <= LARGE_BYTES {
-        return Ok(None);
-    }
-    Ok(Some(engine.reserve("part of an answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?))
 }
 
 /// What bytes are accounted to, until dropped.
@@ -420,7 +366,7 @@ mod tests {
         while admission.load().heavy_waiting == 0 {
             tokio::task::yield_now().await;
         }
-        assert!(matches!(admission.query(Weight::Heavy).await, Err(ReadError::Busy(_))), "the queue is full");
+        assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })), "the queue is full");
         drop(permit);
         assert!(waits.await.expect("no panic"), "the one that waited has its permit");
         assert_eq!(admission.load(), Load::default());
@@ -434,7 +380,7 @@ mod tests {
             query.heavy_wait_s = 0;
         });
         let _permit = admission.query(Weight::Heavy).await.expect("a permit");
-        assert!(matches!(admission.query(Weight::Heavy).await, Err(ReadError::Busy(_))));
+        assert!(matches!(admission.query(Weight::Heavy).await, Err(Refused { .. })));
         assert_eq!(admission.load(), Load { heavy_running: 1, ..Load::default() });
     }
 

@@ -39,16 +39,16 @@ pub enum Holder {
 
 /// The two kinds of holders that take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HolderKind {
     User,
     Anonymous,
 }
 
-impl Kind {
-    fn other(self) -> Kind {
+impl HolderKind {
+    fn other(self) -> HolderKind {
         match self {
-            Kind::User => Kind::Anonymous,
-            Kind::Anonymous => Kind::User,
+            HolderKind::User => HolderKind::Anonymous,
+            HolderKind::Anonymous => HolderKind::User,
         }
     }
 }
@@ -62,13 +62,13 @@ impl Holder {
 
     /// Whether it is nobody known.
     pub(in crate::service) fn is_anonymous(self) -> bool {
-        self.kind() == Kind::Anonymous
+        self.kind() == HolderKind::Anonymous
     }
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> HolderKind {
         match self {
-            Holder::User(_) | Holder::Operator => Kind::User,
-            Holder::Anonymous(_) => Kind::Anonymous,
+            Holder::User(_) | Holder::Operator => HolderKind::User,
+            Holder::Anonymous(_) => HolderKind::Anonymous,
         }
     }
 }
@@ -123,7 +123,7 @@ pub(in crate::service) struct FairQueue<W> {
     held: [u64; 2],
     waiting: [usize; 2],
     turns: [VecDeque<Holder>; 2],
-    next: Kind,
+    next: HolderKind,
     tickets: Ticket,
 }
 
@@ -161,7 +161,7 @@ impl<W> FairQueue<W> {
             held: [0; 2],
             waiting: [0; 2],
             turns: [VecDeque::new(), VecDeque::new()],
-            next: Kind::User,
+            next: HolderKind::User,
             tickets: 0,
         }
     }
@@ -179,8 +179,8 @@ impl<W> FairQueue<W> {
     /// As many of these units as the holder can ever have: more would be waited for in vain.
     pub(in crate::service) fn at_most(&self, holder: Holder, units: u64) -> u64 {
         match holder.kind() {
-            Kind::User => units.min(self.shares.units),
-            Kind::Anonymous => units.min(self.shares.anonymous_units()),
+            HolderKind::User => units.min(self.shares.units),
+            HolderKind::Anonymous => units.min(self.shares.anonymous_units()),
         }
     }
 
@@ -327,8 +327,9 @@ impl<W> FairQueue<W> {
     /// What keeps the holder from having so many units more now.
     fn obstacle(&self, holder: Holder, units: u64) -> Option<Obstacle> {
         let own = self.accounts.get(&holder).map_or(0, |account| account.held);
-        let anonymous = holder.kind() == Kind::Anonymous;
-        let (anonymous_held, anonymous_units) = (self.held[Kind::Anonymous as usize], self.shares.anonymous_units());
+        let anonymous = holder.kind() == HolderKind::Anonymous;
+        let (anonymous_held, anonymous_units) =
+            (self.held[HolderKind::Anonymous as usize], self.shares.anonymous_units());
         let mut left = self.shares.units - (self.held() - own);
         if anonymous {
             left = left.min(anonymous_units - (anonymous_held - own));

@@ -1,18 +1,22 @@
 //! Entities of a version for somebody who edits them. What comes back is saved as the version's alternate
-//! ([`App::save_alternate`]), if nobody has saved or deleted one since.
+//! ([`Alternates::save`]), if nobody has saved or deleted one since.
+//!
+//! [`Alternates::save`]: crate::service::Alternates::save
 
 use std::sync::Arc;
 
-use crate::catalog::Resolved;
+use crate::catalog::{Catalog, Resolved};
 use crate::encode::ContentCoding;
 use crate::model::ids::DatasetId;
 use crate::model::request::ReadRequest;
 use crate::model::user::User;
 use crate::model::version::{VersionNumber, VersionSelector};
 use crate::service::admission::semaphore::Holder;
-use crate::service::dataset::manage::ManageError;
-use crate::service::read::{Admitted, AnswerBody, ReadError};
-use crate::service::{App, alternate_etag};
+use crate::service::dataset::alternates::alternate_etag;
+use crate::service::lookup::Admitted;
+use crate::service::lookup::error::ReadError;
+use crate::service::manage::ManageError;
+use crate::service::read::{AnswerBody, Reads};
 
 /// Entities that were pulled, and the etag that belongs to them.
 pub struct Pulled {
@@ -35,27 +39,37 @@ pub enum PullError {
     Read(#[from] ReadError),
 }
 
-impl App {
+/// Gives entities to agents that edit them.
+pub struct AgentEdits {
+    catalog: Catalog,
+    reads: Arc<Reads>,
+}
+
+impl AgentEdits {
+    pub(in crate::service) fn new(catalog: Catalog, reads: Arc<Reads>) -> AgentEdits {
+        AgentEdits { catalog, reads }
+    }
+
     /// The entities of a version of the owner's dataset, or those of its
     /// alternate; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
     /// body, stops the work.
     ///
     /// # Errors
     /// [`PullError`]: a missing dataset, version or alternate, and those of a read.
-    pub async fn pull_for_edit(
+    pub async fn pull(
         &self,
         owner: &User,
         dataset: DatasetId,
         selector: VersionSelector,
         alt: bool,
     ) -> Result<Pulled, PullError> {
-        let resolved = self.catalog().resolve_read(dataset, selector).await.map_err(ManageError::from)?;
+        let resolved = self.catalog.resolve_read(dataset, selector).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or(ReadError::VersionNotFound(selector))?;
         let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
         let request = ReadRequest { pretty: false, ..ReadRequest::default() };
-        let answer = self.answer(&admitted, Arc::new(request), ContentCoding::Identity).await?;
+        let answer = self.reads.answer(&admitted, Arc::new(request), ContentCoding::Identity).await?;
         Ok(Pulled { version: version.number, etag: alternate_etag(&version), entities: answer.body })
     }
 }

@@ -8,16 +8,18 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::catalog::{AlternateBase, VersionRecord};
+use crate::catalog::{AlternateBase, Catalog, VersionRecord};
 use crate::model::dataset::Dataset;
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
 use crate::service::admission::semaphore::Refused;
-use crate::service::dataset::manage::ManageError;
-use crate::service::refresh::files::PushedEntities;
-use crate::service::{App, RefreshError};
+use crate::service::manage::{ManageError, OwnerWrites};
+use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::ingest::PushedEntities;
+use crate::service::refresh::tasks::RefreshTasks;
+use crate::service::refresh::version_file::VersionFiles;
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 
@@ -70,15 +72,32 @@ fn names(etag: &str, version: &Version) -> bool {
     etag.trim_matches('"') == alternate_etag(version).trim_matches('"')
 }
 
-impl App {
+/// Saves and deletes alternates.
+pub struct Alternates {
+    catalog: Catalog,
+    writes: Arc<OwnerWrites>,
+    files: Arc<VersionFiles>,
+    tasks: Arc<RefreshTasks>,
+}
+
+impl Alternates {
+    pub(in crate::service) fn new(
+        catalog: Catalog,
+        writes: Arc<OwnerWrites>,
+        files: Arc<VersionFiles>,
+        tasks: Arc<RefreshTasks>,
+    ) -> Alternates {
+        Alternates { catalog, writes, files, tasks }
+    }
+
     /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
     /// whole. With `expected` only if that is still the version's [`alternate_etag`]. Dropping it cancels nothing.
     ///
     /// # Errors
     /// [`AlternateError`]: a missing dataset or version, and a stale etag, before anything is written;
     /// [`ManageError::Stale`] also when another save or delete came first.
-    pub async fn save_alternate(
-        &self,
+    pub async fn save(
+        self: &Arc<Self>,
         owner: &User,
         dataset: DatasetId,
         version: VersionNumber,
@@ -86,17 +105,17 @@ impl App {
         expected: Option<&str>,
     ) -> Result<VersionRecord, AlternateError> {
         let Dataset { index, latest_version, .. } =
-            self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        let found = self.catalog().version(dataset, version).await.map_err(ManageError::from);
+            self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        let found = self.catalog.version(dataset, version).await.map_err(ManageError::from);
         let current = found.map_err(|error| error.naming(version, latest_version))?.version;
         let base = match expected {
             Some(etag) if names(etag, &current) => Some(AlternateBase::of(&current)),
             Some(_) => return Err(ManageError::Stale.into()),
             None => None,
         };
-        let (app, owner) = (self.clone(), owner.id);
-        self.refreshes()
-            .run(async move { Ok(app.save_now(owner, (dataset, version), entities, index, base).await) })
+        let (alternates, owner) = (self.clone(), owner.id);
+        self.tasks
+            .run(async move { Ok(alternates.save_now(owner, (dataset, version), entities, index, base).await) })
             .await?
     }
 
@@ -110,32 +129,28 @@ impl App {
     ) -> Result<VersionRecord, AlternateError> {
         let PushedEntities { spooled, permit } = entities;
         let progress = Arc::default();
+        let writing = async { self.files.reserve().await?.write(spooled, index, &permit, &progress).await };
         let file = tokio::select! {
-            file = self.write_reserved(spooled, index, &permit, &progress) => file?,
-            () = self.refreshes().stopped() => return Err(AlternateError::Stopping),
+            file = writing => file?,
+            () = self.tasks.stopped() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();
-        // From here on a record may name it, whatever becomes of this future.
-        file.keep();
-        let saved = self.write(owner, self.catalog().save_alternate(dataset, version, &new, base)).await;
-        if saved.is_err() {
-            self.abandon_file(&new.path).await;
-        }
-        Ok(saved?)
+        let saving = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base));
+        Ok(file.record(saving).await?)
     }
 
     /// Takes the alternate of a version of the owner's dataset away.
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`ManageError::VersionNotFound`], [`ManageError::AltNotFound`].
-    pub async fn delete_alternate(
+    pub async fn delete(
         &self,
         owner: &User,
         dataset: DatasetId,
         version: VersionNumber,
     ) -> Result<VersionRecord, ManageError> {
-        let latest = self.catalog().owned_dataset(owner.id, dataset).await?.latest_version;
-        let deleted = self.write(owner.id, self.catalog().delete_alternate(dataset, version)).await;
+        let latest = self.catalog.owned_dataset(owner.id, dataset).await?.latest_version;
+        let deleted = self.writes.run(owner.id, self.catalog.delete_alternate(dataset, version)).await;
         deleted.map_err(|error| error.naming(version, latest))
     }
 }

@@ -9,11 +9,10 @@ use crate::model::ids::DatasetId;
 use crate::model::secret::Secret;
 use crate::model::user::User;
 use crate::model::version::Version;
-use crate::service::App;
-use crate::service::dataset::OwnedDataset;
-use crate::service::dataset::manage::ManageError;
+use crate::service::dataset::{Datasets, OwnedDataset};
+use crate::service::manage::ManageError;
 
-impl App {
+impl Datasets {
     /// Makes a dataset of the user's whose version 1 is the latest version of a public dataset, or one of the user's
     /// own, with its alternate. The clone of a private dataset is private, with a key of its own.
     ///
@@ -36,20 +35,20 @@ impl App {
             schedule: Some(DEFAULT_SCHEDULE.to_owned()),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let limit = self.active_limit(user.plan);
-        let found = self.catalog().check_clone(&clone, limit).await.map_err(refused)?;
+        let limit = self.config.plans.active_datasets(user.plan);
+        let found = self.catalog.check_clone(&clone, limit).await.map_err(refused)?;
         self.check_sound(user, &found).await?;
         let base = AlternateBase::of(&found);
-        let cloned = self.write(user.id, self.catalog().clone_dataset(&clone, limit, Some(base))).await;
+        let cloned = self.writes.run(user.id, self.catalog.clone_dataset(&clone, limit, Some(base))).await;
         let (dataset, _) = cloned.map_err(refused)?;
         self.with_attempts(dataset).await
     }
 
     /// Reads the files that a clone would share, holding a permit of the user's: damage is not to spread.
     async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
-        let _permit = self.ingest().permit(user.id).await?;
+        let _permit = self.ingest.permit(user.id).await?;
         for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {
-            if !self.is_sound(file).await.map_err(ManageError::Storage)? {
+            if !self.files.is_sound(file).await.map_err(ManageError::Storage)? {
                 return Err(ManageError::Failed(format!("the version file {} is damaged", file.path)));
             }
         }

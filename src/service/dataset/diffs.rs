@@ -20,7 +20,7 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::catalog::CatalogError;
+use crate::catalog::{Catalog, CatalogError};
 use crate::diff::{self, Change, ChangeType, Diff, DiffBounds, DiffPage, records};
 use crate::encode::ContentCoding;
 use crate::metrics::metrics;
@@ -32,14 +32,18 @@ use crate::model::version::{VersionFile, VersionNumber, VersionSelector};
 use crate::priority::Priority;
 use crate::query::QueryError;
 use crate::query::fetch::documents::{UNIT_BYTES, Unit};
+use crate::service::admission::capacity::Capacity;
 use crate::service::admission::semaphore::Holder;
-use crate::service::dataset::manage::{ManageError, there_are};
+use crate::service::lookup::error::ReadError;
+use crate::service::manage::{ManageError, there_are};
 use crate::service::read::body::WHOLE_BODY_BYTES;
 use crate::service::read::responses::coded;
 use crate::service::read::single_flight::SingleFlight;
 use crate::service::read::stream::Paced;
-use crate::service::{Answer, AnswerBody, App, ReadError};
+use crate::service::read::{Answer, AnswerBody};
+use crate::storage::cache::PartCache;
 use crate::storage::reader::VersionReader;
+use crate::storage::store::Store;
 
 /// What a diff takes in the cache besides its changes.
 const OVERHEAD_BYTES: usize = 1 << 10;
@@ -117,7 +121,7 @@ impl DiffForm {
 /// What two versions of a dataset differ in. Clones share it.
 #[derive(Clone)]
 pub struct VersionDiff {
-    app: App,
+    capacity: Capacity,
     dataset: Dataset,
     versions: [VersionNumber; 2],
     readers: [VersionReader; 2],
@@ -177,12 +181,12 @@ impl VersionDiff {
         let (total, content_type) = (self.page_count(page), form.content_type());
         let body = self.body(page, form).await?;
         let plain = Answer { total, content_type, coding: ContentCoding::Identity, body };
-        coded(&self.app, plain, coding).await
+        coded(&self.capacity, plain, coding).await
     }
 
     /// The bytes of a page: whole when they are few.
     async fn body(&self, page: &DiffPage, form: DiffForm) -> Result<AnswerBody, ReadError> {
-        let (engine, admission) = (self.app.engine(), self.app.admission());
+        let admission = self.capacity.admission();
         let selected = self.page_count(page);
         let mean_bytes = RECORD_BYTES + self.readers.iter().map(mean_bytes).sum::<u64>();
         let (begin, end) = self.frame(form);
@@ -197,11 +201,11 @@ impl VersionDiff {
                 body.extend_from_slice(end);
                 Ok::<_, ReadError>(Some(body))
             };
-            let body = engine.spawn(work).await.map_err(QueryError::from)??;
+            let body = self.capacity.engine().spawn(work).await.map_err(QueryError::from)??;
             // Where the entities are much larger than the mean, the records are streamed after all.
             if let Some(body) = body {
                 metrics().sent_rows.increment(selected);
-                return Ok(AnswerBody::Whole(admission.whole_body(engine, body, room)?));
+                return Ok(AnswerBody::Whole(self.capacity.whole_body(body, room)?));
             }
         }
         let place = admission.stream().await?;
@@ -230,8 +234,8 @@ impl VersionDiff {
                 Ok((bytes, next))
             }
         };
-        let (engine, admission) = (engine.clone(), admission.clone());
-        let parts = Paced { engine, admission, place, selected, mean_bytes, encode }.into_stream();
+        let capacity = self.capacity.clone();
+        let parts = Paced { capacity, place, selected, mean_bytes, encode }.into_stream();
         let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from_static(end))));
         Ok(AnswerBody::Stream(parts.chain(end).boxed()))
     }
@@ -273,7 +277,26 @@ async fn write(
     Ok(records::for_each(readers, changes, each).await?)
 }
 
-impl App {
+/// Compares versions.
+pub struct Diffs {
+    catalog: Catalog,
+    store: Store,
+    cache: PartCache,
+    capacity: Capacity,
+    diffs: Arc<DiffCache>,
+}
+
+impl Diffs {
+    /// Keeps at most `capacity_bytes` of what it finds; none keeps nothing.
+    pub(in crate::service) fn new(
+        catalog: Catalog,
+        (store, cache): (Store, PartCache),
+        capacity: Capacity,
+        capacity_bytes: u64,
+    ) -> Diffs {
+        Diffs { catalog, store, cache, capacity, diffs: Arc::new(DiffCache::new(capacity_bytes)) }
+    }
+
     /// Compares two versions of the owner's dataset, frozen or not; never their alternates. Costs nothing but look-ups
     /// where the pair is kept, or the entities are the same. Dropping the future stops the work, unless others wait for
     /// the same.
@@ -281,32 +304,38 @@ impl App {
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`DiffError::VersionNotFound`]; of [`ReadError`] `Busy`, `Timeout` by
     /// `query.diff_timeout_s`, `OutOfMemory` and `Unreadable`.
-    pub async fn diff(
+    pub async fn compare(
         &self,
         owner: &User,
         dataset: DatasetId,
         v1: VersionSelector,
         v2: VersionSelector,
     ) -> Result<VersionDiff, DiffError> {
-        let dataset = self.catalog().owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        self.acting_for(Holder::User(owner.id)).compare(dataset, [v1, v2]).await
+        let dataset = self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
+        self.compare_for(self.capacity.of(Holder::User(owner.id)), dataset, [v1, v2]).await
     }
 
-    /// As [`App::diff`], for the operator, who may compare anybody's versions.
+    /// As [`Diffs::compare`], for the operator, who may compare anybody's versions.
     ///
     /// # Errors
-    /// As of [`App::diff`].
-    pub async fn diff_for_operator(
+    /// As of [`Diffs::compare`].
+    pub async fn compare_any(
         &self,
         dataset: DatasetId,
         v1: VersionSelector,
         v2: VersionSelector,
     ) -> Result<VersionDiff, DiffError> {
-        let dataset = self.catalog().dataset(dataset).await.map_err(ManageError::from)?;
-        self.compare(dataset.ok_or(ManageError::DatasetNotFound)?, [v1, v2]).await
+        let dataset = self.catalog.dataset(dataset).await.map_err(ManageError::from)?;
+        let dataset = dataset.ok_or(ManageError::DatasetNotFound)?;
+        self.compare_for(self.capacity.clone(), dataset, [v1, v2]).await
     }
 
-    async fn compare(&self, dataset: Dataset, versions: [VersionSelector; 2]) -> Result<VersionDiff, DiffError> {
+    async fn compare_for(
+        &self,
+        capacity: Capacity,
+        dataset: Dataset,
+        versions: [VersionSelector; 2],
+    ) -> Result<VersionDiff, DiffError> {
         let number = |selector| match selector {
             VersionSelector::Active => dataset.active_version(),
             VersionSelector::Latest => dataset.latest_version,
@@ -318,13 +347,13 @@ impl App {
         let readers = [self.reader_of(&files[0]).await?, self.reader_of(&files[1]).await?];
         let diff = match files[0].content_hash == files[1].content_hash {
             true => Held::new(Diff::none(readers[0].entity_count()), None),
-            false => self.compare_files(&files, &readers).await?,
+            false => self.compare_files(&capacity, &files, &readers).await?,
         };
-        Ok(VersionDiff { app: self.clone(), dataset, versions, readers, diff })
+        Ok(VersionDiff { capacity, dataset, versions, readers, diff })
     }
 
     async fn file_of(&self, dataset: &Dataset, number: VersionNumber) -> Result<VersionFile, DiffError> {
-        match self.catalog().version(dataset.id, number).await {
+        match self.catalog.version(dataset.id, number).await {
             Ok(record) => Ok(record.version.file),
             Err(CatalogError::NoVersion) => {
                 Err(DiffError::VersionNotFound { number, there_are: there_are(dataset.latest_version) })
@@ -334,34 +363,39 @@ impl App {
     }
 
     async fn reader_of(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
-        Ok(VersionReader::open_recorded(self.store(), file, self.cache()).await?)
+        Ok(VersionReader::open_recorded(&self.store, file, &self.cache).await?)
     }
 
     /// What two files differ in, from the cache or from who compares them now.
-    async fn compare_files(&self, files: &[VersionFile; 2], readers: &[VersionReader; 2]) -> Result<Held, ReadError> {
+    async fn compare_files(
+        &self,
+        capacity: &Capacity,
+        files: &[VersionFile; 2],
+        readers: &[VersionReader; 2],
+    ) -> Result<Held, ReadError> {
         let key = [files[0].id, files[1].id];
-        let kept = self.diffs().kept.get(&key).await;
+        let kept = self.diffs.kept.get(&key).await;
         count_look_up(kept.is_some());
         if let Some(kept) = kept {
             return Ok(kept);
         }
         let begin = || {
-            let (app, [v1, v2]) = (self.clone(), readers.clone());
+            let (diffs, capacity, [v1, v2]) = (self.diffs.clone(), capacity.clone(), readers.clone());
             async move {
                 // It may have come since the look-up.
-                if let Some(kept) = app.diffs().kept.get(&key).await {
+                if let Some(kept) = diffs.kept.get(&key).await {
                     return Ok(kept);
                 }
-                let _permit = app.admission().diff().await?;
-                let diff = diff::compare(&app.engine().at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
-                Ok(app.diffs().keep(key, diff).await)
+                let _permit = capacity.admission().diff().await?;
+                let diff = diff::compare(&capacity.engine().at(Priority::Heavy), v1, v2, DiffBounds::default()).await?;
+                Ok(diffs.keep(key, diff).await)
             }
         };
-        let (work, begun) = self.diffs().single_flight.join(key, || begin().boxed());
+        let (work, begun) = self.diffs.single_flight.join(key, || begin().boxed());
         let since = Instant::now();
         let outcome = work.await;
         if begun {
-            self.diffs().single_flight.ended(&key);
+            self.diffs.single_flight.ended(&key);
         }
         match outcome {
             // One who has begun it, and may have asked for much, was refused: that says nothing of others.
@@ -383,7 +417,7 @@ fn count_look_up(hit: bool) {
 type Key = [FileId; 2];
 
 /// What files differ in, as far as it is kept or being found out.
-pub(in crate::service) struct Diffs {
+struct DiffCache {
     kept: Cache<Key, Held, foldhash::fast::RandomState>,
     single_flight: SingleFlight<Key, Result<Held, ReadError>>,
     capacity_bytes: u64,
@@ -391,9 +425,9 @@ pub(in crate::service) struct Diffs {
     room: Arc<Semaphore>,
 }
 
-impl Diffs {
+impl DiffCache {
     /// A cache of at most `capacity_bytes`; none keeps nothing.
-    pub(in crate::service) fn new(capacity_bytes: u64) -> Diffs {
+    fn new(capacity_bytes: u64) -> DiffCache {
         let kept = Cache::builder()
             .max_capacity(capacity_bytes)
             // Whoever has asked for a new one is about to ask for its next page.
@@ -403,7 +437,7 @@ impl Diffs {
         // For what is in the cache, and what was.
         let permits = usize::try_from(capacity_bytes / PERMIT_BYTES).unwrap_or(usize::MAX).saturating_mul(2);
         let room = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        Diffs { kept, single_flight: SingleFlight::default(), capacity_bytes, room }
+        DiffCache { kept, single_flight: SingleFlight::default(), capacity_bytes, room }
     }
 
     /// Keeps a diff if there is room.
@@ -455,7 +489,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_kept_and_what_is_still_used_is_bounded() {
-        let diffs = Diffs::new(10 * OVERHEAD_BYTES as u64);
+        let diffs = DiffCache::new(10 * OVERHEAD_BYTES as u64);
         let mut used = Vec::new();
         for number in 0..30 {
             used.push(diffs.keep(key(number), Diff::none(number)).await);
@@ -479,7 +513,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_kept_where_nothing_may_be() {
-        let diffs = Diffs::new(0);
+        let diffs = DiffCache::new(0);
         let held = diffs.keep(key(1), Diff::none(7)).await;
         assert_eq!((held.total_v1(), held.0.1.is_some()), (7, false));
         assert!(diffs.kept.get(&key(1)).await.is_none());

@@ -4,10 +4,12 @@ pub(in crate::service) mod agent_edits;
 pub(in crate::service) mod alternates;
 pub(in crate::service) mod clones;
 pub(in crate::service) mod diffs;
-pub(in crate::service) mod manage;
 pub(in crate::service) mod profile;
 
-use crate::catalog::{Attempt, DatasetView};
+use std::sync::Arc;
+
+use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
+use crate::config::Config;
 use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
@@ -18,8 +20,9 @@ use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
 use crate::model::user::User;
 use crate::model::version::VersionNumber;
-use crate::service::App;
-use crate::service::dataset::manage::ManageError;
+use crate::service::manage::{ManageError, OwnerWrites};
+use crate::service::refresh::ingest::Ingest;
+use crate::service::refresh::version_file::VersionFiles;
 
 /// Attempts that a dataset is shown with.
 const SHOWN_ATTEMPTS: u32 = 10;
@@ -58,12 +61,31 @@ pub struct DatasetSettings {
     pub index: Option<IndexSettings>,
 }
 
-impl App {
+/// Keeps the datasets of owners.
+pub struct Datasets {
+    config: Arc<Config>,
+    catalog: Catalog,
+    writes: Arc<OwnerWrites>,
+    ingest: Arc<Ingest>,
+    files: Arc<VersionFiles>,
+}
+
+impl Datasets {
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        writes: Arc<OwnerWrites>,
+        ingest: Arc<Ingest>,
+        files: Arc<VersionFiles>,
+    ) -> Datasets {
+        Datasets { config, catalog, writes, ingest, files }
+    }
+
     /// Creates a dataset: unless said otherwise public, pushed by its owner, and on the nightly schedule.
     ///
     /// # Errors
     /// [`ManageError::Invalid`], [`ManageError::PlanLimit`], [`ManageError::NameTaken`].
-    pub async fn create_dataset(
+    pub async fn create(
         &self,
         owner: &User,
         name: DatasetName,
@@ -86,7 +108,10 @@ impl App {
             index: settings.index.unwrap_or_default(),
             ping_token: Secret::ping_token(rand::random()),
         };
-        let dataset = self.write(owner.id, self.catalog().create_dataset(&new, self.active_limit(owner.plan))).await?;
+        let dataset = self
+            .writes
+            .run(owner.id, self.catalog.create_dataset(&new, self.config.plans.active_datasets(owner.plan)))
+            .await?;
         Ok(OwnedDataset { dataset, last_attempts: Vec::new() })
     }
 
@@ -94,14 +119,13 @@ impl App {
     ///
     /// # Errors
     /// [`ManageError::Invalid`], [`ManageError::DatasetNotFound`], [`ManageError::NameTaken`].
-    pub async fn update_dataset(
+    pub async fn update(
         &self,
         owner: &User,
         id: DatasetId,
         settings: DatasetSettings,
     ) -> Result<OwnedDataset, ManageError> {
         self.check_settings(owner, &settings).await?;
-        self.catalog().owned_dataset(owner.id, id).await?;
         let change = DatasetChange {
             name: settings.name,
             visibility: settings.private.map(|private| match private {
@@ -115,31 +139,30 @@ impl App {
             schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
             index: settings.index,
         };
-        let dataset = self.write(owner.id, self.catalog().update_dataset(id, &change)).await?;
-        self.with_attempts(dataset).await
+        self.change(owner, id, self.catalog.update_dataset(id, &change)).await
     }
 
     /// Deletes a dataset that has no versions.
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`ManageError::HasVersions`], [`ManageError::Busy`].
-    pub async fn delete_dataset(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
-        self.catalog().owned_dataset(owner.id, id).await?;
-        self.write(owner.id, self.catalog().delete_dataset(id)).await
+    pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
+        self.catalog.owned_dataset(owner.id, id).await?;
+        self.writes.run(owner.id, self.catalog.delete_dataset(id)).await
     }
 
     /// The owner's datasets with ids greater than `after`, by id, at most `limit`. A look-up for each of them.
     ///
     /// # Errors
     /// [`ManageError::Catalog`].
-    pub async fn datasets(
+    pub async fn list(
         &self,
         owner: &User,
         after: Option<DatasetId>,
         limit: u32,
     ) -> Result<Vec<OwnedDataset>, ManageError> {
         let mut datasets = Vec::new();
-        for dataset in self.bare_datasets(owner, after, limit).await? {
+        for dataset in self.list_bare(owner, after, limit).await? {
             datasets.push(self.with_attempts(dataset).await?);
         }
         Ok(datasets)
@@ -149,21 +172,21 @@ impl App {
     ///
     /// # Errors
     /// [`ManageError::Catalog`].
-    pub async fn bare_datasets(
+    pub async fn list_bare(
         &self,
         owner: &User,
         after: Option<DatasetId>,
         limit: u32,
     ) -> Result<Vec<Dataset>, ManageError> {
-        Ok(self.catalog().datasets_of(owner.id, after, limit).await?)
+        Ok(self.catalog.datasets_of(owner.id, after, limit).await?)
     }
 
     /// A dataset with its versions and its last attempts, as of one moment.
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`].
-    pub async fn dataset_view(&self, owner: &User, id: DatasetId) -> Result<DatasetView, ManageError> {
-        let view = self.catalog().dataset_view(id).await?;
+    pub async fn view(&self, owner: &User, id: DatasetId) -> Result<DatasetView, ManageError> {
+        let view = self.catalog.dataset_view(id).await?;
         view.filter(|view| view.dataset.owner == owner.id).ok_or(ManageError::DatasetNotFound)
     }
 
@@ -172,14 +195,12 @@ impl App {
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`ManageError::Public`].
     pub async fn rotate_key(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        self.catalog().owned_dataset(owner.id, id).await?;
         let new_key = Secret::private_key(rand::random());
-        let rotated = self.write(owner.id, self.catalog().rotate_key(id, &new_key)).await;
-        let dataset = rotated.map_err(|error| match error {
+        let rotated = self.change(owner, id, self.catalog.rotate_key(id, &new_key)).await;
+        rotated.map_err(|error| match error {
             ManageError::Stale => ManageError::Public,
             other => other,
-        })?;
-        self.with_attempts(dataset).await
+        })
     }
 
     /// Makes a version the active one for good, and with `freeze` freezes the dataset there.
@@ -193,8 +214,8 @@ impl App {
         version: VersionNumber,
         freeze: bool,
     ) -> Result<OwnedDataset, ManageError> {
-        let latest = self.catalog().owned_dataset(owner.id, id).await?.latest_version;
-        let rolled_back = self.write(owner.id, self.catalog().rollback(id, version, freeze)).await;
+        let latest = self.catalog.owned_dataset(owner.id, id).await?.latest_version;
+        let rolled_back = self.writes.run(owner.id, self.catalog.rollback(id, version, freeze)).await;
         let dataset = rolled_back.map_err(|error| error.naming(version, latest))?;
         self.with_attempts(dataset).await
     }
@@ -204,9 +225,7 @@ impl App {
     /// # Errors
     /// [`ManageError::DatasetNotFound`].
     pub async fn unpin(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        self.catalog().owned_dataset(owner.id, id).await?;
-        let dataset = self.write(owner.id, self.catalog().unpin(id)).await?;
-        self.with_attempts(dataset).await
+        self.change(owner, id, self.catalog.unpin(id)).await
     }
 
     /// Lets the dataset be refreshed and read again. A pin stays.
@@ -214,8 +233,19 @@ impl App {
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`ManageError::NotFrozen`], [`ManageError::PlanLimit`].
     pub async fn unfreeze(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
-        self.catalog().owned_dataset(owner.id, id).await?;
-        let dataset = self.write(owner.id, self.catalog().unfreeze(id, self.active_limit(owner.plan))).await?;
+        let limit = self.config.plans.active_datasets(owner.plan);
+        self.change(owner, id, self.catalog.unfreeze(id, limit)).await
+    }
+
+    /// Changes a dataset that is the owner's.
+    async fn change(
+        &self,
+        owner: &User,
+        id: DatasetId,
+        change: impl Future<Output = Result<Dataset, CatalogError>>,
+    ) -> Result<OwnedDataset, ManageError> {
+        self.catalog.owned_dataset(owner.id, id).await?;
+        let dataset = self.writes.run(owner.id, change).await?;
         self.with_attempts(dataset).await
     }
 
@@ -223,8 +253,8 @@ impl App {
     ///
     /// # Errors
     /// [`ManageError::Catalog`].
-    pub(in crate::service) async fn with_attempts(&self, dataset: Dataset) -> Result<OwnedDataset, ManageError> {
-        let last_attempts = self.catalog().last_attempts(dataset.id, SHOWN_ATTEMPTS).await?;
+    async fn with_attempts(&self, dataset: Dataset) -> Result<OwnedDataset, ManageError> {
+        let last_attempts = self.catalog.last_attempts(dataset.id, SHOWN_ATTEMPTS).await?;
         Ok(OwnedDataset { dataset, last_attempts })
     }
 
@@ -243,7 +273,7 @@ impl App {
         if url.len() > SOURCE_BYTES {
             return invalid("source", format!("it is longer than {SOURCE_BYTES} bytes"));
         }
-        match self.source_client(owner.id).check(url).await {
+        match self.ingest.source_client(owner.id).check(url).await {
             Ok(()) => Ok(()),
             Err(error) => invalid("source", format!("{error}; or push, to send the entities")),
         }

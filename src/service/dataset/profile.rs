@@ -4,17 +4,22 @@
 //!
 //! Who may see it: the owner, of any of theirs; everybody else, of a public dataset that is not frozen, as for a read.
 
+use std::sync::Arc;
+
 use crate::catalog::Resolved;
 use crate::model::ids::DatasetId;
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
-use crate::service::App;
 use crate::service::admission::Weight;
+use crate::service::admission::capacity::Capacity;
 use crate::service::admission::semaphore::Holder;
+use crate::service::lookup::Lookups;
+use crate::service::lookup::error::ReadError;
 use crate::service::rate_limit::Client;
-use crate::service::read::ReadError;
+use crate::storage::cache::PartCache;
 use crate::storage::profile::StoredProfile;
 use crate::storage::reader::VersionReader;
+use crate::storage::store::Store;
 
 /// What a version contains.
 #[derive(Clone, Debug)]
@@ -52,13 +57,29 @@ pub enum ProfileError {
     Read(#[from] ReadError),
 }
 
-impl App {
+/// Shows profiles.
+pub struct Profiles {
+    lookups: Arc<Lookups>,
+    store: Store,
+    cache: PartCache,
+    capacity: Capacity,
+}
+
+impl Profiles {
+    pub(in crate::service) fn new(
+        lookups: Arc<Lookups>,
+        (store, cache): (Store, PartCache),
+        capacity: Capacity,
+    ) -> Profiles {
+        Profiles { lookups, store, cache, capacity }
+    }
+
     /// The profile of a version, or of its alternate: of the caller's datasets, frozen ones too, and for everybody of
     /// public ones that are not frozen. One look-up in the catalog, and two requests to the store at most.
     ///
     /// # Errors
     /// [`ProfileError`].
-    pub async fn profile(
+    pub async fn find(
         &self,
         caller: Option<&User>,
         client: Client,
@@ -67,7 +88,7 @@ impl App {
         alt: bool,
     ) -> Result<VersionProfile, ProfileError> {
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
-        let resolved = self.catalog_cache().resolve(self.catalog(), dataset, version).await?.ok_or_else(hidden)?;
+        let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;
         let Resolved { dataset, version: found } = &*resolved;
         let owned = caller.is_some_and(|user| user.id == dataset.owner);
         if !owned && dataset.is_private() {
@@ -83,8 +104,8 @@ impl App {
             (None, true) => return Err(ReadError::AltNotFound(found.number).into()),
         };
         let holder = caller.map_or(Holder::Anonymous(client), |user| Holder::User(user.id));
-        let _permit = self.admission().of(holder).query(Weight::Light).await?;
-        let reader = VersionReader::open_recorded(self.store(), file, self.cache()).await.map_err(ReadError::from)?;
+        let _permit = self.capacity.admission().of(holder).query(Weight::Light).await.map_err(ReadError::from)?;
+        let reader = VersionReader::open_recorded(&self.store, file, &self.cache).await.map_err(ReadError::from)?;
         let contents = reader.profile().await.map_err(ReadError::from)?;
         Ok(VersionProfile {
             dataset_id: dataset.id.get(),

@@ -1,5 +1,5 @@
 //! What a read does: its plans, and what running them took. The read itself is made, to its last byte, by the same
-//! functions that answer reads ([`App::make_answer`]); only that an [`Observer`] sees it, that no cache of answers is
+//! functions that answer reads ([`Reads::make_answer`]); only that an [`Observer`] sees it, that no cache of answers is
 //! asked, and that the bytes are counted and discarded.
 //!
 //! | Module | Holds |
@@ -17,24 +17,29 @@ use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 
-use crate::catalog::Resolved;
+use crate::catalog::{Catalog, Resolved};
+use crate::config::Config;
 use crate::model::ids::DatasetId;
 use crate::model::request::{Format, ReadRequest};
 use crate::model::user::User;
 use crate::model::version::VersionSelector;
-use crate::query::explain::Explained;
 use crate::service::admission::Weight;
+use crate::service::admission::capacity::Capacity;
 use crate::service::admission::semaphore::Holder;
-use crate::service::dataset::manage::ManageError;
-use crate::service::export_cache::ExportState;
-use crate::service::read::Taker;
-use crate::service::{Admitted, AnswerBody, App, CacheKey, ReadError};
-use crate::storage::reader::VersionReader;
+use crate::service::export_cache::{ExportState, Exports, Taker};
+use crate::service::lookup::Admitted;
+use crate::service::lookup::cache_key::CacheKey;
+use crate::service::lookup::error::ReadError;
+use crate::service::manage::ManageError;
+use crate::service::read::observer::{Observed, Observer, StageName};
+use crate::service::read::responses::Responses;
+use crate::service::read::{AnswerBody, Reads};
 use crate::storage::reader_metrics::{CacheUse, ReaderMetrics};
 
+use record::microseconds;
 pub use record::{
-    AnswerUse, DocumentUse, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse, RequestParameter, StageName,
-    StageTime, WorkUse,
+    AnswerUse, DocumentUse, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse, RequestParameter, StageTime,
+    WorkUse,
 };
 
 /// Why a read is not explained.
@@ -48,76 +53,27 @@ pub enum ExplainError {
     Read(#[from] ReadError),
 }
 
-/// Sees an answer being made.
-pub(in crate::service) struct Observer {
-    /// What opening the file and settling the selection ask for.
-    pub settling: Arc<ReaderMetrics>,
-    /// What the body asks for.
-    pub answering: Arc<ReaderMetrics>,
-    stages: Vec<StageTime>,
-    lap: Instant,
-    opened: Option<(VersionReader, u64)>,
-    explained: Option<Explained>,
-    spilled_bytes: Option<u64>,
-    columns: Option<usize>,
+/// Explains reads.
+pub struct Explains {
+    config: Arc<Config>,
+    catalog: Catalog,
+    capacity: Capacity,
+    responses: Responses,
+    exports: Exports,
+    reads: Arc<Reads>,
 }
 
-impl Observer {
-    fn start() -> Observer {
-        Observer {
-            settling: Arc::default(),
-            answering: Arc::default(),
-            stages: Vec::new(),
-            lap: Instant::now(),
-            opened: None,
-            explained: None,
-            spilled_bytes: None,
-            columns: None,
-        }
+impl Explains {
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        capacity: Capacity,
+        (responses, exports): (Responses, Exports),
+        reads: Arc<Reads>,
+    ) -> Explains {
+        Explains { config, catalog, capacity, responses, exports, reads }
     }
 
-    /// A stage is over that took so long.
-    fn took(&mut self, stage: StageName, duration: Duration) {
-        self.stages.push(StageTime { stage, duration_us: microseconds(duration) });
-        self.lap = Instant::now();
-    }
-
-    fn over(&mut self, stage: StageName) {
-        self.took(stage, self.lap.elapsed());
-    }
-
-    /// The file is open.
-    pub(in crate::service) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
-        self.over(StageName::Open);
-        self.opened = Some((reader.clone(), work_bytes));
-    }
-
-    /// The query has its permit, if it needs one.
-    pub(in crate::service) fn admitted(&mut self) {
-        self.over(StageName::Wait);
-    }
-
-    /// The selection is settled.
-    pub(in crate::service) fn settled(&mut self, explained: Explained) {
-        self.took(StageName::Plan, explained.planning);
-        self.took(StageName::Select, explained.selecting);
-        self.explained = Some(explained);
-    }
-
-    /// Documents have been put in order by way of the disk, so many bytes of them.
-    pub(in crate::service) fn ordered(&mut self, spilled_bytes: u64) {
-        self.over(StageName::Order);
-        self.spilled_bytes = Some(spilled_bytes);
-    }
-
-    /// The columns of a table are known.
-    pub(in crate::service) fn columns_found(&mut self, columns: usize) {
-        self.over(StageName::Columns);
-        self.columns = Some(columns);
-    }
-}
-
-impl App {
     /// Makes the answer to a read of the owner's dataset, frozen or not, and tells what that took. Costs what the read
     /// costs when no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would
     /// ignore.
@@ -132,16 +88,17 @@ impl App {
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
     ) -> Result<Explanation, ExplainError> {
-        let resolved = self.catalog().resolve_read(dataset, version).await.map_err(ManageError::from)?;
+        let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
-        self.acting_for(Holder::User(owner.id)).explain_resolved(resolved, version, request, ignored, true).await
+        let capacity = self.capacity.of(Holder::User(owner.id));
+        self.explain_resolved(&capacity, (resolved, version), request, ignored, true).await
     }
 
-    /// As [`App::explain`], of any dataset: for the operator's command, which answers no reads, and so does not tell
-    /// where an answer is kept.
+    /// As [`Explains::explain`], of any dataset: for the operator's command, which answers no reads, and so does not
+    /// tell where an answer is kept.
     ///
     /// # Errors
-    /// As of [`App::explain`].
+    /// As of [`Explains::explain`].
     pub async fn explain_any(
         &self,
         dataset: DatasetId,
@@ -149,25 +106,26 @@ impl App {
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
     ) -> Result<Explanation, ExplainError> {
-        let resolved = self.catalog().resolve_read(dataset, version).await.map_err(ManageError::from)?;
-        self.explain_resolved(resolved, version, request, ignored, false).await
+        let resolved = self.catalog.resolve_read(dataset, version).await.map_err(ManageError::from)?;
+        self.explain_resolved(&self.capacity, (resolved, version), request, ignored, false).await
     }
 
     async fn explain_resolved(
         &self,
-        resolved: Option<Resolved>,
-        selector: VersionSelector,
+        capacity: &Capacity,
+        (resolved, selector): (Option<Resolved>, VersionSelector),
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
         answers_reads: bool,
     ) -> Result<Explanation, ExplainError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or(ReadError::VersionNotFound(selector))?;
-        let admitted = Admitted::of(&dataset, &version, request.alt, self.admission().holder())?;
+        let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission().holder())?;
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());
         let mut observer = Observer::start();
-        let answer = self.make_answer(&admitted, request.clone(), Taker::Service, Some(&mut observer)).await?;
+        let answer =
+            self.reads.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer)).await?;
         let (total, content_type) = (answer.total, answer.content_type);
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;
@@ -175,9 +133,9 @@ impl App {
         let total_us = microseconds(started.elapsed());
 
         let lost = || ReadError::Unreadable(Arc::new(std::io::Error::other("an answer was made that nobody saw")));
-        let Observer { settling, answering, stages, opened, explained, spilled_bytes, columns, .. } = observer;
+        let Observed { settling, answering, stages, opened, explained, spilled_bytes, columns } = observer.finish();
         let ((reader, work_bytes), explained) = opened.zip(explained).ok_or_else(lost)?;
-        let query = &self.config().query;
+        let query = &self.config.query;
         let weight = Weight::of(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
         let mut explanation = Explanation {
@@ -197,7 +155,7 @@ impl App {
                 streamed,
                 columns: columns.map(|number| number as u64),
             },
-            stages,
+            stages: stages.into_iter().map(StageTime::from).collect(),
             total_us,
             work: WorkUse {
                 work_bytes,
@@ -229,18 +187,18 @@ impl App {
 
     /// Where the answer lies ready now.
     async fn kept_answer(&self, admitted: &Admitted, request: &ReadRequest) -> KeptAnswer {
-        let identity = CacheKey::of(admitted, request);
-        let cacheable = identity.is_some();
+        let key = CacheKey::of(admitted, request);
+        let cacheable = key.is_some();
         let (mut response, mut export) = (Vec::new(), None);
-        if let Some(identity) = identity {
+        if let Some(key) = key {
             if request.format == Format::Parquet && !request.count {
-                export = self.exports().state(identity).map(|state| match state {
+                export = self.exports.state(key).map(|state| match state {
                     ExportState::Made => "made",
                     ExportState::BeingMade => "being_made",
                     ExportState::TooLarge => "too_large",
                 });
             } else {
-                response = self.responses().kept(identity).await.into_iter().map(|coding| coding.name()).collect();
+                response = self.responses.kept(key).await.into_iter().map(|coding| coding.name()).collect();
             }
         }
         KeptAnswer { cacheable, response, export }
@@ -253,7 +211,7 @@ impl App {
             AnswerBody::Stream(chunks) => chunks,
             AnswerBody::Export(export) => export.whole(),
         };
-        let seconds = self.config().server.answer_timeout_s;
+        let seconds = self.config.server.answer_timeout_s;
         let counted = chunks.try_fold(0, async |bytes, chunk| Ok(bytes + chunk.len() as u64));
         let counted = tokio::time::timeout(Duration::from_secs(seconds), counted).await;
         counted.map_err(|_| ReadError::Timeout { seconds })?
@@ -273,8 +231,4 @@ fn parts(settling: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
         requests: settling.requests() + answering.requests(),
         request_bytes: settling.bytes() + answering.bytes(),
     }
-}
-
-fn microseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

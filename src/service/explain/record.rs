@@ -1,10 +1,12 @@
 //! The explanation as data.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::ScanUse;
 use crate::service::admission::Weight;
+use crate::service::read::observer::StageName;
 
 /// What a read did, and what it took.
 #[derive(Clone, Debug)]
@@ -99,25 +101,6 @@ pub struct AnswerUse {
     pub columns: Option<u64>,
 }
 
-/// A part of the work on a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StageName {
-    /// The file's footer.
-    Open,
-    /// Waiting for a permit.
-    Wait,
-    /// The plans.
-    Plan,
-    /// The selection: which entities, in which order.
-    Select,
-    /// Documents in the order of the answer, where they are many and it is not the file's.
-    Order,
-    /// The columns of a table.
-    Columns,
-    /// The documents, and the bytes of the body.
-    Encode,
-}
-
 /// How long a stage took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageTime {
@@ -125,6 +108,12 @@ pub struct StageTime {
     pub stage: StageName,
     /// Microseconds.
     pub duration_us: u64,
+}
+
+impl From<(StageName, Duration)> for StageTime {
+    fn from((stage, duration): (StageName, Duration)) -> Self {
+        StageTime { stage, duration_us: microseconds(duration) }
+    }
 }
 
 /// The work of a read as it is estimated before it runs.
@@ -193,4 +182,8 @@ pub struct LookupUse {
     pub hits: u64,
     /// Those that did not.
     pub misses: u64,
+}
+
+pub(super) fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

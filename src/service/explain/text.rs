@@ -5,11 +5,12 @@ use std::fmt::{self, Formatter};
 use indicatif::{HumanBytes, HumanCount};
 
 use super::Explanation;
-use super::record::{KeptAnswer, LookupUse, StageName};
+use super::record::{KeptAnswer, LookupUse};
 use crate::model::text::is_invisible;
 use crate::query::explain::PlanOperator;
 use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, ScanUse};
 use crate::service::admission::Weight;
+use crate::service::read::observer::StageName;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {

@@ -20,7 +20,7 @@ use crate::catalog::{Catalog, CatalogError, ListedFile};
 use crate::config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
-use crate::service::App;
+use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::check::{CheckDepth, Damage, inspect};
 use crate::storage::store::{self, S3Options, Store};
 use crate::storage::{StorageError, durable};
@@ -114,7 +114,7 @@ pub enum BackupError {
     },
 }
 
-impl App {
+impl Maintenance {
     /// Copies the catalog, as of one moment, and all files that it names into a new or empty directory, while others
     /// read and write. `tell` learns the files done so far.
     ///
@@ -127,9 +127,7 @@ impl App {
         tell: &mut (dyn FnMut(&BackedUp) + Send),
     ) -> Result<BackedUp, BackupError> {
         let mark = directory.join(INCOMPLETE);
-        for within in
-            [Some(self.config().data.directory.clone()), self.config().store_directory()].into_iter().flatten()
-        {
+        for within in [Some(self.config.data.directory.clone()), self.config.store_directory()].into_iter().flatten() {
             if is_within(directory, &within) {
                 return Err(BackupError::Within { directory: directory.to_owned(), within });
             }
@@ -154,7 +152,7 @@ impl App {
         tell: &mut (dyn FnMut(&BackedUp) + Send),
     ) -> Result<BackedUp, BackupError> {
         let catalog = directory.join(PARTIAL_CATALOG);
-        self.catalog().copy_to_sqlite(&catalog).await?;
+        self.catalog.copy_to_sqlite(&catalog).await?;
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
         let backed_up = match self.back_up_files(&copy, directory, files, tell).await {
             Ok(backed_up) => check_copy(&copy).await.map(|()| backed_up),
@@ -209,7 +207,7 @@ impl App {
         if let Some(parent) = to.parent() {
             tokio::fs::create_dir_all(parent).await?;
         }
-        let linked = match (files, self.store().file_of(&path)) {
+        let linked = match (files, self.store.file_of(&path)) {
             (BackupFiles::LinkedWherePossible, Some(from)) => tokio::fs::hard_link(from, &to).await.is_ok(),
             _ => false,
         };
@@ -221,7 +219,7 @@ impl App {
     }
 
     async fn copy_file(&self, path: &ObjectPath, to: &Path) -> Result<(), FileFailure> {
-        let mut parts = self.store().objects().get(path).await.map_err(StorageError::from)?.into_stream();
+        let mut parts = self.store.objects().get(path).await.map_err(StorageError::from)?.into_stream();
         let mut file = tokio::fs::File::create_new(to).await?;
         while let Some(part) = parts.try_next().await.map_err(StorageError::from)? {
             file.write_all(&part).await?;

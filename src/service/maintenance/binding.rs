@@ -12,13 +12,14 @@
 //!
 //! Each step may be the last before a crash, and several processes may take them at once.
 
+use std::sync::Arc;
+
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
 use crate::catalog::{Catalog, CatalogError, Installation};
 use crate::config::{Config, VERSIONS_FOLDER};
-use crate::service::App;
 use crate::storage::StorageError;
 use crate::storage::store::{IDENTITY, Store};
 
@@ -167,18 +168,29 @@ async fn ownership(catalog: &Catalog, store: &Store, store_marked: bool) -> Resu
     }
 }
 
-impl App {
+/// The store of a catalog.
+pub(in crate::service) struct StoreBinding {
+    config: Arc<Config>,
+    catalog: Catalog,
+    store: Store,
+}
+
+impl StoreBinding {
+    pub(in crate::service) fn new(config: Arc<Config>, catalog: Catalog, store: Store) -> StoreBinding {
+        StoreBinding { config, catalog, store }
+    }
+
     /// Makes sure that the store is there, and the catalog's own: before a version is recorded, and before files are
     /// removed. One small request.
     ///
     /// # Errors
     /// [`StorageError::Gone`], and what the store answers.
-    pub(in crate::service) async fn verify_store(&self) -> Result<(), StorageError> {
-        if self.store().expects_identity() {
-            return self.store().verify().await;
+    pub(in crate::service) async fn verify(&self) -> Result<(), StorageError> {
+        if self.store.expects_identity() {
+            return self.store.verify().await;
         }
         // It did not answer when the service was opened.
-        match bind(self.config(), self.catalog(), self.store()).await {
+        match bind(&self.config, &self.catalog, &self.store).await {
             Ok(()) => Ok(()),
             Err(BindingError::Store(error)) => Err(error),
             Err(error) => {

@@ -14,7 +14,7 @@ use crate::catalog::{CatalogError, FileReference, ListedFile};
 use crate::config::VERSIONS_FOLDER;
 use crate::model::ids::{FileId, HoldId};
 use crate::model::version::VersionFile;
-use crate::service::App;
+use crate::service::maintenance::Maintenance;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
 use crate::storage::reader::{Unbounded, VersionReader};
@@ -139,7 +139,7 @@ impl Damage {
     }
 }
 
-impl App {
+impl Maintenance {
     /// Checks every recorded file and tells of each finding as it comes.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl App {
             found += 1;
             tell(&Finding::Catalog { reason });
         };
-        self.catalog().check_integrity(depth == CheckDepth::Footers, &mut tell).await?;
+        self.catalog.check_integrity(depth == CheckDepth::Footers, &mut tell).await?;
         Ok(found)
     }
 
@@ -183,7 +183,7 @@ impl App {
         tell: &mut (dyn FnMut(&Finding) + Send),
     ) -> Result<Checked, CheckError> {
         let mut checked = Checked::default();
-        let dangling = unless_damaged(self.catalog().references_to_nothing(REFERENCES).await)?;
+        let dangling = unless_damaged(self.catalog.references_to_nothing(REFERENCES).await)?;
         for reference in dangling.unwrap_or_default() {
             checked.damaged += 1;
             tell(&Finding::Dangling(reference));
@@ -191,7 +191,7 @@ impl App {
         let at_once = crate::priority::processors().max(2);
         let mut last: Option<FileId> = None;
         loop {
-            let page = self.catalog().files_apart(last, PAGE).await?;
+            let page = self.catalog.files_apart(last, PAGE).await?;
             let Some(end) = page.last() else { break };
             last = Some(end.id);
             let mut reading = FuturesUnordered::new();
@@ -212,24 +212,24 @@ impl App {
                 {
                     self.tell_damage(&file, found, &mut checked, tell).await?;
                 }
-                reading.push(inspected(self.store().clone(), file, depth));
+                reading.push(inspected(self.store.clone(), file, depth));
             }
             while let Some((file, found)) = reading.next().await {
                 self.tell_damage(&file, found, &mut checked, tell).await?;
             }
         }
-        let listing = self.store().objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+        let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
         let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
         while let Some(page) = pages.next().await {
             let page = page.map_err(|error| error.1)?;
             let paths: Vec<&str> = page.iter().map(|object| object.location.as_ref()).collect();
-            let named = self.catalog().files_named(&paths).await?;
+            let named = self.catalog.files_named(&paths).await?;
             for object in page.iter().filter(|object| !named.contains(object.location.as_ref())) {
                 checked.unnamed += 1;
                 tell(&Finding::Unnamed { path: object.location.to_string(), size_bytes: object.size });
             }
         }
-        for file in self.store().unfinished(VERSIONS_FOLDER).await? {
+        for file in self.store.unfinished(VERSIONS_FOLDER).await? {
             checked.unnamed += 1;
             tell(&Finding::Unnamed { path: file.path, size_bytes: file.size_bytes });
         }
@@ -256,7 +256,7 @@ impl App {
         &self,
         file: FileId,
     ) -> Result<Option<Vec<FileReference>>, CatalogError> {
-        unless_damaged(self.catalog().references_to(file, REFERENCES).await)
+        unless_damaged(self.catalog.references_to(file, REFERENCES).await)
     }
 
     /// Does `work` while all files are held. When the hold is lost, as after the process was stopped for minutes,
@@ -265,12 +265,12 @@ impl App {
         &self,
         work: impl AsyncFnOnce(HoldId) -> Result<T, E>,
     ) -> Result<T, E> {
-        let hold = self.catalog().hold_files(HELD).await?;
+        let hold = self.catalog.hold_files(HELD).await?;
         let done = tokio::select! {
             done = work(hold) => done,
             lost = self.keep_held(hold) => Err(lost.into()),
         };
-        if let Err(error) = self.catalog().release_hold(hold).await {
+        if let Err(error) = self.catalog.release_hold(hold).await {
             tracing::warn!(%error, "the hold on files could not be ended, and ends by itself");
         }
         done
@@ -280,7 +280,7 @@ impl App {
     async fn keep_held(&self, hold: HoldId) -> CatalogError {
         loop {
             tokio::time::sleep(RENEWED).await;
-            match self.catalog().renew_hold(hold, HELD).await {
+            match self.catalog.renew_hold(hold, HELD).await {
                 Ok(()) => {}
                 Err(CatalogError::LeaseLost) => return CatalogError::LeaseLost,
                 // There is time for another try.

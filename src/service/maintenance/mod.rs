@@ -1,7 +1,6 @@
 //! What keeps a service sound: files are removed, verified and copied; catalog and store belong together and can be
 //! written.
 
-pub(in crate::service) mod background;
 pub(in crate::service) mod backup;
 pub(in crate::service) mod binding;
 pub(in crate::service) mod check;
@@ -11,3 +10,29 @@ pub(in crate::service) mod readiness;
 pub(in crate::service) mod scratch;
 pub(in crate::service) mod scrub;
 pub(in crate::service) mod sweep;
+
+use std::sync::Arc;
+
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::service::maintenance::binding::StoreBinding;
+use crate::storage::store::Store;
+
+/// Looks after the files of catalog and store: sweeps, scrubs, checks and backups.
+pub struct Maintenance {
+    config: Arc<Config>,
+    catalog: Catalog,
+    store: Store,
+    binding: Arc<StoreBinding>,
+}
+
+impl Maintenance {
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        store: Store,
+        binding: Arc<StoreBinding>,
+    ) -> Maintenance {
+        Maintenance { config, catalog, store, binding }
+    }
+}

@@ -3,15 +3,19 @@
 //! What was found holds for `server.ready_probe_s`, and who asks meanwhile is told the same; who asks while it is being
 //! found waits for it. So probes cannot be used as load. That it changed is logged, once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::catalog::CatalogError;
+use crate::catalog::{Catalog, CatalogError};
+use crate::config::Config;
 use crate::model::causes::chain;
-use crate::service::App;
+use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::StorageError;
+use crate::storage::store::Store;
 
 /// How long a part may take before it counts as not ready. Below the usual patience of a prober.
 const WITHIN: Duration = Duration::from_secs(4);
@@ -41,10 +45,16 @@ pub enum NotReady {
     Draining,
 }
 
-/// What was found last.
-#[derive(Default)]
-pub(in crate::service) struct Readiness {
+/// Tells whether the service is ready.
+pub struct Readiness {
+    config: Arc<Config>,
+    catalog: Catalog,
+    store: Store,
+    binding: Arc<StoreBinding>,
+    /// What was found last.
     found: Mutex<Option<Found>>,
+    draining: AtomicBool,
+    exhausted: AtomicBool,
 }
 
 struct Found {
@@ -52,20 +62,40 @@ struct Found {
     outcome: Result<(), NotReady>,
 }
 
-impl App {
+impl Readiness {
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        store: Store,
+        binding: Arc<StoreBinding>,
+    ) -> Readiness {
+        let (draining, exhausted) = (AtomicBool::new(false), AtomicBool::new(false));
+        Readiness { config, catalog, store, binding, found: Mutex::default(), draining, exhausted }
+    }
+
+    /// From now on the service is not ready: it is about to stop. Requests are still answered.
+    pub fn begin_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes note of whether the service lacks descriptors to accept connections. While it does, it is not ready.
+    pub fn note_exhausted(&self, exhausted: bool) {
+        self.exhausted.store(exhausted, Ordering::Relaxed);
+    }
+
     /// Whether catalog and store can be written.
     ///
     /// # Errors
     /// [`NotReady`] names the part that cannot.
-    pub async fn ready(&self) -> Result<(), NotReady> {
-        if self.is_draining() {
+    pub async fn check(&self) -> Result<(), NotReady> {
+        if self.draining.load(Ordering::Relaxed) {
             return Err(NotReady::Draining);
         }
-        if self.is_exhausted() {
+        if self.exhausted.load(Ordering::Relaxed) {
             return Err(NotReady::Exhausted);
         }
-        let mut found = self.readiness().found.lock().await;
-        let holds = Duration::from_secs(self.config().server.ready_probe_s);
+        let mut found = self.found.lock().await;
+        let holds = Duration::from_secs(self.config.server.ready_probe_s);
         if let Some(Found { at, outcome }) = &*found
             && at.elapsed() < holds
         {
@@ -86,7 +116,7 @@ impl App {
     /// Writes to both, at the same time.
     async fn probe(&self) -> Result<(), NotReady> {
         let catalog = async {
-            match tokio::time::timeout(WITHIN, self.catalog().probe()).await {
+            match tokio::time::timeout(WITHIN, self.catalog.probe()).await {
                 Ok(written) => written.map_err(|error| {
                     tracing::debug!(cause = ?error, "the catalog cannot be written");
                     catalog_reason(&error)
@@ -96,8 +126,8 @@ impl App {
         };
         let store = async {
             let probe = async {
-                self.verify_store().await?;
-                self.store().probe().await
+                self.binding.verify().await?;
+                self.store.probe().await
             };
             match tokio::time::timeout(WITHIN, probe).await {
                 Ok(written) => written.map_err(|error| {

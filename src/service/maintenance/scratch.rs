@@ -101,6 +101,12 @@ impl Scratch {
         })
     }
 
+    /// Where it is, made anew if somebody has removed it.
+    pub(in crate::service) fn restored_path(&self) -> &Path {
+        self.restore_or_warn();
+        &self.path
+    }
+
     /// Where it is.
     pub(in crate::service) fn path(&self) -> &Path {
         &self.path

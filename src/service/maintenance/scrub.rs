@@ -19,7 +19,7 @@ use crate::catalog::{FileReference, ListedFile};
 use crate::metrics::metrics;
 use crate::model::ids::FileId;
 use crate::model::version::VersionFile;
-use crate::service::App;
+use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::check::{CheckError, Damage, for_people, inspect_size, record_name, unless_damaged};
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
@@ -109,7 +109,7 @@ enum Begin {
     After(Option<FileId>),
 }
 
-impl App {
+impl Maintenance {
     /// Reads every recorded file at `bytes_per_s` (0 is no bound), and tells of each that is damaged. Begins at the
     /// first file, whatever other scrubs did, and leaves one that another process is at alone.
     ///
@@ -121,7 +121,7 @@ impl App {
         tell: &mut (dyn FnMut(&DamagedFile) + Send),
     ) -> Result<Scrubbed, CheckError> {
         let scrubbed = self.scrub_from(Begin::Anew, bytes_per_s, tell).await?;
-        self.catalog().finish_idle_scrub().await?;
+        self.catalog.finish_idle_scrub().await?;
         Ok(scrubbed)
     }
 
@@ -138,7 +138,7 @@ impl App {
         let mut scrubbed = Scrubbed::default();
         let mut pace = BytesPerSecond::new(bytes_per_s);
         loop {
-            let page = self.catalog().files_apart(last, PAGE).await?;
+            let page = self.catalog.files_apart(last, PAGE).await?;
             let Some(end) = page.last() else { return Ok(scrubbed) };
             last = Some(end.id);
             for ListedFile { id, file } in page {
@@ -153,7 +153,7 @@ impl App {
                     }
                 }
                 if let Begin::After(_) = begin {
-                    self.catalog().advance_scrub(id).await?;
+                    self.catalog.advance_scrub(id).await?;
                 }
             }
         }
@@ -166,9 +166,9 @@ impl App {
         pace: &mut BytesPerSecond,
         tell: &mut (dyn FnMut(&DamagedFile) + Send),
     ) -> Result<(), CheckError> {
-        let verified = verify_apart(self.store(), file, pace).await.map_err(CheckError::Unavailable)?;
+        let verified = verify_apart(&self.store, file, pace).await.map_err(CheckError::Unavailable)?;
         // One that a sweep has taken meanwhile is nobody's loss.
-        if verified.is_err() && matches!(unless_damaged(self.catalog().recorded_file(file.id).await)?, Some(None)) {
+        if verified.is_err() && matches!(unless_damaged(self.catalog.recorded_file(file.id).await)?, Some(None)) {
             return Ok(());
         }
         scrubbed.files += 1;
@@ -190,9 +190,9 @@ impl App {
     ) -> Result<DamagedFile, CheckError> {
         let versions = self.known_references(file.id).await?;
         let mut intact_copy = None;
-        let alike = unless_damaged(self.catalog().files_alike(file, ALIKE).await)?;
+        let alike = unless_damaged(self.catalog.files_alike(file, ALIKE).await)?;
         for other in alike.unwrap_or_default() {
-            if verify_apart(self.store(), &other, pace).await.map_err(CheckError::Unavailable)?.is_ok() {
+            if verify_apart(&self.store, &other, pace).await.map_err(CheckError::Unavailable)?.is_ok() {
                 intact_copy = Some(other.path);
                 break;
             }
@@ -200,30 +200,16 @@ impl App {
         Ok(DamagedFile { path: file.path.clone(), reason: damage.to_string(), versions, intact_copy })
     }
 
-    /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
-    ///
-    /// # Errors
-    /// When the store, or this process, cannot read at the moment, which says nothing of the file.
-    pub(in crate::service) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
-        match verify_apart(self.store(), file, &mut BytesPerSecond::new(0)).await? {
-            Ok(()) => Ok(true),
-            Err(damage) => {
-                tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
-                Ok(false)
-            }
-        }
-    }
-
     /// Scrubs when it is due, for ever, and logs what it finds.
     pub async fn scrub_periodically(&self) {
-        let options = &self.config().scrub;
+        let options = &self.config.scrub;
         if options.interval_s == 0 {
             return;
         }
         let interval = Duration::from_secs(options.interval_s);
         loop {
             tokio::time::sleep(interval.min(LOOKED)).await;
-            match self.catalog().take_scrub(interval, TAKEN).await {
+            match self.catalog.take_scrub(interval, TAKEN).await {
                 Ok(None) => {}
                 Ok(Some(last)) => self.scrub_taken(last, options.bytes_per_s).await,
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the scrub cannot begin"),
@@ -248,11 +234,11 @@ impl App {
         let ended = match scrubbed {
             Ok(Scrubbed { files, bytes, damaged }) => {
                 tracing::info!(files, bytes, damaged, "scrubbed");
-                self.catalog().finish_scrub().await
+                self.catalog.finish_scrub().await
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the scrub broke off");
-                self.catalog().release_scrub().await
+                self.catalog.release_scrub().await
             }
         };
         if let Err(error) = ended {
@@ -263,9 +249,23 @@ impl App {
     async fn keep_scrub(&self) -> std::convert::Infallible {
         loop {
             tokio::time::sleep(RENEWED).await;
-            if let Err(error) = self.catalog().keep_scrub(TAKEN).await {
+            if let Err(error) = self.catalog.keep_scrub(TAKEN).await {
                 tracing::warn!(%error, "the scrub could not be kept");
             }
+        }
+    }
+}
+
+/// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
+///
+/// # Errors
+/// When the store, or this process, cannot read at the moment, which says nothing of the file.
+pub(in crate::service) async fn is_sound(store: &Store, file: &VersionFile) -> Result<bool, StorageError> {
+    match verify_apart(store, file, &mut BytesPerSecond::new(0)).await? {
+        Ok(()) => Ok(true),
+        Err(damage) => {
+            tracing::warn!(path = file.path, cause = %damage, "a version file is damaged, and is not shared");
+            Ok(false)
         }
     }
 }

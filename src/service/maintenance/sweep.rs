@@ -33,7 +33,7 @@ use object_store::{ObjectMeta, ObjectStoreExt};
 use crate::catalog::CatalogError;
 use crate::config::VERSIONS_FOLDER;
 use crate::metrics::metrics;
-use crate::service::App;
+use crate::service::maintenance::Maintenance;
 use crate::service::maintenance::scratch::{Abandoned, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned};
 use crate::storage::StorageError;
 
@@ -102,7 +102,7 @@ pub enum SweepError {
     Store(#[from] StorageError),
 }
 
-impl App {
+impl Maintenance {
     /// Removes files that nothing has needed for longer than `older_than`, and tells of each. Memory is bounded,
     /// whatever the number of files; the store's `versions/` folder is listed once.
     ///
@@ -117,7 +117,7 @@ impl App {
         tell: &mut (dyn FnMut(&SweptFile) + Send),
     ) -> Result<Swept, SweepError> {
         // What this catalog does not name may be another one's.
-        self.verify_store().await?;
+        self.binding.verify().await?;
         let mut swept = Swept::default();
         self.sweep_unreferenced(older_than, &mut swept, tell).await?;
         self.sweep_unnamed(older_than, &mut swept, tell).await?;
@@ -133,11 +133,11 @@ impl App {
         tell: &mut (dyn FnMut(&SweptFile) + Send),
     ) -> Result<(), SweepError> {
         loop {
-            let found = self.catalog().unreferenced_files(older_than, PAGE).await?;
+            let found = self.catalog.unreferenced_files(older_than, PAGE).await?;
             let ids: Vec<_> = found.iter().map(|file| file.id).collect();
-            let files = self.catalog().remove_file_records(&ids, older_than).await?;
+            let files = self.catalog.remove_file_records(&ids, older_than).await?;
             if files.is_empty() {
-                swept.held |= self.catalog().files_held().await?;
+                swept.held |= self.catalog.files_held().await?;
                 return Ok(());
             }
             for file in files {
@@ -153,15 +153,15 @@ impl App {
         tell: &mut (dyn FnMut(&SweptFile) + Send),
     ) -> Result<(), SweepError> {
         // First, for an expired reservation still allows its file to be recorded.
-        self.catalog().expire_reservations().await?;
-        let listing = self.store().objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
+        self.catalog.expire_reservations().await?;
+        let listing = self.store.objects().list(Some(&ObjectPath::from(VERSIONS_FOLDER)));
         let mut pages = listing.map_err(StorageError::from).try_chunks(PAGE as usize);
         let mut unnamed: Vec<ObjectMeta> = Vec::new();
         while let Some(page) = pages.next().await {
             let mut old: Vec<ObjectMeta> = page.map_err(|error| error.1)?;
-            old.retain(|object| is_older(object.last_modified, self.catalog().now(), older_than));
+            old.retain(|object| is_older(object.last_modified, self.catalog.now(), older_than));
             let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
-            let named = self.catalog().files_named(&paths).await?;
+            let named = self.catalog.files_named(&paths).await?;
             unnamed.extend(old.into_iter().filter(|object| !named.contains(object.location.as_ref())));
             if unnamed.len() >= PAGE as usize && !self.remove_unnamed(&mut unnamed, swept, tell).await? {
                 return Ok(());
@@ -181,7 +181,7 @@ impl App {
         let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
         let named = self.named_in_tables(&paths).await?;
         for object in candidates.drain(..).filter(|object| !named.contains(object.location.as_ref())) {
-            if self.catalog().files_held().await? {
+            if self.catalog.files_held().await? {
                 swept.held = true;
                 return Ok(false);
             }
@@ -192,7 +192,7 @@ impl App {
 
     /// Which of these paths the catalog's tables name, though its indexes do not.
     async fn named_in_tables(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
-        let named = self.catalog().files_named_in_tables(paths).await?;
+        let named = self.catalog.files_named_in_tables(paths).await?;
         for path in &named {
             tracing::error!(
                 path,
@@ -209,22 +209,22 @@ impl App {
         swept: &mut Swept,
         tell: &mut (dyn FnMut(&SweptFile) + Send),
     ) -> Result<(), SweepError> {
-        let mut old = self.store().unfinished(VERSIONS_FOLDER).await?;
-        old.retain(|file| is_older(file.modified.into(), self.catalog().now(), older_than));
+        let mut old = self.store.unfinished(VERSIONS_FOLDER).await?;
+        old.retain(|file| is_older(file.modified.into(), self.catalog.now(), older_than));
         for page in old.chunks(PAGE as usize) {
             // A writer that is at work has reserved its file, however long ago its last byte was.
             let objects: Vec<&str> = page.iter().map(|file| file.object.as_str()).collect();
-            let named = self.catalog().files_named(&objects).await?;
+            let named = self.catalog.files_named(&objects).await?;
             let mut unnamed = page.to_vec();
             unnamed.retain(|file| !named.contains(&file.object));
             let objects: Vec<&str> = unnamed.iter().map(|file| file.object.as_str()).collect();
             let named = self.named_in_tables(&objects).await?;
             for file in unnamed.iter().filter(|file| !named.contains(&file.object)) {
-                if self.catalog().files_held().await? {
+                if self.catalog.files_held().await? {
                     swept.held = true;
                     return Ok(());
                 }
-                let failure = self.store().remove_unfinished(file).await.err().map(|error| error.to_string());
+                let failure = self.store.remove_unfinished(file).await.err().map(|error| error.to_string());
                 let (path, size_bytes, reason) = (file.path.clone(), file.size_bytes, SweepReason::Unfinished);
                 swept.count(SweptFile { path, size_bytes, reason, failure }, tell);
             }
@@ -234,7 +234,7 @@ impl App {
 
     async fn sweep_abandoned(&self, swept: &mut Swept, tell: &mut (dyn FnMut(&SweptFile) + Send)) {
         for folder in [TEMPORARY_FOLDER, EXPORTS_FOLDER] {
-            let parent = self.config().data.directory.join(folder);
+            let parent = self.config.data.directory.join(folder);
             let removed = tokio::task::spawn_blocking(move || remove_abandoned(&parent)).await.unwrap_or_default();
             for Abandoned { name, size_bytes, failure } in removed {
                 let (path, reason) = (format!("{folder}/{name}"), SweepReason::Abandoned);
@@ -251,7 +251,7 @@ impl App {
         swept: &mut Swept,
         tell: &mut (dyn FnMut(&SweptFile) + Send),
     ) {
-        let failure = match self.store().objects().delete(&ObjectPath::from(path)).await {
+        let failure = match self.store.objects().delete(&ObjectPath::from(path)).await {
             Ok(()) => None,
             // Another sweep was faster, or the file was never there.
             Err(object_store::Error::NotFound { .. }) => None,
@@ -263,7 +263,7 @@ impl App {
     /// Sweeps every `sweep.interval_s`, for ever, and logs what it did. The first sweep comes after a random part of
     /// the interval, so that those of several processes are spread.
     pub async fn sweep_periodically(&self) {
-        let options = &self.config().sweep;
+        let options = &self.config.sweep;
         if options.interval_s == 0 {
             return;
         }

@@ -7,68 +7,83 @@
 //!
 //! A table needs its columns first: one pass over the same units finds them.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
-use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use tokio::sync::mpsc;
+use futures::stream::{self, StreamExt, TryStreamExt};
 
+use crate::config;
 use crate::encode::{self, Columns, ColumnsBuilder, Encode, EntityBound};
 use crate::metrics::metrics;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
-use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::query::fetch::selection::{Positions, Selection};
+use crate::query::fetch::reshape::Reshape;
+use crate::query::fetch::selection::Selection;
 use crate::query::{Engine, QueryError};
-use crate::service::App;
+use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Permit, WHOLE_BYTES};
-use crate::service::explain::Observer;
+use crate::service::export_cache::Taker;
+use crate::service::lookup::error::ReadError;
+use crate::service::read::AnswerBody;
+use crate::service::read::observer::Observer;
 use crate::service::read::parquet;
+use crate::service::read::source::{Source, in_order};
 use crate::service::read::stream::Paced;
-use crate::service::read::{AnswerBody, ReadError, Taker};
 use crate::storage::reader::VersionReader;
 
-/// The body of an answer that holds the selected entities. What comes before its first byte is for the query's engine
-/// to do. The permit of a heavy query ends when its columns are known.
-///
-/// # Errors
-/// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
-pub(in crate::service) async fn body(
-    app: &App,
-    engine: &Engine,
-    reader: VersionReader,
-    selection: Selection,
-    request: &ReadRequest,
-    (permit, taker): (Option<Permit>, Taker),
-    mut observer: Option<&mut Observer>,
-) -> Result<AnswerBody, ReadError> {
-    let documents = SelectedDocuments::of(engine, reader, selection);
-    let documents = within_time(engine, async { Ok(documents.await?) }).await?;
-    if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
-        observer.ordered(bytes);
-    }
-    let source = Arc::new(Source { documents, reshape: Reshape::of(request) });
-    let columns = if request.format.is_table() { table_columns(app, engine, &source).await? } else { Arc::default() };
-    if let (Some(observer), true) = (observer, request.format.is_table()) {
-        observer.columns_found(columns.len());
-    }
-    // What is left waits for its reader, and must not keep other queries waiting.
-    drop(permit);
-    let names = names_memory(engine, &columns)?;
-    let bound = EntityBound::new(app.config().limits.encoded_entity_bytes);
-    match encode::text_encoder(request, Some(columns.clone()), bound) {
-        Some(encoder) => text(app, source, encoder.into(), names).await,
-        None => parquet::body(app, source, columns, taker).await,
-    }
+/// What the body of an answer is made with.
+pub(in crate::service) struct BodyMaker<'a> {
+    /// What it takes from.
+    pub capacity: &'a Capacity,
+    /// The query's engine, for what comes before the first byte.
+    pub engine: &'a Engine,
+    /// How large entities and tables may become.
+    pub limits: &'a config::Limits,
 }
 
-/// The columns of a table, found within the time that settling a request may take.
-async fn table_columns(app: &App, engine: &Engine, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
-    let limit = usize::try_from(app.config().limits.columns).unwrap_or(usize::MAX);
-    Ok(Arc::new(within_time(engine, columns(engine, source, limit)).await?))
+impl BodyMaker<'_> {
+    /// The body of an answer that holds the selected entities. The permit of a heavy query ends when its columns are
+    /// known.
+    ///
+    /// # Errors
+    /// [`ReadError::TooManyColumns`] for a table, and what reading the version fails with before the first byte.
+    pub(in crate::service) async fn body(
+        &self,
+        reader: VersionReader,
+        selection: Selection,
+        request: &ReadRequest,
+        (permit, taker): (Option<Permit>, Taker),
+        mut observer: Option<&mut Observer>,
+    ) -> Result<AnswerBody, ReadError> {
+        let BodyMaker { capacity, engine, limits } = self;
+        let documents = SelectedDocuments::of(engine, reader, selection);
+        let documents = within_time(engine, async { Ok(documents.await?) }).await?;
+        if let (Some(observer), Some(bytes)) = (&mut observer, documents.spilled_bytes()) {
+            observer.ordered(bytes);
+        }
+        let source = Arc::new(Source::new(documents, Reshape::of(request)));
+        let is_table = request.format.is_table();
+        let columns = if is_table { self.table_columns(&source).await? } else { Arc::default() };
+        if let (Some(observer), true) = (observer, is_table) {
+            observer.columns_found(columns.len());
+        }
+        // What is left waits for its reader, and must not keep other queries waiting.
+        drop(permit);
+        let names = names_memory(engine, &columns)?;
+        let bound = EntityBound::new(limits.encoded_entity_bytes);
+        match encode::text_encoder(request, Some(columns.clone()), bound) {
+            Some(encoder) => text(capacity, source, encoder.into(), names).await,
+            None => parquet::body(capacity, source, columns, taker).await,
+        }
+    }
+
+    /// The columns of a table, found within the time that settling a request may take.
+    async fn table_columns(&self, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
+        let limit = usize::try_from(self.limits.columns).unwrap_or(usize::MAX);
+        Ok(Arc::new(within_time(self.engine, columns(self.engine, source, limit)).await?))
+    }
 }
 
 /// Memory for the names of a table's columns, which a streamed body keeps until it ends; none where they are few.
@@ -85,90 +100,11 @@ async fn within_time<T>(engine: &Engine, work: impl Future<Output = Result<T, Re
     done.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?
 }
 
-/// Where an answer's entities come from.
-pub(in crate::service) struct Source {
-    documents: SelectedDocuments,
-    reshape: Reshape,
-}
-
-impl Source {
-    /// Bytes of a document on average.
-    fn mean_bytes(&self) -> u64 {
-        let layout = self.documents.reader().layout();
-        layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
-    }
-
-    /// Bytes of all its documents, about.
-    pub(in crate::service) fn document_bytes(&self) -> u64 {
-        self.mean_bytes().saturating_mul(self.documents.len())
-    }
-
-    /// The units to fetch the entities in.
-    pub(in crate::service) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
-        self.documents.units()
-    }
-
-    /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.
-    pub(in crate::service) async fn for_each(
-        &self,
-        unit: &Unit,
-        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
-    ) -> Result<u64, ReadError> {
-        let mut scratch = ReshapeScratch::default();
-        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
-        Ok(self.documents.for_each(unit, reshaped).await?)
-    }
-
-    /// As [`Source::for_each`], with a unit of all the version's entities.
-    async fn for_each_of_all(
-        &self,
-        unit: &Unit,
-        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
-    ) -> Result<u64, ReadError> {
-        let reader = self.documents.reader();
-        let all = Positions::Range(0..reader.entity_count());
-        let mut scratch = ReshapeScratch::default();
-        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
-        Ok(documents::for_each(reader, &all, unit, reshaped).await?)
-    }
-}
-
-/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work
-/// that says that it ended before its unit, by the place where it did, is run again for the rest of it, before what
-/// comes after.
-pub(in crate::service) fn in_order<
-    T: Send + 'static,
-    W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
->(
-    engine: &Engine,
-    most: usize,
-    units: impl Iterator<Item = Unit> + Send + 'static,
-    work: impl Fn(Unit) -> W + Send + 'static,
-) -> BoxStream<'static, Result<T, ReadError>> {
-    let (threads, engine) = (engine.threads().min(most), engine.clone());
-    let begin = move |unit: Unit| (unit.places.end, engine.spawn(work(unit)));
-    let state = (units, VecDeque::with_capacity(threads), begin);
-    let given = stream::try_unfold(state, move |(mut units, mut working, begin)| async move {
-        while working.len() < threads
-            && let Some(unit) = units.next()
-        {
-            working.push_back(begin(unit));
-        }
-        let Some((end, task)) = working.pop_front() else { return Ok::<_, ReadError>(None) };
-        let (given, next) = task.await.map_err(QueryError::from)??;
-        if next < end {
-            working.push_front(begin(Unit { places: next..end }));
-        }
-        Ok(Some((given, (units, working, begin))))
-    });
-    given.boxed()
-}
-
 /// The columns of a table: those of the selected entities, or, where none is selected, of all.
 async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<Columns, ReadError> {
-    let all = source.documents.is_empty();
-    let reader = source.documents.reader();
-    let units = documents::units(reader, if all { reader.entity_count() } else { source.documents.len() });
+    let all = source.documents().is_empty();
+    let reader = source.documents().reader();
+    let units = documents::units(reader, if all { reader.entity_count() } else { source.documents().len() });
     let source = source.clone();
     let mut parts = in_order(engine, usize::MAX, units, move |unit| {
         let source = source.clone();
@@ -199,13 +135,14 @@ pub(in crate::service) const WHOLE_BODY_BYTES: usize = 4 << 20;
 
 /// An answer in a text format.
 async fn text(
-    app: &App,
+    capacity: &Capacity,
     source: Arc<Source>,
     encoder: Arc<dyn Encode>,
     names: Option<MemoryReservation>,
 ) -> Result<AnswerBody, ReadError> {
-    let (engine, admission) = (app.engine(), app.admission());
-    let (selected, mean_bytes, document_bytes) = (source.documents.len(), source.mean_bytes(), source.document_bytes());
+    let admission = capacity.admission();
+    let (selected, mean_bytes, document_bytes) =
+        (source.documents().len(), source.mean_bytes(), source.document_bytes());
     let mut units = source.units();
     let first = units.next();
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
@@ -223,11 +160,11 @@ async fn text(
             encoder.end(empty, &mut body);
             Ok::<_, ReadError>(Some(body))
         };
-        let body = encoded(app, document_bytes, work).await??;
+        let body = encoded(capacity, document_bytes, work).await??;
         // Where a few documents became much more, they are streamed after all.
         if let Some(body) = body {
             metrics().sent_rows.increment(selected);
-            return Ok(AnswerBody::Whole(admission.whole_body(engine, body, room)?));
+            return Ok(AnswerBody::Whole(capacity.whole_body(body, room)?));
         }
     }
     let mut end = Vec::new();
@@ -248,8 +185,8 @@ async fn text(
             Ok((bytes, next))
         }
     };
-    let (engine, admission) = (engine.clone(), admission.clone());
-    let parts = Paced { engine, admission, place, selected, mean_bytes, encode }.into_stream();
+    let capacity = capacity.clone();
+    let parts = Paced { capacity, place, selected, mean_bytes, encode }.into_stream();
     let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from(end))));
     Ok(AnswerBody::Stream(parts.chain(end).boxed()))
 }
@@ -257,19 +194,19 @@ async fn text(
 /// What encoding or compressing so many bytes at once gives: by the threads of queries while they are few, so that
 /// pages wait for nothing, else as a unit of a streamed body, which others do not wait for.
 pub(in crate::service) async fn encoded<T: Send + 'static>(
-    app: &App,
+    capacity: &Capacity,
     size_bytes: u64,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, QueryError> {
     if size_bytes <= WHOLE_BYTES {
-        return Ok(app.engine().spawn(work).await?);
+        return Ok(capacity.engine().spawn(work).await?);
     }
-    let permit = app.admission().unit(false).await;
+    let permit = capacity.admission().unit(false).await;
     let work = async move {
         let _permit = permit;
         work.await
     };
-    Ok(app.engine().spawn_apart(work).await?)
+    Ok(capacity.engine().spawn_apart(work).await?)
 }
 
 /// Appends the entities of a unit until they are all, or more than so many bytes. Returns the place after the last one.
@@ -291,29 +228,4 @@ async fn encode(
     let next = source.for_each(unit, each).await?;
     result?;
     Ok(next)
-}
-
-/// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it
-/// fails or panics. The task lives no longer than the stream.
-pub(in crate::service) fn sent_by_task<
-    T: Send + 'static,
-    W: Future<Output = Result<(), ReadError>> + Send + 'static,
->(
-    engine: &Engine,
-    room: usize,
-    work: impl FnOnce(mpsc::Sender<T>) -> W,
-) -> BoxStream<'static, Result<T, ReadError>> {
-    let (chunks, received) = mpsc::channel(room);
-    let working = engine.spawn(work(chunks));
-    let body = stream::unfold((received, Some(working)), |(mut received, working)| async move {
-        if let Some(chunk) = received.recv().await {
-            return Some((Ok(chunk), (received, working)));
-        }
-        // Without the error, a body whose task failed would look whole.
-        match working?.await.map_err(|error| ReadError::from(QueryError::from(error))) {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) | Err(error) => Some((Err(error), (received, None))),
-        }
-    });
-    body.boxed()
 }

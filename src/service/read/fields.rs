@@ -16,7 +16,10 @@ use crate::model::request::ReadRequest;
 use crate::model::similar;
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::service::admission::Weight;
-use crate::service::{Admitted, App, ReadError};
+use crate::service::admission::capacity::Capacity;
+use crate::service::lookup::Admitted;
+use crate::service::lookup::error::{ReadError, UnknownCause, UnknownField};
+use crate::service::read::Reads;
 use crate::storage::StorageError;
 use crate::storage::profile::{PathFacts, PathIndex};
 use crate::storage::reader::VersionReader;
@@ -26,32 +29,6 @@ const EXPLAINED: usize = 3;
 
 /// The steps that may take a field away, by how many of them have run.
 const TAKERS: [&str; 4] = ["include_source", "denull", "keep_field", "drop_field"];
-
-/// A path that a request names and that is not there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownField {
-    /// The parameter that names it.
-    pub parameter: &'static str,
-    /// The path.
-    pub path: Path,
-    /// Why it is not there.
-    pub cause: UnknownCause,
-}
-
-/// Why a path is not there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UnknownCause {
-    /// No entity of the version has it.
-    Absent {
-        /// The path that is most like it, where one is close and was looked for.
-        nearest: Option<String>,
-    },
-    /// This step has taken it from every entity.
-    Taken {
-        /// The parameter of the step.
-        step: &'static str,
-    },
-}
 
 /// What is known of a path.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +58,7 @@ struct Named {
     steps: usize,
 }
 
-impl App {
+impl Reads {
     /// The paths that a request names and that are not there, each once, in the order of the steps; those that only the
     /// documents would tell are left out. Reads the paths of the profile at most, and nothing where all paths have
     /// shredded columns. Waits for nobody: a hint is not worth it.
@@ -100,19 +77,20 @@ impl App {
     /// Refuses a request that names paths that are not there. Reads all documents where nothing else tells.
     ///
     /// # Errors
-    /// [`ReadError::UnknownFields`]; as of [`App::unknown_fields`]; as of any query where documents are read.
+    /// [`ReadError::UnknownFields`]; as of [`Reads::unknown_fields`]; as of any query where documents are read.
     pub async fn check_fields(&self, admitted: &Admitted, request: &ReadRequest) -> Result<(), ReadError> {
         let Some(Fields { reader, index, mut unknown, undecided }) = self.look_for_fields(admitted, request).await?
         else {
             return Ok(());
         };
         if !undecided.is_empty() {
-            unknown.extend(self.acting_for(admitted.holder).search_documents(&reader, request, undecided).await?);
+            unknown
+                .extend(self.search_documents(&self.capacity.of(admitted.holder), &reader, request, undecided).await?);
         }
         if unknown.is_empty() {
             return Ok(());
         }
-        let explaining = self.engine().spawn(async move {
+        let explaining = self.capacity.engine().spawn(async move {
             // The paths have no order of their own: of several that are as near, the first by name.
             let mut known: Vec<&str> = index.iter().flat_map(|index| index.paths()).collect();
             known.sort_unstable();
@@ -134,7 +112,7 @@ impl App {
         if named.is_empty() || admitted.file.entity_count == 0 {
             return Ok(None);
         }
-        let reader = VersionReader::open_recorded(self.store(), &admitted.file, self.cache()).await?;
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
         let by_shredded = |named: &Named| fate(named, request, footer_knowledge(&reader, &named.path));
         let fates: Vec<Fate> = named.iter().map(by_shredded).collect();
         let mut fields = Fields { reader: reader.clone(), index: None, unknown: Vec::new(), undecided: Vec::new() };
@@ -142,7 +120,7 @@ impl App {
             fields.index = match fields.reader.cached_paths().await {
                 Some(paths) => Some(paths),
                 None => {
-                    let admission = self.admission().of(admitted.holder);
+                    let admission = self.capacity.admission().of(admitted.holder);
                     let permit = match request.strict {
                         true => Some(admission.query(Weight::Light).await?),
                         false => admission.try_query(Weight::Light),
@@ -183,14 +161,15 @@ impl App {
     /// Reads all documents for paths about which nothing else tells.
     async fn search_documents(
         &self,
+        capacity: &Capacity,
         reader: &VersionReader,
         request: &ReadRequest,
         undecided: Vec<Named>,
     ) -> Result<Vec<UnknownField>, ReadError> {
-        let weight = Weight::of(reader.layout().document_bytes, &self.config().query);
-        let _permit = self.admission().query(weight).await?;
+        let weight = Weight::of(reader.layout().document_bytes, &self.config.query);
+        let _permit = capacity.admission().query(weight).await?;
         let (reader, reshapes) = (reader.clone(), reshapes(request));
-        let searching = self.engine().at(weight.priority()).spawn(async move {
+        let searching = capacity.engine().at(weight.priority()).spawn(async move {
             let mut search = Search::new(reshapes, undecided);
             for row_group in 0..reader.row_groups().len() {
                 for page in 0..reader.page_count(row_group) {
@@ -204,7 +183,7 @@ impl App {
             }
             Ok::<_, StorageError>(search.unknown())
         });
-        let limit: Duration = self.engine().timeout();
+        let limit: Duration = capacity.engine().timeout();
         let found = tokio::time::timeout(limit, searching).await;
         let found = found.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?;
         Ok(found.map_err(|_| StorageError::Worker)??)

@@ -26,10 +26,12 @@ use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
 use crate::query::fetch::spilled::SpilledBytes;
 use crate::query::{Engine, QueryError};
-use crate::service::App;
-use crate::service::admission::{Admission, Permit, WHOLE_BYTES};
-use crate::service::read::body::{Source, in_order, sent_by_task};
-use crate::service::read::{AnswerBody, ReadError, Taker};
+use crate::service::admission::capacity::Capacity;
+use crate::service::admission::{Permit, WHOLE_BYTES};
+use crate::service::export_cache::Taker;
+use crate::service::lookup::error::ReadError;
+use crate::service::read::AnswerBody;
+use crate::service::read::source::{Source, in_order, sent_by_task};
 
 /// Bytes of cells of a part, besides those of its last entity; and parts that are made at once, which is as many as one
 /// writer can take.
@@ -50,29 +52,28 @@ struct Held {
 
 /// What the memory of a row group is taken from.
 struct Memory {
-    engine: Engine,
-    admission: Admission,
+    capacity: Capacity,
     size_bytes: usize,
 }
 
 impl Memory {
     /// For the first row group, before there is an answer.
     async fn first(&self) -> Result<Held, ReadError> {
-        let (needed_bytes, limit_bytes) = (self.size_bytes as u64, self.engine.most_memory_bytes());
+        let (needed_bytes, limit_bytes) = (self.size_bytes as u64, self.capacity.engine().most_memory_bytes());
         if needed_bytes > limit_bytes {
             return Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes });
         }
-        let permit = self.admission.parquet(self.size_bytes as u64).await?;
-        let memory = self.engine.reserve("parquet body", self.size_bytes)?;
+        let permit = self.capacity.admission().parquet(self.size_bytes as u64).await?;
+        let memory = self.capacity.engine().reserve("parquet body", self.size_bytes)?;
         Ok(Held { _permit: Some(permit), _memory: memory })
     }
 
     /// For another one, once there is: other work ends before long, and gives its memory back.
     async fn again(&self) -> Result<Held, ReadError> {
-        let mut patience = self.engine.timeout();
+        let mut patience = self.capacity.engine().timeout();
         loop {
-            let permit = self.admission.parquet_again(self.size_bytes as u64).await;
-            match self.engine.reserve("parquet body", self.size_bytes) {
+            let permit = self.capacity.admission().parquet_again(self.size_bytes as u64).await;
+            match self.capacity.engine().reserve("parquet body", self.size_bytes) {
                 Ok(memory) => return Ok(Held { _permit: Some(permit), _memory: memory }),
                 Err(error) if patience.is_zero() => return Err(error.into()),
                 Err(_) => {}
@@ -102,19 +103,19 @@ impl Piece {
 
 /// An answer in Parquet: batches are built several at once, and written by one task in order.
 pub(in crate::service) async fn body(
-    app: &App,
+    capacity: &Capacity,
     source: Arc<Source>,
     columns: Arc<Columns>,
     taker: Taker,
 ) -> Result<AnswerBody, ReadError> {
-    let (engine, admission) = (app.engine().clone(), app.admission().clone());
     let long = source.document_bytes() > SHORT_BYTES;
-    let engine = if long { engine.at(Priority::Long) } else { engine };
+    let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
+    let engine = capacity.engine().clone();
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
     // One part waits to be written.
     let size_bytes = ParquetStream::held_bytes(&columns, row_group_bytes) + PART_BYTES * (PARTS + 1);
-    let place = admission.stream().await?;
-    let memory = Memory { engine: engine.clone(), admission, size_bytes };
+    let place = capacity.admission().stream().await?;
+    let memory = Memory { capacity, size_bytes };
     let mut held = Some(memory.first().await?);
     let footer_bytes = ParquetStream::footer_bytes(&columns);
     let footer = engine.reserve("parquet footer", 0)?;

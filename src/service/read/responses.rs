@@ -16,17 +16,19 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::FutureExt;
-use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use futures::stream::{BoxStream, TryStreamExt};
 use moka::future::Cache;
 
 use crate::encode::{self, Compressor, ContentCoding, LEAST_COMPRESSED_BYTES};
-use crate::model::request::{Format, ReadRequest};
+use crate::query::QueryError;
+use crate::service::admission::capacity::Capacity;
 use crate::service::admission::{Account, WHOLE_BYTES, accounted};
-use crate::service::export_cache::{Content, Make};
-use crate::service::read::Taker;
-use crate::service::read::body::{encoded, sent_by_task};
+use crate::service::lookup::cache_key::CacheKey;
+use crate::service::lookup::error::ReadError;
+use crate::service::read::body::encoded;
 use crate::service::read::single_flight::{SingleFlight, Work};
-use crate::service::{Admitted, Answer, AnswerBody, App, CacheKey, ReadError};
+use crate::service::read::source::sent_by_task;
+use crate::service::read::{Answer, AnswerBody};
 
 /// Compressed parts of a body that may wait for the reader.
 const COMPRESSED_PARTS: usize = 2;
@@ -74,7 +76,7 @@ struct Small {
 impl Small {
     /// The answer out of the cache. Bytes that are many are accounted until the last reader has them, also when the
     /// cache has let go of them.
-    fn sent(self, account: impl Fn(u64) -> Result<Arc<Account>, ReadError>) -> Result<Answer, ReadError> {
+    fn sent(self, account: impl Fn(u64) -> Result<Arc<Account>, QueryError>) -> Result<Answer, ReadError> {
         let size_bytes = self.bytes.len() as u64;
         if size_bytes <= WHOLE_BYTES {
             return Ok(self.into());
@@ -140,21 +142,21 @@ impl Responses {
         Responses { kept, single_flight: Arc::default(), capacity_bytes }
     }
 
-    /// The answer of this identity in this coding, made by `make` unless it is there or being made.
-    async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
+    /// The answer of this key in this coding, made by `make` unless it is there or being made.
+    pub(in crate::service) async fn get<M: Future<Output = Result<Answer, ReadError>> + Send + 'static>(
         &self,
-        identity: CacheKey,
+        key: CacheKey,
         coding: ContentCoding,
-        account: impl Fn(u64) -> Result<Arc<Account>, ReadError>,
+        account: impl Fn(u64) -> Result<Arc<Account>, QueryError>,
         make: impl Fn() -> M,
     ) -> Result<Answer, ReadError> {
-        let key = (identity, coding);
-        match self.kept.get(&key).await {
+        let entry = (key, coding);
+        match self.kept.get(&entry).await {
             Some(Kept::Small(small)) => return small.sent(account),
             Some(Kept::Streamed) => return make().await,
             None => {}
         }
-        let (making, own) = self.making(key, &make);
+        let (making, own) = self.making(entry, &make);
         let since = Instant::now();
         let made = making.await;
         let Some(own) = own else {
@@ -167,9 +169,9 @@ impl Responses {
             };
         };
         let made = made?;
-        self.single_flight.ended(&key);
+        self.single_flight.ended(&entry);
         if self.capacity_bytes > 0 && made.pays() {
-            self.kept.insert(key, made.to_keep()).await;
+            self.kept.insert(entry, made.to_keep()).await;
         }
         let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (made, own) {
@@ -179,13 +181,13 @@ impl Responses {
         }
     }
 
-    /// The codings in which the answer of this identity is kept whole.
-    pub(in crate::service) async fn kept(&self, identity: CacheKey) -> Vec<ContentCoding> {
+    /// The codings in which the answer of this key is kept whole.
+    pub(in crate::service) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
             // Asked first, since it does not count as a use.
-            let key = (identity, coding);
-            if self.kept.contains_key(&key) && matches!(self.kept.get(&key).await, Some(Kept::Small(_))) {
+            let entry = (key, coding);
+            if self.kept.contains_key(&entry) && matches!(self.kept.get(&entry).await, Some(Kept::Small(_))) {
                 codings.push(coding);
             }
         }
@@ -225,74 +227,12 @@ impl Responses {
     }
 }
 
-impl App {
-    /// Answers a read, compressed as `coding` says if that is worth it. Dropping the future, or a streamed body, stops
-    /// its work, unless others wait for the same.
-    ///
-    /// # Errors
-    /// [`ReadError`] of the query and of the file.
-    pub async fn answer(
-        &self,
-        admitted: &Admitted,
-        request: Arc<ReadRequest>,
-        coding: ContentCoding,
-    ) -> Result<Answer, ReadError> {
-        let identity = CacheKey::of(admitted, &request);
-        let app = self.acting_for(admitted.holder);
-        if request.format == Format::Parquet && !request.count {
-            return match identity {
-                Some(identity) => app.export(identity, admitted, request).await,
-                None => app.make_answer(admitted, request, Taker::Client, None).await,
-            };
-        }
-        let make = || {
-            let (app, admitted, request) = (app.clone(), admitted.clone(), request.clone());
-            async move { coded(&app, app.make_answer(&admitted, request, Taker::Client, None).await?, coding).await }
-        };
-        match identity {
-            Some(identity) => {
-                let account = |size_bytes| app.admission().account(app.engine(), size_bytes);
-                self.responses().get(identity, coding, account, make).await
-            }
-            None => make().await,
-        }
-    }
-
-    /// An answer in Parquet: from the cache if it fits in there.
-    async fn export(
-        &self,
-        identity: CacheKey,
-        admitted: &Admitted,
-        request: Arc<ReadRequest>,
-    ) -> Result<Answer, ReadError> {
-        let (app, owned, wanted) = (self.clone(), admitted.clone(), request.clone());
-        let make: Make = Arc::new(move |taker| {
-            let (app, admitted, request) = (app.clone(), owned.clone(), wanted.clone());
-            Box::pin(async move {
-                let Answer { total, body, .. } = app.make_answer(&admitted, request, taker, None).await?;
-                let chunks = match body {
-                    AnswerBody::Whole(bytes) => stream::once(async { Ok(bytes) }).boxed(),
-                    AnswerBody::Stream(chunks) => chunks,
-                    AnswerBody::Export(export) => export.whole(),
-                };
-                Ok(Content { total, chunks })
-            })
-        });
-        match self.exports().get(self.engine(), self.admission(), identity, make).await? {
-            Some(export) => Ok(Answer {
-                total: export.total(),
-                content_type: request.format.content_type(),
-                coding: ContentCoding::Identity,
-                body: AnswerBody::Export(export),
-            }),
-            None => self.make_answer(admitted, request, Taker::Client, None).await,
-        }
-    }
-}
-
 /// An answer in a coding, unless it is too small for that, or streamed while there is no memory for another compressor.
-pub(in crate::service) async fn coded(app: &App, answer: Answer, coding: ContentCoding) -> Result<Answer, ReadError> {
-    let engine = app.engine();
+pub(in crate::service) async fn coded(
+    capacity: &Capacity,
+    answer: Answer,
+    coding: ContentCoding,
+) -> Result<Answer, ReadError> {
     if coding == ContentCoding::Identity {
         return Ok(answer);
     }
@@ -303,11 +243,11 @@ pub(in crate::service) async fn coded(app: &App, answer: Answer, coding: Content
         AnswerBody::Whole(bytes) => {
             let size_bytes = bytes.len() as u64;
             let compressing = async move { encode::compress(coding, &bytes) };
-            let bytes = encoded(app, size_bytes, compressing).await?.map_err(failed)?;
-            AnswerBody::Whole(app.admission().whole_body(engine, bytes, None)?)
+            let bytes = encoded(capacity, size_bytes, compressing).await?.map_err(failed)?;
+            AnswerBody::Whole(capacity.whole_body(bytes, None)?)
         }
-        AnswerBody::Stream(parts) => match engine.reserve("compressor", coding.memory_bytes()) {
-            Ok(memory) => AnswerBody::Stream(compressed(app, parts, coding, memory)?),
+        AnswerBody::Stream(parts) => match capacity.engine().reserve("compressor", coding.memory_bytes()) {
+            Ok(memory) => AnswerBody::Stream(compressed(capacity, parts, coding, memory)?),
             Err(_) => return Ok(Answer { body: AnswerBody::Stream(parts), ..answer }),
         },
         AnswerBody::Export(export) => return Ok(Answer { body: AnswerBody::Export(export), ..answer }),
@@ -318,15 +258,17 @@ pub(in crate::service) async fn coded(app: &App, answer: Answer, coding: Content
 /// The parts of a body as one compressed stream, by a task of its own, which keeps the compressor's memory. An error of
 /// theirs ends it.
 fn compressed(
-    app: &App,
+    capacity: &Capacity,
     mut parts: BoxStream<'static, Result<Bytes, ReadError>>,
     coding: ContentCoding,
     memory: MemoryReservation,
 ) -> Result<BoxStream<'static, Result<Bytes, ReadError>>, ReadError> {
     let mut compressor = Compressor::try_new(coding).map_err(failed)?;
-    let (engine, admission) = (app.engine().clone(), app.admission().clone());
-    let account = move |bytes| admission.part(&engine, bytes);
-    Ok(sent_by_task(app.engine(), COMPRESSED_PARTS, async move |compressed| {
+    let account = {
+        let capacity = capacity.clone();
+        move |bytes| capacity.part(bytes)
+    };
+    Ok(sent_by_task(capacity.engine(), COMPRESSED_PARTS, async move |compressed| {
         let _memory = memory;
         while let Some(part) = parts.try_next().await? {
             let mut bytes = BytesMut::new();
@@ -359,6 +301,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::future::join_all;
+    use futures::stream::{self, StreamExt};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -397,7 +340,7 @@ mod tests {
                     answer()
                 }
             };
-            let account = |_| Err(ReadError::OutOfMemory);
+            let account = |_| Err(QueryError::OutOfMemory(String::new()));
             responses.get(CacheKey::numbered(number), coding, account, make).await
         }
 

@@ -23,10 +23,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
+use crate::query::QueryError;
 use crate::query::fetch::documents::{UNIT_BYTES, Unit};
-use crate::query::{Engine, QueryError};
-use crate::service::admission::{self, Admission, Permit};
-use crate::service::read::ReadError;
+use crate::service::admission::Permit;
+use crate::service::admission::capacity::Capacity;
+use crate::service::lookup::error::ReadError;
 
 /// Documents of a unit that needs no room, in bytes.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -42,10 +43,8 @@ const LEFT_LYING: Duration = Duration::from_secs(1);
 
 /// What a streamed body is made of.
 pub(in crate::service) struct Paced<F> {
-    /// Where units are encoded.
-    pub engine: Engine,
-    /// Who may encode when.
-    pub admission: Admission,
+    /// Where and when units are encoded.
+    pub capacity: Capacity,
     /// The body's place among all.
     #[expect(dead_code, reason = "held until the body ends")]
     pub place: Permit,
@@ -129,7 +128,7 @@ where
         }
         self.entity_bytes = self.paced.mean_bytes.max(bytes.len() as u64 / rows.max(1)).max(1);
         metrics().sent_rows.increment(rows);
-        Ok(Some(self.paced.admission.held(bytes, room, memory)))
+        Ok(Some(self.paced.capacity.admission().held(bytes, room, memory)))
     }
 
     /// Begins as many units as may be made now.
@@ -150,7 +149,7 @@ where
         let bytes = |end: u64| (end - places.start).saturating_mul(self.entity_bytes * EXPANSION);
         let mut until = end(self.unit_bytes);
         let mut most_bytes = bytes(until).clamp(SMALL_BYTES, UNIT_BYTES * EXPANSION);
-        let room = self.paced.admission.ahead(most_bytes);
+        let room = self.paced.capacity.admission().ahead(most_bytes);
         if room.is_none() {
             if !self.making.is_empty() && !first {
                 return None;
@@ -159,23 +158,23 @@ where
             most_bytes = SMALL_BYTES * EXPANSION;
         }
         let unit = Unit { places: places.start..until };
-        let (work, admission) = ((self.paced.encode)(unit.clone(), most_bytes), self.paced.admission.clone());
+        let work = (self.paced.encode)(unit.clone(), most_bytes);
         let sent_bytes = places.start.saturating_mul(self.entity_bytes);
-        let (engine, long) = (self.paced.engine.clone(), sent_bytes > SHORT_BYTES);
-        let engine = if long { engine.at(Priority::Long) } else { engine };
-        let task = engine.clone().spawn(async move {
-            let permit = admission.unit(long).await;
+        let (capacity, long) = (self.paced.capacity.clone(), sent_bytes > SHORT_BYTES);
+        let capacity = if long { capacity.at(Priority::Long) } else { capacity };
+        let task = capacity.engine().clone().spawn(async move {
+            let permit = capacity.admission().unit(long).await;
             // What nobody waits for any more keeps its permit until it has indeed stopped.
             let work = async move {
                 let _permit = permit;
                 work.await
             };
-            let mut encoded = engine.spawn_apart(work).await.map_err(QueryError::from)??;
+            let mut encoded = capacity.engine().spawn_apart(work).await.map_err(QueryError::from)??;
             // It grew by doubling. What is held until a reader takes it should be what is accounted.
             if encoded.0.capacity() - encoded.0.len() > encoded.0.len() / 8 {
                 encoded.0.shrink_to_fit();
             }
-            let memory = admission::beyond(&engine, (encoded.0.len() as u64).saturating_sub(most_bytes))?;
+            let memory = capacity.beyond((encoded.0.len() as u64).saturating_sub(most_bytes))?;
             Ok(Made { encoded, at: Instant::now(), memory })
         });
         let making = Making { places: unit.places, room, task };
@@ -198,7 +197,7 @@ where
         if self.unit_bytes < UNIT_BYTES {
             self.unit_bytes *= 2;
         } else {
-            self.window = (self.window + 1).min(self.paced.engine.threads().max(1));
+            self.window = (self.window + 1).min(self.paced.capacity.engine().threads().max(1));
         }
     }
 }
@@ -210,7 +209,8 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::query::{EngineOptions, TenantShares};
+    use crate::query::{Engine, EngineOptions, TenantShares};
+    use crate::service::admission::Admission;
     use crate::service::admission::semaphore::Holder;
     use crate::service::rate_limit::Client;
 
@@ -269,8 +269,8 @@ mod tests {
                     Ok((vec![b'x'; entities as usize], unit.places.end))
                 }
             };
-            Paced { engine: engine.clone(), admission, place, selected: 1_000, mean_bytes: 64 << 10, encode }
-                .into_stream()
+            let capacity = Capacity::new(engine.clone(), admission);
+            Paced { capacity, place, selected: 1_000, mean_bytes: 64 << 10, encode }.into_stream()
         };
         let mut hostile = Vec::new();
         for _ in 0..12 {
@@ -316,7 +316,8 @@ mod tests {
                 Ok((vec![b'x'], unit.places.end))
             }
         };
-        let paced = Paced { engine, admission: admission.clone(), place, selected: 10, mean_bytes: 64 << 10, encode };
+        let capacity = Capacity::new(engine, admission.clone());
+        let paced = Paced { capacity, place, selected: 10, mean_bytes: 64 << 10, encode };
         let mut parts = paced.into_stream();
         let reading = tokio::spawn(async move { parts.next().await.is_some() });
         while latch.waiting.load(Ordering::SeqCst) == 0 {
@@ -350,7 +351,8 @@ mod tests {
             }
         };
         let (selected, mean_bytes) = (1_000_000, 1 << 10);
-        let paced = Paced { engine: engine.clone(), admission, place, selected, mean_bytes, encode };
+        let capacity = Capacity::new(engine.clone(), admission);
+        let paced = Paced { capacity, place, selected, mean_bytes, encode };
         let mut parts = paced.into_stream();
         for _ in 0..10 {
             parts.next().await.expect("a part").expect("a part");

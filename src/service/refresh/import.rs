@@ -7,7 +7,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::catalog::CatalogError;
+use crate::catalog::{Catalog, CatalogError};
+use crate::config::Config;
 use crate::model::dataset::{
     DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
 };
@@ -16,11 +17,15 @@ use crate::model::index::IndexSettings;
 use crate::model::path::Path as FieldPath;
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
-use crate::model::user::{Plan, User};
+use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
-use crate::service::App;
-use crate::service::refresh::version_file::{Document, ImportProgress, UnpublishedFile};
-use crate::service::refresh::{Entities, RefreshError, not_asked};
+use crate::service::lookup::Lookups;
+use crate::service::refresh::decoding::ImportProgress;
+use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::ingest::{Document, Ingest};
+use crate::service::refresh::tasks::RefreshTasks;
+use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
+use crate::service::refresh::{Entities, Refreshes, not_asked};
 use crate::source::{Opened, SourceError, SourceInput};
 
 /// What to import, and for whom.
@@ -96,15 +101,42 @@ impl From<SourceError> for ImportError {
     }
 }
 
-impl App {
+/// Imports sources.
+pub struct Imports {
+    config: Arc<Config>,
+    catalog: Catalog,
+    lookups: Arc<Lookups>,
+    ingest: Arc<Ingest>,
+    files: Arc<VersionFiles>,
+    refreshes: Arc<Refreshes>,
+    tasks: Arc<RefreshTasks>,
+}
+
+impl Imports {
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        lookups: Arc<Lookups>,
+        ingest: Arc<Ingest>,
+        files: Arc<VersionFiles>,
+        refreshes: Arc<Refreshes>,
+        tasks: Arc<RefreshTasks>,
+    ) -> Imports {
+        Imports { config, catalog, lookups, ingest, files, refreshes, tasks }
+    }
+
     /// Makes a new version of the owner's dataset of that name from a source, creating the dataset when needed.
-    /// Dropping it cancels nothing; [`App::finish_refreshes`] does.
+    /// Dropping it cancels nothing; [`Refreshes::finish`] does.
     ///
     /// # Errors
     /// [`ImportError`]. A failed refresh of an existing dataset is recorded with its reason.
-    pub async fn import(&self, request: ImportRequest, progress: Arc<ImportProgress>) -> Result<Imported, ImportError> {
-        let app = self.clone();
-        self.refreshes().run(async move { Ok(app.import_now(&request, &progress).await) }).await?
+    pub async fn import(
+        self: &Arc<Self>,
+        request: ImportRequest,
+        progress: Arc<ImportProgress>,
+    ) -> Result<Imported, ImportError> {
+        let imports = self.clone();
+        self.tasks.run(async move { Ok(imports.import_now(&request, &progress).await) }).await?
     }
 
     async fn import_now(
@@ -112,15 +144,15 @@ impl App {
         request: &ImportRequest,
         progress: &Arc<ImportProgress>,
     ) -> Result<Imported, ImportError> {
-        let owner = self.catalog().user_by_email(&request.owner_email).await?;
+        let owner = self.catalog.user_by_email(&request.owner_email).await?;
         let owner = owner.ok_or_else(|| ImportError::NoOwner(request.owner_email.clone()))?;
         let name: DatasetName = request.name.parse()?;
-        let Some(dataset) = self.catalog().dataset_by_name(owner.id, &name).await? else {
+        let Some(dataset) = self.catalog.dataset_by_name(owner.id, &name).await? else {
             let created = tokio::select! {
                 file = self.new_file(owner.id, request, progress) => self.publish_new(&owner, name, request, file?).await,
-                () = self.refreshes().stopped() => Err(RefreshError::Stopping.into()),
+                () = self.tasks.stopped() => Err(RefreshError::Stopping.into()),
             };
-            self.catalog_changed();
+            self.lookups.catalog_changed();
             return created;
         };
         if request.private && !dataset.is_private() {
@@ -130,10 +162,54 @@ impl App {
             return Err(RefreshError::Frozen.into());
         }
         let entities = Entities::Imported(Box::new(request.clone()));
-        let published = self.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
+        let published =
+            self.refreshes.make_version_reporting(dataset.id, RefreshTrigger::Import, entities, progress).await?;
         Ok(imported(dataset, &published.version))
     }
 
+    /// The source's entities as the file of a dataset that is not there yet.
+    async fn new_file(
+        &self,
+        owner: UserId,
+        request: &ImportRequest,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<WrittenFile, RefreshError> {
+        let permit = self.ingest.permit(owner).await?;
+        let document = self.ingest.open_import(owner, request, request.publish_query).await?;
+        let spooled = self.ingest.decode(document, &permit, progress).finish().await?;
+        self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await
+    }
+
+    async fn publish_new(
+        &self,
+        owner: &User,
+        name: DatasetName,
+        request: &ImportRequest,
+        file: WrittenFile,
+    ) -> Result<Imported, ImportError> {
+        let url = is_url(&request.source);
+        let new = NewDataset {
+            owner: owner.id,
+            name,
+            private_key: request.private.then(|| Secret::private_key(rand::random())),
+            source: if url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
+            format: request.format,
+            records_path: request.records_path.as_ref().map(ToString::to_string),
+            publish_query: request.publish_query,
+            // What was read from a file cannot be fetched again by a schedule.
+            schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
+            index: IndexSettings::default(),
+            ping_token: Secret::ping_token(rand::random()),
+        };
+        let limit = self.config.plans.active_datasets(owner.plan);
+        let new_file = file.new.clone();
+        let creating = self.catalog.create_dataset_with_version(&new, limit, RefreshTrigger::Import, &new_file);
+        let (dataset, published) = file.record(creating).await?;
+        Ok(imported(dataset, &published.version))
+    }
+}
+
+impl Ingest {
     /// Opens what is to be imported. With `publish_query` the `_source` of entities keeps the query of the URL.
     pub(in crate::service) async fn open_import(
         &self,
@@ -152,64 +228,8 @@ impl App {
             },
         };
         let records_path = request.records_path.clone();
-        let charge = self.ingest().budget().charge(owner.get());
+        let charge = self.budget().charge(owner.get());
         Ok(Document { input, format: request.format, records_path, fetched_from, charge, envelope: None })
-    }
-
-    /// The source's entities as the file of a dataset that is not there yet.
-    async fn new_file(
-        &self,
-        owner: UserId,
-        request: &ImportRequest,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<UnpublishedFile, RefreshError> {
-        let permit = self.ingest().permit(owner).await?;
-        let document = self.open_import(owner, request, request.publish_query).await?;
-        let spooled = self.decode(document, &permit, progress).finish().await?;
-        self.write_reserved(spooled, IndexSettings::default(), &permit, progress).await
-    }
-
-    async fn publish_new(
-        &self,
-        owner: &User,
-        name: DatasetName,
-        request: &ImportRequest,
-        file: UnpublishedFile,
-    ) -> Result<Imported, ImportError> {
-        let url = is_url(&request.source);
-        let new = NewDataset {
-            owner: owner.id,
-            name,
-            private_key: request.private.then(|| Secret::private_key(rand::random())),
-            source: if url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
-            format: request.format,
-            records_path: request.records_path.as_ref().map(ToString::to_string),
-            publish_query: request.publish_query,
-            // What was read from a file cannot be fetched again by a schedule.
-            schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
-            index: IndexSettings::default(),
-            ping_token: Secret::ping_token(rand::random()),
-        };
-        let limit = self.active_limit(owner.plan);
-        let new_file = file.new.clone();
-        // From here on a record may name it.
-        file.keep();
-        let created = self.catalog().create_dataset_with_version(&new, limit, RefreshTrigger::Import, &new_file).await;
-        if created.is_err() {
-            self.abandon_file(&new_file.path).await;
-        }
-        let (dataset, published) = created?;
-        Ok(imported(dataset, &published.version))
-    }
-
-    /// How many active datasets a plan allows.
-    pub(in crate::service) fn active_limit(&self, plan: Plan) -> u64 {
-        let plans = &self.config().plans;
-        match plan {
-            Plan::Free => plans.free_active_datasets,
-            Plan::Pro => plans.pro_active_datasets,
-            Plan::Scale => plans.scale_active_datasets,
-        }
     }
 }
 

@@ -9,13 +9,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::Stream;
+
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::model::ids::{DatasetId, UserId};
+use crate::model::path::Path as FieldPath;
+use crate::model::source::SourceFormat;
+use crate::net::Outgoing;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
-use crate::service::refresh::version_file::Document;
-use crate::service::{App, RefreshError};
+use crate::service::maintenance::scratch::Scratch;
+use crate::service::refresh::error::RefreshError;
 use crate::source::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
-use crate::storage::budget::{SpoolBudget, SpoolLimits};
+use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
+use crate::storage::spool::Spooled;
+use crate::storage::store::Store;
 
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
 pub(in crate::service) const HEAD_BYTES: usize = 64 << 10;
@@ -23,8 +32,29 @@ pub(in crate::service) const HEAD_BYTES: usize = 64 << 10;
 /// The member of a pushed body that names its dataset.
 pub(in crate::service) const DATASET_ID: &str = "dataset_id";
 
-/// The gates on the way in, and the disk.
-pub(in crate::service) struct Ingest {
+/// The bytes of entities, and what is known about them.
+pub(in crate::service) struct Document {
+    /// The bytes.
+    pub input: SourceInput,
+    /// The format; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// Where the array of entities lies in a JSON document.
+    pub records_path: Option<FieldPath>,
+    /// What entities without `_source` get as one.
+    pub fetched_from: Option<String>,
+    /// The disk that the bytes take; what is decoded of them is added.
+    pub charge: SpoolCharge,
+    /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
+    pub envelope: Option<&'static [&'static str]>,
+}
+
+/// The way in: sources, gates and the disk.
+pub struct Ingest {
+    pub(super) config: Arc<Config>,
+    pub(super) catalog: Catalog,
+    pub(super) store: Store,
+    pub(super) outgoing: Outgoing,
+    pub(super) scratch: Arc<Scratch>,
     receiving: FairSemaphore,
     permits: FairSemaphore,
     budget: SpoolBudget,
@@ -38,23 +68,28 @@ pub(in crate::service) struct RefreshPermit {
 }
 
 impl Ingest {
-    pub(in crate::service) fn new(config: &Config, directory: &std::path::Path) -> Ingest {
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        store: Store,
+        outgoing: Outgoing,
+        scratch: Arc<Scratch>,
+    ) -> Ingest {
         let sources = &config.sources;
         // What waits has its own bounds: the time of a refresh, or of its client.
         let bounds = |units| Bounds::new(units, &config.fair, sources.queue, sources.timeout_s);
         let receiving = Gate { name: "receive", what: "sources and bodies being received (sources.receiving)" };
         let permits = Gate { name: "refresh", what: "refreshes (sources.concurrent, sources.queue)" };
-        Ingest {
-            receiving: FairSemaphore::new(receiving, &bounds(sources.receiving)),
-            permits: FairSemaphore::new(permits, &bounds(sources.concurrent)),
-            budget: SpoolBudget::new(SpoolLimits {
-                bytes: sources.spool_bytes,
-                user_bytes: sources.user_spool_bytes,
-                share_percent: config.fair.space_percent,
-                reserve_bytes: sources.disk_reserve_bytes,
-                directory: directory.to_owned(),
-            }),
-        }
+        let receiving = FairSemaphore::new(receiving, &bounds(sources.receiving));
+        let permits = FairSemaphore::new(permits, &bounds(sources.concurrent));
+        let budget = SpoolBudget::new(SpoolLimits {
+            bytes: sources.spool_bytes,
+            user_bytes: sources.user_spool_bytes,
+            share_percent: config.fair.space_percent,
+            reserve_bytes: sources.disk_reserve_bytes,
+            directory: scratch.path().to_owned(),
+        });
+        Ingest { config, catalog, store, outgoing, scratch, receiving, permits, budget }
     }
 
     /// Waits for a permit.
@@ -97,6 +132,20 @@ impl Ingest {
     }
 }
 
+/// Entities that were received whole, and the right to write them.
+pub struct PushedEntities {
+    pub(in crate::service) spooled: Spooled,
+    pub(in crate::service) permit: RefreshPermit,
+}
+
+/// A pushed JSON body that was received and decoded whole.
+pub struct Pushed {
+    /// Its members beside the entities.
+    pub members: EnvelopeFields,
+    /// Its entities.
+    pub entities: PushedEntities,
+}
+
 /// A document that is being received, and its place.
 pub(in crate::service) struct Receiving {
     receiver: Receiver,
@@ -128,7 +177,54 @@ impl Receiving {
     }
 }
 
-impl App {
+impl Ingest {
+    /// A body of entities, within the bounds of bodies.
+    pub(in crate::service) fn pushed_input<S, E>(&self, body: S) -> SourceInput
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let sources = &self.config.sources;
+        SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s))
+            .with_total_timeout(Duration::from_secs(sources.timeout_s))
+            .with_least_rate(self.least_rate())
+    }
+
+    /// Receives a JSON object with the member `entities` and these others, `dataset_id` among them, of any size within
+    /// `sources.max_bytes`. Dropping it ends the work. What begins with a dataset that is not the owner's is refused at
+    /// once.
+    ///
+    /// # Errors
+    /// [`RefreshError::NotFound`], [`RefreshError::Source`] for the body, [`RefreshError::Full`] and
+    /// [`RefreshError::Refused`] when there is no room for it.
+    pub async fn receive<S, E>(
+        &self,
+        owner: UserId,
+        body: S,
+        members: &'static [&'static str],
+    ) -> Result<Pushed, RefreshError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        let input = self.pushed_input(body);
+        let envelope = Some(members);
+        let charge = SpoolCharge::unbounded();
+        let document = Document { input, format: None, records_path: None, fetched_from: None, charge, envelope };
+        let mut receiving = self.begin_receiving(owner, document, None).await?;
+        let (head, ended) = receiving.head().await?;
+        // One that is no number is told when the body is decoded.
+        let named = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
+        self.check_head(owner, named, ended).await?;
+        let document = receiving.receive().await?;
+        let permit = self.permit(owner).await?;
+        let mut decoding = self.decode(document, &permit, &Arc::default());
+        let members = decoding.fields().await;
+        let spooled = decoding.finish().await?;
+        let members = members.ok_or(RefreshError::Worker)?;
+        Ok(Pushed { members, entities: PushedEntities { spooled, permit } })
+    }
+
     /// Begins to receive a document for a user, in a place that the caller has or that is waited for.
     ///
     /// # Errors
@@ -141,23 +237,23 @@ impl App {
     ) -> Result<Receiving, RefreshError> {
         let place = match place {
             Some(place) => place,
-            None => self.ingest().place(user).await?,
+            None => self.place(user).await?,
         };
         let Document { input, .. } = document;
-        let (limit, directory) = (self.config().sources.max_bytes, self.temporary_directory());
-        let receiver = Receiver::new(input, limit, self.ingest().budget(), user.get(), directory);
+        let (limit, directory) = (self.config.sources.max_bytes, self.scratch.restored_path());
+        let receiver = Receiver::new(input, limit, self.budget(), user.get(), directory);
         let document = Document { input: SourceInput::stream(std::io::empty()), ..document };
         Ok(Receiving { receiver, document, place: Some(place) })
     }
 
     /// Bytes of disk that sources and pushed bodies take at the moment.
     pub fn spooled_bytes(&self) -> u64 {
-        self.ingest().budget().used_bytes()
+        self.budget().used_bytes()
     }
 
     /// The least rate at which bodies of entities come.
     pub(in crate::service) fn least_rate(&self) -> LeastRate {
-        let limits = &self.config().limits;
+        let limits = &self.config.limits;
         let window = Duration::from_secs(limits.body_rate_window_s);
         LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window }
     }
@@ -167,7 +263,7 @@ impl App {
     /// # Errors
     /// [`RefreshError::NotFound`].
     pub async fn check_owned(&self, user: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
-        Ok(self.catalog().owned_dataset(user, dataset).await.map(drop)?)
+        Ok(self.catalog.owned_dataset(user, dataset).await.map(drop)?)
     }
 
     /// Whether the beginning of a pushed body names a dataset that is not the user's, or cannot name one of the user's,
@@ -184,7 +280,7 @@ impl App {
         match named {
             Some(dataset) => self.check_owned(user, dataset).await?,
             None if ended => {}
-            None if self.catalog().datasets_of(user, None, 1).await?.is_empty() => return Err(RefreshError::NotFound),
+            None if self.catalog.datasets_of(user, None, 1).await?.is_empty() => return Err(RefreshError::NotFound),
             None => {}
         }
         Ok(())

@@ -8,251 +8,57 @@
 //! 4. Publish in one transaction of the catalog, or record why not and remove what was written.
 //!
 //! It all runs in a task of its own, so that a caller who leaves cancels nothing, but a body that has not come whole,
-//! and [`App::finish_refreshes`] can wait for what is under way when the process is to end.
+//! and [`Refreshes::finish`] can wait for what is under way when the process is to end.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `push` | what owners send |
+//! | `import` | what the operator imports |
+//! | `scheduler` | refreshes by schedule |
+//! | `ingest`, `outgoing` | what entities pass on their way in; sources |
+//! | `decoding` | a document to a spool |
+//! | `version_file` | a spool to a version file, reserved, written, recorded or abandoned |
+//! | `attempts` | who holds a dataset, and how that ended |
+//! | `tasks`, `threads` | what it all runs in |
+//! | `error` | why no version was made |
 
-pub(in crate::service) mod files;
+pub(in crate::service) mod attempts;
+pub(in crate::service) mod decoding;
+pub(in crate::service) mod error;
 pub(in crate::service) mod import;
 pub(in crate::service) mod ingest;
 pub(in crate::service) mod outgoing;
+pub(in crate::service) mod push;
 pub(in crate::service) mod scheduler;
+pub(in crate::service) mod tasks;
 pub(in crate::service) mod threads;
 pub(in crate::service) mod version_file;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use chrono::{DateTime, Utc};
-use futures::Stream;
-use object_store::path::Path as ObjectPath;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 
-use crate::catalog::{AttemptOutcome, CatalogError, FetchedState, RefreshLease, VersionContent, VersionRecord};
+use crate::catalog::{Catalog, FetchedState, RefreshLease, VersionContent, VersionRecord};
 use crate::crash;
 use crate::metrics::metrics;
-use crate::model::causes::Causes;
 use crate::model::dataset::{Dataset, DatasetSource, RefreshTrigger};
-use crate::model::ids::{AttemptId, DatasetId, UserId};
-use crate::model::path::{Path as FieldPath, PathError};
-use crate::model::source::{SourceFormat, Validators};
+use crate::model::ids::{DatasetId, UserId};
+use crate::model::path::Path as FieldPath;
+use crate::model::source::Validators;
 use crate::model::version::VersionFile;
-use crate::service::App;
-use crate::service::admission::semaphore::{Permit, Refused};
+use crate::service::admission::semaphore::Permit;
+use crate::service::refresh::attempts::Attempts;
+use crate::service::refresh::decoding::{Decoding, ImportProgress};
+use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::import::ImportRequest;
-use crate::service::refresh::ingest::{DATASET_ID, Receiving, RefreshPermit};
-use crate::service::refresh::version_file::{Decoding, Document, ImportProgress, UnpublishedFile, new_path};
-use crate::source::{Opened, ReceiveError, SourceError, SourceInput};
-use crate::storage::StorageError;
-use crate::storage::budget::{SpoolCharge, SpoolFull};
-use crate::storage::reader::VersionReader;
-use crate::storage::shortage::Shortage;
+use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
+use crate::service::refresh::tasks::RefreshTasks;
+use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
+use crate::source::{Opened, SourceError};
+use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::Spooled;
-
-/// How long an attempt holds its dataset without a sign of life.
-const LEASE: Duration = Duration::from_secs(60);
-
-/// How often it gives one.
-const HEARTBEAT: Duration = Duration::from_secs(20);
-
-/// How long refreshes that are told to stop may take to record that they have.
-const STOPPING: Duration = Duration::from_secs(3);
-
-/// How often the end of an attempt is tried again to be recorded, at first and at most.
-const RECORD_AGAIN: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
-
-/// How many attempts whose end is not recorded are remembered.
-const UNRECORDED: usize = 1_000;
-
-/// How many attempts of a dataset are looked through for one: as many as the catalog keeps.
-const ATTEMPTS: u32 = 50;
-
-/// No version was made.
-#[derive(Debug, thiserror::Error)]
-pub enum RefreshError {
-    /// There is no such dataset, or not for this caller.
-    #[error("there is no such dataset")]
-    NotFound,
-    /// The dataset is frozen.
-    #[error("the dataset is frozen: unfreeze it before refreshing it")]
-    Frozen,
-    /// Another refresh of the dataset is under way.
-    #[error("another refresh of the dataset is under way; try again when it is over")]
-    Busy,
-    /// There is nothing to fetch.
-    #[error("the dataset's source is push, so there is nothing to fetch: send the entities, or give it a source URL")]
-    NothingToFetch,
-    /// The dataset is made of what its URL gives, not of what is pushed.
-    #[error("the dataset has a source URL, so entities cannot be pushed: set its source to push first")]
-    NotPushed,
-    /// The source cannot be fetched or used.
-    #[error(transparent)]
-    Source(SourceError),
-    /// The version file cannot be written.
-    #[error("writing the version")]
-    Storage(#[source] StorageError),
-    /// The catalog failed.
-    #[error("the catalog")]
-    Catalog(#[source] CatalogError),
-    /// The dataset's record holds a path that is none.
-    #[error("the dataset's records_path")]
-    RecordsPath(#[from] PathError),
-    /// There is no room for what is received and decoded.
-    #[error(transparent)]
-    Full(#[from] SpoolFull),
-    /// Too many others are at it.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// The attempt was too slow with a sign of life, and another may have taken the dataset over.
-    #[error("the refresh lost its hold on the dataset: the catalog did not answer in time, or another took over")]
-    LeaseLost,
-    /// The process is about to stop.
-    #[error("the service stopped before the refresh was over")]
-    Stopping,
-    /// A worker ended early.
-    #[error("the refresh's worker ended early")]
-    Worker,
-}
-
-impl From<SourceError> for RefreshError {
-    fn from(error: SourceError) -> RefreshError {
-        match error {
-            SourceError::Full(full) => RefreshError::Full(full),
-            other => RefreshError::Source(other),
-        }
-    }
-}
-
-impl From<StorageError> for RefreshError {
-    fn from(error: StorageError) -> RefreshError {
-        match error {
-            StorageError::Full(full) => RefreshError::Full(full),
-            other => RefreshError::Storage(other),
-        }
-    }
-}
-
-impl From<ReceiveError> for RefreshError {
-    fn from(error: ReceiveError) -> RefreshError {
-        match error {
-            ReceiveError::Source(error) => error.into(),
-            ReceiveError::Full(full) => RefreshError::Full(full),
-            ReceiveError::Io(error) => RefreshError::Storage(error.into()),
-        }
-    }
-}
-
-impl From<CatalogError> for RefreshError {
-    fn from(error: CatalogError) -> RefreshError {
-        match error {
-            CatalogError::NotFound => RefreshError::NotFound,
-            CatalogError::Frozen => RefreshError::Frozen,
-            CatalogError::Busy => RefreshError::Busy,
-            CatalogError::LeaseLost => RefreshError::LeaseLost,
-            other => RefreshError::Catalog(other),
-        }
-    }
-}
-
-impl RefreshError {
-    /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
-    fn for_the_owner(&self) -> String {
-        if let Some(shortage) = Shortage::of(self) {
-            tracing::error!(cause = %Causes(self), "a refresh failed");
-            return format!("the service could not make the version: {shortage}");
-        }
-        match self {
-            RefreshError::Catalog(error) if error.unavailability().is_some() => {
-                tracing::warn!(cause = %Causes(self), "a refresh failed");
-                error.to_string()
-            }
-            RefreshError::Storage(_)
-            | RefreshError::Catalog(_)
-            | RefreshError::RecordsPath(_)
-            | RefreshError::Worker => {
-                tracing::error!(cause = %Causes(self), "a refresh failed");
-                "the service failed to make the version; the failure was logged".to_owned()
-            }
-            other => other.to_string(),
-        }
-    }
-}
-
-/// Entities that an owner sends.
-pub struct Push<S> {
-    /// The dataset, where the request names it; otherwise the body does.
-    pub dataset: Option<DatasetId>,
-    /// The body as it comes.
-    pub body: S,
-    /// What the body is announced as.
-    pub content_type: Option<String>,
-    /// The format of the body; `None` detects it.
-    pub format: Option<SourceFormat>,
-    /// Whether the body is an object with a member `entities`, and perhaps `dataset_id`.
-    pub enveloped: bool,
-}
-
-/// What runs at the moment.
-pub(in crate::service) struct Refreshes {
-    tasks: TaskTracker,
-    /// No more are begun.
-    closed: AtomicBool,
-    /// Those that run end.
-    stop: CancellationToken,
-    /// Attempts that have ended, with the reason, and hold their datasets all the same: the catalog did not take it.
-    unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
-}
-
-impl Refreshes {
-    pub(in crate::service) fn new() -> Refreshes {
-        Refreshes {
-            tasks: TaskTracker::new(),
-            closed: AtomicBool::new(false),
-            stop: CancellationToken::new(),
-            unrecorded: Mutex::default(),
-        }
-    }
-
-    fn unrecorded(&self) -> MutexGuard<'_, HashMap<DatasetId, (AttemptId, String)>> {
-        // Nothing panics between two changes that belong together.
-        self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs a refresh, whoever waits for it.
-    pub(in crate::service) async fn run<T: Send + 'static>(
-        &self,
-        refresh: impl Future<Output = Result<T, RefreshError>> + Send + 'static,
-    ) -> Result<T, RefreshError> {
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(RefreshError::Stopping);
-        }
-        self.tasks.spawn(refresh.in_current_span()).await.map_err(|_| RefreshError::Worker)?
-    }
-
-    /// Begins a refresh that nobody waits for.
-    pub(in crate::service) fn begin(&self, refresh: impl Future<Output = ()> + Send + 'static) {
-        if !self.closed.load(Ordering::SeqCst) {
-            self.tasks.spawn(refresh);
-        }
-    }
-
-    /// Forgets an attempt whose end was not recorded.
-    fn forget(&self, dataset: DatasetId, attempt: AttemptId) {
-        let mut unrecorded = self.unrecorded();
-        if unrecorded.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
-            unrecorded.remove(&dataset);
-        }
-    }
-
-    /// Completes when what runs is to end.
-    pub(in crate::service) async fn stopped(&self) {
-        self.stop.cancelled().await;
-    }
-}
 
 /// Where the entities of a refresh come from.
 pub(in crate::service) enum Entities {
@@ -268,135 +74,63 @@ pub(in crate::service) enum Entities {
 
 /// The entities of the version to be.
 enum Made {
-    New(UnpublishedFile),
+    New(WrittenFile),
     Shared(VersionFile),
 }
 
-impl App {
+/// Makes versions.
+pub struct Refreshes {
+    catalog: Catalog,
+    ingest: Arc<Ingest>,
+    files: Arc<VersionFiles>,
+    attempts: Arc<Attempts>,
+    tasks: Arc<RefreshTasks>,
+}
+
+impl Refreshes {
+    pub(in crate::service) fn new(
+        catalog: Catalog,
+        ingest: Arc<Ingest>,
+        files: Arc<VersionFiles>,
+        attempts: Arc<Attempts>,
+        tasks: Arc<RefreshTasks>,
+    ) -> Refreshes {
+        Refreshes { catalog, ingest, files, attempts, tasks }
+    }
+
     /// Fetches the dataset's source anew and makes a version of it. Ends when that is over; dropping it cancels
     /// nothing.
     ///
     /// # Errors
     /// [`RefreshError`]; the dataset is as it was then, and the reason is recorded for the owner.
-    pub async fn refresh(&self, owner: UserId, dataset: DatasetId) -> Result<VersionRecord, RefreshError> {
-        let dataset = self.catalog().owned_dataset(owner, dataset).await?;
-        self.fetch(&dataset, RefreshTrigger::Manual).await
+    pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<VersionRecord, RefreshError> {
+        let dataset = self.catalog.owned_dataset(owner, dataset).await?;
+        self.fetch_into(&dataset, RefreshTrigger::Manual).await
     }
 
-    /// [`App::refresh`], asked for by whoever has the dataset's ping URL.
+    /// [`Refreshes::fetch`], asked for by whoever has the dataset's ping URL.
     ///
     /// # Errors
     /// As there; [`RefreshError::NotFound`] for an unknown token.
-    pub async fn ping(&self, token: &str) -> Result<VersionRecord, RefreshError> {
-        let dataset = self.catalog().dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;
-        self.fetch(&dataset, RefreshTrigger::Ping).await
+    pub async fn ping(self: &Arc<Self>, token: &str) -> Result<VersionRecord, RefreshError> {
+        let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;
+        self.fetch_into(&dataset, RefreshTrigger::Ping).await
     }
 
-    async fn fetch(&self, dataset: &Dataset, trigger: RefreshTrigger) -> Result<VersionRecord, RefreshError> {
+    async fn fetch_into(
+        self: &Arc<Self>,
+        dataset: &Dataset,
+        trigger: RefreshTrigger,
+    ) -> Result<VersionRecord, RefreshError> {
         if dataset.frozen {
             return Err(RefreshError::Frozen);
         }
         if dataset.source == DatasetSource::Push {
             return Err(RefreshError::NothingToFetch);
         }
-        let (app, id) = (self.clone(), dataset.id);
+        let (refreshes, id) = (self.clone(), dataset.id);
         let entities = Entities::Fetched(None);
-        self.refreshes().run(async move { app.make_version(id, trigger, entities).await }).await
-    }
-
-    /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on
-    /// it cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body
-    /// names it, after its beginning.
-    ///
-    /// # Errors
-    /// As [`App::refresh`]. A body that does not say which dataset it is for leaves no record.
-    pub async fn push<S, E>(&self, owner: UserId, push: Push<S>) -> Result<VersionRecord, RefreshError>
-    where
-        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
-    {
-        if let Some(dataset) = push.dataset {
-            self.pushed_to(owner, dataset).await?;
-        }
-        let mut input = self.pushed_input(push.body);
-        if let Some(content_type) = push.content_type {
-            input = input.with_content_type(content_type);
-        }
-        let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
-        let charge = SpoolCharge::unbounded();
-        let document =
-            Document { input, format: push.format, records_path: None, fetched_from: None, charge, envelope };
-        let mut receiving = self.begin_receiving(owner, document, None).await?;
-        let mut dataset = push.dataset;
-        if dataset.is_none() && push.enveloped {
-            let (head, ended) = receiving.head().await?;
-            // One that is no number is told when the body is decoded.
-            dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
-            self.check_head(owner, dataset, ended).await?;
-            if let Some(dataset) = dataset {
-                self.pushed_to(owner, dataset).await?;
-            }
-        }
-        let app = self.clone();
-        match dataset {
-            Some(dataset) => {
-                let left = CancellationToken::new();
-                let leaving = left.clone().drop_guard();
-                let entities = Entities::Pushed(Box::new(receiving), left);
-                let trigger = RefreshTrigger::Manual;
-                let made = async move { app.make_version(dataset, trigger, entities).await };
-                let made = self.refreshes().run(made).await;
-                leaving.disarm();
-                made
-            }
-            None => {
-                let document = tokio::select! {
-                    document = receiving.receive() => document?,
-                    () = self.refreshes().stopped() => return Err(RefreshError::Stopping),
-                };
-                self.refreshes().run(async move { app.push_unnamed(owner, document).await }).await
-            }
-        }
-    }
-
-    /// A body of entities, within the bounds of bodies.
-    pub(in crate::service) fn pushed_input<S, E>(&self, body: S) -> SourceInput
-    where
-        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
-    {
-        let sources = &self.config().sources;
-        SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s))
-            .with_total_timeout(Duration::from_secs(sources.timeout_s))
-            .with_least_rate(self.least_rate())
-    }
-
-    /// Makes a version of a body that names its dataset behind its beginning.
-    async fn push_unnamed(&self, owner: UserId, document: Document) -> Result<VersionRecord, RefreshError> {
-        let permit = self.ingest().permit(owner).await?;
-        let mut decoding = self.decode(document, &permit, &Arc::default());
-        let fields = decoding.fields().await;
-        if let Some(fields) = &fields {
-            fields.integer(DATASET_ID)?;
-        }
-        decoding.wait().await?;
-        let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
-        let dataset = found.map(DatasetId::new).ok_or_else(|| {
-            let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
-            SourceError::BadBody { reason }
-        })?;
-        self.pushed_to(owner, dataset).await?;
-        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), permit)).await
-    }
-
-    /// The dataset, if it takes what this owner pushes.
-    async fn pushed_to(&self, owner: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
-        let dataset = self.catalog().owned_dataset(owner, dataset).await?;
-        match dataset.source {
-            _ if dataset.frozen => Err(RefreshError::Frozen),
-            DatasetSource::Push => Ok(()),
-            DatasetSource::Url(_) => Err(RefreshError::NotPushed),
-        }
+        self.tasks.run(async move { refreshes.make_version(id, trigger, entities).await }).await
     }
 
     /// From holding the dataset to its new version, or to the record of a failure.
@@ -409,7 +143,7 @@ impl App {
         self.make_version_reporting(dataset, trigger, entities, &Arc::default()).await
     }
 
-    /// [`App::make_version`], telling how far it is.
+    /// [`Refreshes::make_version`], telling how far it is.
     pub(in crate::service) async fn make_version_reporting(
         &self,
         dataset: DatasetId,
@@ -417,21 +151,20 @@ impl App {
         entities: Entities,
         progress: &Arc<ImportProgress>,
     ) -> Result<VersionRecord, RefreshError> {
-        let lease = self.acquire(dataset, trigger).await?;
+        let lease = self.attempts.acquire(dataset, trigger).await?;
         let started = Instant::now();
         crash::point("refresh.leased");
         let made = tokio::select! {
             made = self.make(&lease, entities, progress) => made,
-            () = self.refreshes().stopped() => Err(RefreshError::Stopping),
-            () = self.hold(lease.attempt) => Err(RefreshError::LeaseLost),
+            () = self.tasks.stopped() => Err(RefreshError::Stopping),
+            () = self.attempts.hold(lease.attempt) => Err(RefreshError::LeaseLost),
         };
         let outcome = match made {
-            Err(error) => self.settle(&lease, error, None).await,
+            Err(error) => self.attempts.settle(&lease, error, None).await,
             Ok((made, validators)) => self.publish(&lease, made, validators.as_ref()).await,
         };
         // Also after a failure, which may have come after a write.
-        self.catalog_changed();
-        self.deliveries_due();
+        self.attempts.show();
         let ended = if outcome.is_ok() { "published" } else { "failed" };
         metrics().refreshes.of([trigger.name().into(), ended.into()]).increment(1);
         metrics().refresh_seconds.record(started.elapsed());
@@ -455,101 +188,6 @@ impl App {
         outcome
     }
 
-    /// Holds the dataset, also where an attempt of this process holds it that has ended.
-    async fn acquire(&self, dataset: DatasetId, trigger: RefreshTrigger) -> Result<RefreshLease, RefreshError> {
-        let unrecorded = self.refreshes().unrecorded().get(&dataset).map(|(attempt, _)| *attempt);
-        if let Some(attempt) = unrecorded {
-            self.record_end(dataset, attempt).await?;
-        }
-        Ok(self.catalog().acquire_refresh(dataset, trigger, new_path().as_ref(), LEASE).await?)
-    }
-
-    /// Remembers an attempt whose end the catalog did not take, and goes on trying until it does, or the lease has
-    /// expired.
-    fn record_end_later(&self, lease: &RefreshLease, reason: String) {
-        let (dataset, attempt) = (lease.dataset.id, lease.attempt);
-        let mut unrecorded = self.refreshes().unrecorded();
-        if unrecorded.len() >= UNRECORDED {
-            return;
-        }
-        unrecorded.insert(dataset, (attempt, reason));
-        drop(unrecorded);
-        let app = self.clone();
-        // Also when no more are begun: the process waits for it, for a while.
-        self.refreshes().tasks.spawn(async move {
-            let (expired, mut pause) = (Instant::now() + LEASE, RECORD_AGAIN.start);
-            while app.record_end(dataset, attempt).await.is_err() && Instant::now() < expired {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = app.refreshes().stopped() => break,
-                }
-                pause = (pause * 2).min(RECORD_AGAIN.end);
-            }
-            app.refreshes().forget(dataset, attempt);
-        });
-    }
-
-    /// Records the end of an attempt that is remembered, and gives its dataset back.
-    async fn record_end(&self, dataset: DatasetId, attempt: AttemptId) -> Result<(), CatalogError> {
-        let reason = match self.refreshes().unrecorded().get(&dataset) {
-            Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
-            // Recorded meanwhile.
-            _ => return Ok(()),
-        };
-        match self.catalog().fail_refresh(attempt, &reason).await {
-            // It had ended before: with a version, or because another took over.
-            Ok(()) | Err(CatalogError::LeaseLost) => {
-                self.refreshes().forget(dataset, attempt);
-                self.catalog_changed();
-                self.deliveries_due();
-                tracing::info!(dataset_id = dataset.get(), "the end of a refresh is recorded");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Ends the refreshes of processes that were killed, which began before a time at which this one had begun none:
-    /// only where the data directory shows that no other process uses the catalog. Elsewhere their leases expire.
-    pub(in crate::service) async fn end_refreshes_of_the_dead(&self, began: DateTime<Utc>) {
-        // One that is somewhere else may have users with other data directories.
-        let own = self.config().catalog.url.is_none();
-        let ended = async {
-            let held = self.catalog().held_refreshes(began).await?;
-            // Asked afterwards: whoever has begun one of these was there before it, and still is if it lives.
-            match own && !held.is_empty() && self.is_alone() {
-                true => self.catalog().end_dead_refreshes(held).await,
-                false => Ok(0),
-            }
-        };
-        match ended.await {
-            Ok(0) => {}
-            Ok(ended) => tracing::info!(ended, "refreshes of a process that is no more were ended"),
-            Err(error) => {
-                tracing::warn!(%error, "refreshes of processes that are no more end when their leases expire")
-            }
-        }
-    }
-
-    /// Gives signs of life; ends when the lease is lost, or must be taken for lost.
-    async fn hold(&self, attempt: AttemptId) {
-        let mut held_until = Instant::now() + LEASE;
-        loop {
-            tokio::time::sleep(HEARTBEAT).await;
-            let asked = Instant::now();
-            match tokio::time::timeout_at(held_until, self.catalog().renew_refresh(attempt, LEASE)).await {
-                Ok(Ok(())) => held_until = asked + LEASE,
-                Ok(Err(CatalogError::LeaseLost)) | Err(_) => return,
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "a refresh could not renew its lease");
-                    if Instant::now() >= held_until {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
     /// The content of the next version, and what to ask its source by next time.
     async fn make(
         &self,
@@ -558,17 +196,17 @@ impl App {
         progress: &Arc<ImportProgress>,
     ) -> Result<(Made, Option<Validators>), RefreshError> {
         let owner = lease.dataset.owner;
-        let before = self.reusable(&lease.dataset).await?;
+        let before = self.files.reusable(&lease.dataset).await?;
         let (document, validators) = match entities {
             Entities::Decoded(decoding, permit) => {
                 return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
             }
             Entities::Imported(request) => {
                 // A command has the process to itself, and reads while it decodes.
-                let permit = self.ingest().permit(owner).await?;
+                let permit = self.ingest.permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
-                let document = self.open_import(owner, &request, publish_query).await?;
-                let decoding = self.decode(document, &permit, progress);
+                let document = self.ingest.open_import(owner, &request, publish_query).await?;
+                let decoding = self.ingest.decode(document, &permit, progress);
                 return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
             }
             Entities::Pushed(receiving, left) => {
@@ -583,19 +221,21 @@ impl App {
             Entities::Fetched(place) => {
                 let DatasetSource::Url(url) = &lease.dataset.source else { return Err(RefreshError::NothingToFetch) };
                 let known = match &before {
-                    Some(_) => self.catalog().source_validators(lease.dataset.id).await?,
+                    Some(_) => self.catalog.source_validators(lease.dataset.id).await?,
                     None => None,
                 };
                 let place = match place {
                     Some(place) => place,
-                    None => self.ingest().place(owner).await?,
+                    None => self.ingest.place(owner).await?,
                 };
-                let mut opened = self.source_client(owner).open(url, known.as_ref()).await?;
+                let mut opened = self.ingest.source_client(owner).open(url, known.as_ref()).await?;
                 if let Opened::NotModified(validators) = opened {
                     match before {
-                        Some(file) if self.is_sound(&file).await? => return Ok((Made::Shared(file), Some(validators))),
+                        Some(file) if self.files.is_sound(&file).await? => {
+                            return Ok((Made::Shared(file), Some(validators)));
+                        }
                         // What the source would give again is needed now.
-                        Some(_) => opened = self.source_client(owner).open(url, None).await?,
+                        Some(_) => opened = self.ingest.source_client(owner).open(url, None).await?,
                         None => return Err(not_asked().into()),
                     }
                 }
@@ -611,14 +251,14 @@ impl App {
                             charge: SpoolCharge::unbounded(),
                             envelope: None,
                         };
-                        let receiving = self.begin_receiving(owner, document, Some(place)).await?;
+                        let receiving = self.ingest.begin_receiving(owner, document, Some(place)).await?;
                         (receiving.receive().await?, Some(fetched.validators))
                     }
                 }
             }
         };
-        let permit = self.ingest().permit(owner).await?;
-        let mut decoding = self.decode(document, &permit, progress);
+        let permit = self.ingest.permit(owner).await?;
+        let mut decoding = self.ingest.decode(document, &permit, progress);
         let fields = decoding.fields().await;
         let spooled = decoding.finish().await?;
         let named = fields.map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
@@ -643,37 +283,13 @@ impl App {
         crash::point("refresh.spooled");
         let alike = before.filter(|file| file.content_hash == spooled.content_sha256());
         if let Some(file) = alike
-            && self.is_sound(&file).await?
+            && self.files.is_sound(&file).await?
         {
             return Ok((Made::Shared(file), validators));
         }
-        let path = ObjectPath::from(lease.path.as_str());
-        let file = self.write_file(spooled, path, lease.dataset.index.clone(), &permit, progress).await?;
+        let reserved = self.files.reserved_with(lease);
+        let file = reserved.write(spooled, lease.dataset.index.clone(), &permit, progress).await?;
         Ok((Made::New(file), validators))
-    }
-
-    /// The file of the newest version, if the same entities would be written as they are in it: not where the dataset's
-    /// index was another one, or an older build wrote it, without a profile or without checksums, or it cannot be read.
-    async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
-        let Some(latest) = dataset.latest_version else { return Ok(None) };
-        let file = match self.catalog().version(dataset.id, latest).await {
-            Ok(record) => record.version.file,
-            Err(error @ CatalogError::Unverified { .. }) => {
-                tracing::warn!(%error, "a version's file cannot be shared, and is written anew");
-                return Ok(None);
-            }
-            Err(error) => return Err(error.into()),
-        };
-        match VersionReader::open_recorded(self.store(), &file, self.cache()).await {
-            Ok(reader) if reader.has_profile() && reader.has_checksums() && reader.layout().index == dataset.index => {
-                Ok(Some(file))
-            }
-            Ok(_) => Ok(None),
-            Err(error) => {
-                tracing::warn!(%error, path = file.path, "a version file cannot be shared, and is written anew");
-                Ok(None)
-            }
-        }
     }
 
     async fn publish(
@@ -688,9 +304,9 @@ impl App {
         };
         let fetched = validators.map(|validators| FetchedState { dataset: &lease.dataset, validators });
         // Where a directory is gone, what was written is, too.
-        let published = match self.verify_store().await {
+        let published = match self.files.verify_store().await {
             Ok(()) => {
-                let published = self.catalog().publish_version(lease.dataset.id, content, fetched, lease.attempt).await;
+                let published = self.catalog.publish_version(lease.dataset.id, content, fetched, lease.attempt).await;
                 published.map_err(RefreshError::from)
             }
             Err(error) => Err(error.into()),
@@ -702,72 +318,17 @@ impl App {
         match published {
             Ok(record) => {
                 if let Some(file) = file {
-                    file.keep();
+                    file.leave();
                 }
                 Ok(record)
             }
-            Err(error) => self.settle(lease, error, file).await,
-        }
-    }
-
-    /// Ends an attempt that failed: records why, gives the dataset back, and only then removes the file. Where an error
-    /// hid a commit that took place after all, gives the version.
-    async fn settle(
-        &self,
-        lease: &RefreshLease,
-        error: RefreshError,
-        file: Option<UnpublishedFile>,
-    ) -> Result<VersionRecord, RefreshError> {
-        let reason = error.for_the_owner();
-        let published = match self.catalog().fail_refresh(lease.attempt, &reason).await {
-            Ok(()) => Ok(None),
-            // It has ended before: with a version, or because another took over.
-            Err(CatalogError::LeaseLost) => self.published_by(lease).await,
-            Err(error) => Err(error),
-        };
-        match (&published, file) {
-            (Ok(None), Some(file)) => file.remove().await,
-            // A record names it; or whether one does is not known, and the sweep will find out.
-            (Ok(Some(_)) | Err(_), Some(file)) => file.keep(),
-            (_, None) => {}
-        }
-        match published {
-            Ok(Some(record)) => Ok(record),
-            Ok(None) => Err(error),
-            Err(failed) => {
-                tracing::warn!(error = %failed, "the end of a refresh could not be recorded; it is tried again");
-                self.record_end_later(lease, reason);
-                Err(error)
-            }
-        }
-    }
-
-    /// The version that an attempt ended with.
-    async fn published_by(&self, lease: &RefreshLease) -> Result<Option<VersionRecord>, CatalogError> {
-        let attempts = self.catalog().last_attempts(lease.dataset.id, ATTEMPTS).await?;
-        let outcome =
-            attempts.into_iter().find(|attempt| attempt.id == lease.attempt).and_then(|attempt| attempt.outcome);
-        match outcome {
-            Some(AttemptOutcome::Published(number)) => {
-                Ok(Some(self.catalog().version(lease.dataset.id, number).await?))
-            }
-            Some(AttemptOutcome::Failed { .. }) | None => Ok(None),
+            Err(error) => self.attempts.settle(lease, error, file).await,
         }
     }
 
     /// Begins no more refreshes, and waits for those that run: for `limit`, then tells them to stop and to record it.
-    pub async fn finish_refreshes(&self, limit: Duration) {
-        let refreshes = self.refreshes();
-        refreshes.closed.store(true, Ordering::SeqCst);
-        refreshes.tasks.close();
-        if tokio::time::timeout(limit, refreshes.tasks.wait()).await.is_ok() {
-            return;
-        }
-        tracing::warn!(refreshes = refreshes.tasks.len(), "stopping refreshes that did not end within the drain limit");
-        refreshes.stop.cancel();
-        if tokio::time::timeout(STOPPING, refreshes.tasks.wait()).await.is_err() {
-            tracing::warn!(refreshes = refreshes.tasks.len(), "refreshes were cut");
-        }
+    pub async fn finish(&self, limit: Duration) {
+        self.tasks.finish(limit).await;
     }
 }
 

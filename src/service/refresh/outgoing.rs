@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::model::ids::UserId;
 use crate::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
-use crate::service::App;
+use crate::service::refresh::ingest::Ingest;
 use crate::source::{FetchLimits, ObjectSources, SourceClient};
 
 /// The way out, by the operator's `net.*`.
@@ -21,15 +21,15 @@ pub(in crate::service) fn outgoing(config: &Config) -> Outgoing {
     Outgoing::with_look_up(policy, Resolver::new(net.name_servers.as_slice())).with_limits(limits)
 }
 
-impl App {
+impl Ingest {
     /// Checks and opens sources on behalf of a user.
     pub(in crate::service) fn source_client(&self, user: UserId) -> SourceClient {
-        let sources = &self.config().sources;
+        let sources = &self.config.sources;
         let objects = ObjectSources {
-            store: self.store().objects().clone(),
-            store_url: self.config().store_url(),
+            store: self.store.objects().clone(),
+            store_url: self.config.store_url(),
             prefix: sources.prefix.as_ref().map(|prefix| prefix.as_str().to_owned()),
         };
-        SourceClient::new(self.outgoing().for_user(user.get()), FetchLimits::from(sources), Some(objects))
+        SourceClient::new(self.outgoing.for_user(user.get()), FetchLimits::from(sources), Some(objects))
     }
 }

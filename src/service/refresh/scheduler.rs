@@ -5,16 +5,21 @@
 //! process was there are made up for by one. When in its minute a dataset's turn comes is the schedule's to say
 //! (`sources.schedule_spread_s`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{CatalogError, DueSchedule};
+use crate::catalog::{Catalog, CatalogError, DueSchedule};
+use crate::config::Config;
 use crate::model::dataset::RefreshTrigger;
 use crate::model::schedule::Schedule;
-use crate::service::App;
-use crate::service::refresh::{Entities, RefreshError};
+use crate::service::maintenance::scratch::Scratch;
+use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::ingest::Ingest;
+use crate::service::refresh::tasks::RefreshTasks;
+use crate::service::refresh::{Entities, Refreshes};
 
 /// How often due schedules are looked for: a fraction of the minute in which schedules count.
 const POLL: Duration = Duration::from_secs(5);
@@ -38,13 +43,59 @@ enum Due {
     Begun,
 }
 
-impl App {
+/// Refreshes datasets when their schedules say.
+pub struct Schedules {
+    config: Arc<Config>,
+    catalog: Catalog,
+    scratch: Arc<Scratch>,
+    ingest: Arc<Ingest>,
+    refreshes: Arc<Refreshes>,
+    tasks: Arc<RefreshTasks>,
+}
+
+impl Schedules {
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        scratch: Arc<Scratch>,
+        ingest: Arc<Ingest>,
+        refreshes: Arc<Refreshes>,
+        tasks: Arc<RefreshTasks>,
+    ) -> Schedules {
+        Schedules { config, catalog, scratch, ingest, refreshes, tasks }
+    }
+
+    /// Ends the refreshes of processes that were killed, which began before this one, which has begun none yet:
+    /// only where the data directory shows that no other process uses the catalog. Elsewhere their leases expire.
+    pub(in crate::service) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
+        let began = self.catalog.now();
+        async move {
+            // One that is somewhere else may have users with other data directories.
+            let own = self.config.catalog.url.is_none();
+            let ended = async {
+                let held = self.catalog.held_refreshes(began).await?;
+                // Asked afterwards: whoever has begun one of these was there before it, and still is if it lives.
+                match own && !held.is_empty() && self.scratch.is_alone() {
+                    true => self.catalog.end_dead_refreshes(held).await,
+                    false => Ok(0),
+                }
+            };
+            match ended.await {
+                Ok(0) => {}
+                Ok(ended) => tracing::info!(ended, "refreshes of a process that is no more were ended"),
+                Err(error) => {
+                    tracing::warn!(%error, "refreshes of processes that are no more end when their leases expire")
+                }
+            }
+        }
+    }
+
     /// Runs what is due until `stop`.
-    pub(in crate::service) async fn run_scheduler(&self, stop: CancellationToken) {
+    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut cleaned_up: Option<Instant> = None;
         loop {
             if cleaned_up.is_none_or(|at| at.elapsed() >= CLEAN_UP) {
-                match self.catalog().end_expired_refreshes().await {
+                match self.catalog.end_expired_refreshes().await {
                     Ok(0) => {}
                     Ok(ended) => tracing::warn!(ended, "refreshes of ended processes were recorded as failed"),
                     Err(error) => tracing::warn!(%error, "refreshes of ended processes cannot be looked for"),
@@ -52,7 +103,7 @@ impl App {
                 cleaned_up = Some(Instant::now());
             }
             // A claim is never dropped: the round notices the end by itself.
-            if let Err(error) = self.run_due_schedules(&stop).await {
+            if let Err(error) = self.run_due(&stop).await {
                 tracing::warn!(%error, "due schedules cannot be looked for");
             }
             let pause = POLL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
@@ -69,17 +120,17 @@ impl App {
     ///
     /// # Errors
     /// When the catalog fails; what was not claimed stays due.
-    pub async fn run_due_schedules(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
+    pub async fn run_due(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut claimed = 0;
         loop {
-            let due = self.catalog().due_schedules(AT_ONCE).await?;
+            let due = self.catalog.due_schedules(AT_ONCE).await?;
             let is_last_round = u32::try_from(due.len()).is_ok_and(|count| count < AT_ONCE);
             let mut has_progressed = false;
             for due in due {
                 if stop.is_cancelled() {
                     return Ok(claimed);
                 }
-                match self.run_due(&due).await? {
+                match self.run_schedule(&due).await? {
                     Due::Left => {}
                     Due::Computed => has_progressed = true,
                     Due::Begun => (has_progressed, claimed) = (true, claimed + 1),
@@ -93,11 +144,11 @@ impl App {
     }
 
     /// Computes the next time of one schedule and, if this process is the one to claim it, begins its refresh.
-    async fn run_due(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
+    async fn run_schedule(&self, due: &DueSchedule) -> Result<Due, CatalogError> {
         let next = match due.schedule.parse::<Schedule>() {
             Ok(schedule) => {
-                let spread = Duration::from_secs(self.config().sources.schedule_spread_s);
-                schedule.due_after(self.catalog().now(), due.dataset, spread)
+                let spread = Duration::from_secs(self.config.sources.schedule_spread_s);
+                schedule.due_after(self.catalog.now(), due.dataset, spread)
             }
             Err(error) => {
                 tracing::error!(dataset_id = due.dataset.get(), %error, "a dataset is not refreshed any more");
@@ -105,17 +156,17 @@ impl App {
             }
         };
         if due.due_at.is_none() {
-            self.catalog().claim_schedule(due, next).await?;
+            self.catalog.claim_schedule(due, next).await?;
             return Ok(Due::Computed);
         }
         // Where its owner has as many as there may be, the next round tries again; others do not wait for that.
-        let Some(place) = self.ingest().try_place(due.owner) else { return Ok(Due::Left) };
-        if !self.catalog().claim_schedule(due, next).await? {
+        let Some(place) = self.ingest.try_place(due.owner) else { return Ok(Due::Left) };
+        if !self.catalog.claim_schedule(due, next).await? {
             return Ok(Due::Computed);
         }
-        let (app, dataset) = (self.clone(), due.dataset);
-        self.refreshes().begin(async move {
-            let made = app.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
+        let (refreshes, dataset) = (self.refreshes.clone(), due.dataset);
+        self.tasks.begin(async move {
+            let made = refreshes.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
             match made {
                 // Whoever holds the dataset makes the version of this moment.
                 Err(RefreshError::Busy) => {

@@ -3,7 +3,7 @@
 
 use tokio::sync::oneshot;
 
-use crate::service::RefreshError;
+use crate::service::refresh::error::RefreshError;
 use crate::storage::StorageError;
 
 /// Runs work that blocks on a thread of its own, and waits for it. Dropping it does not end the work.

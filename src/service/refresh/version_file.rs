@@ -1,201 +1,244 @@
-//! Entities to a version file: decoded into a spool, then written to the store under a name never used before.
+//! Version files: reserved, written, and recorded or abandoned.
 //!
-//! Both steps run on threads of their own, which keep the permit that they work in until they end. Dropping what waits
-//! for them ends them early, and whatever they had made goes with them: a file that is written belongs to an
-//! [`UnpublishedFile`], which removes it unless it is kept.
+//! 1. The file's path is reserved, so that no sweep takes the file for one that a crash left behind: with the lease of
+//!    a refresh, or by itself where no refresh holds it. It has a name never used before.
+//! 2. It is written, on a thread of its own, which keeps the permit that it works in until it ends. The reservation is
+//!    renewed for as long as that takes.
+//! 3. The catalog records the file, which ends the reservation; or the file is abandoned, at the latest when its
+//!    [`ReservedFile`] or [`WrittenFile`] is dropped.
+//!
+//! Whatever happens in between, a killed process too, the file ends up recorded, removed, or neither recorded nor
+//! reserved, so that the next sweep finds it.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::time::Instant;
 
+use crate::catalog::{Catalog, CatalogError, RefreshLease};
 use crate::config::VERSIONS_FOLDER;
 use crate::crash;
+use crate::model::dataset::Dataset;
 use crate::model::index::IndexSettings;
-use crate::model::path::Path as FieldPath;
-use crate::model::source::SourceFormat;
-use crate::model::version::NewFile;
+use crate::model::version::{NewFile, VersionFile};
 use crate::priority::{Work, processors};
+use crate::service::maintenance::binding::StoreBinding;
+use crate::service::maintenance::scrub::is_sound;
+use crate::service::refresh::decoding::ImportProgress;
+use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::RefreshPermit;
 use crate::service::refresh::threads::on_thread;
-use crate::service::{App, RefreshError};
-use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
 use crate::storage::StorageError;
-use crate::storage::budget::SpoolCharge;
-use crate::storage::spool::{Spool, Spooled};
+use crate::storage::cache::PartCache;
+use crate::storage::reader::VersionReader;
+use crate::storage::spool::Spooled;
 use crate::storage::store::Store;
 use crate::storage::writer::{self, WriteOptions};
 
-/// How far the making of a version is. Two phases: decoding the source, then writing the file.
-#[derive(Debug, Default)]
-pub struct ImportProgress {
-    /// Bytes read from the source.
-    pub bytes_read: AtomicU64,
-    /// Bytes of the source; 0 while unknown.
-    pub bytes_total: AtomicU64,
-    /// Entities decoded.
-    pub entities_decoded: AtomicU64,
-    /// Entities written.
-    pub entities_written: AtomicU64,
-}
+/// How long a path stays reserved without a sign of life from its writer.
+const RESERVED: Duration = Duration::from_secs(300);
 
-/// The bytes of entities, and what is known about them.
-pub(in crate::service) struct Document {
-    /// The bytes.
-    pub input: SourceInput,
-    /// The format; `None` detects it.
-    pub format: Option<SourceFormat>,
-    /// Where the array of entities lies in a JSON document.
-    pub records_path: Option<FieldPath>,
-    /// What entities without `_source` get as one.
-    pub fetched_from: Option<String>,
-    /// The disk that the bytes take; what is decoded of them is added.
-    pub charge: SpoolCharge,
-    /// The members beside the entities, if the document is a pushed JSON body that holds more than them.
-    pub envelope: Option<&'static [&'static str]>,
-}
-
-/// A document that is being decoded. Dropping it ends the decoding.
-pub(in crate::service) struct Decoding {
-    work: BoxFuture<'static, Result<Result<Spooled, RefreshError>, RefreshError>>,
-    done: Option<Spooled>,
-    begun: oneshot::Receiver<EnvelopeFields>,
-    _end: DropGuard,
-}
-
-impl Decoding {
-    /// Waits until the members of the envelope that stand before the entities are known, or all of them at its end.
-    /// `None` when there is no envelope, or it was not even begun.
-    pub(in crate::service) async fn fields(&mut self) -> Option<EnvelopeFields> {
-        (&mut self.begun).await.ok()
-    }
-
-    /// Waits until all is decoded.
-    pub(in crate::service) async fn wait(&mut self) -> Result<(), RefreshError> {
-        if self.done.is_none() {
-            self.done = Some((&mut self.work).await??);
-        }
-        Ok(())
-    }
-
-    /// The entities, once all are decoded.
-    pub(in crate::service) async fn finish(mut self) -> Result<Spooled, RefreshError> {
-        self.wait().await?;
-        self.done.ok_or(RefreshError::Worker)
-    }
-}
-
-/// A version file that is written and that no record names yet. Removed when dropped.
-pub(in crate::service) struct UnpublishedFile {
-    /// What is to be recorded of it.
-    pub new: NewFile,
-    path: ObjectPath,
-    store: Store,
-    runtime: Handle,
-    removed_when_dropped: bool,
-}
-
-impl UnpublishedFile {
-    /// Leaves it where it is: a record names it now, or may do so.
-    pub(in crate::service) fn keep(mut self) {
-        self.removed_when_dropped = false;
-    }
-
-    /// Removes it.
-    pub(in crate::service) async fn remove(mut self) {
-        self.removed_when_dropped = false;
-        remove(&self.store, &self.path).await;
-    }
-}
-
-impl Drop for UnpublishedFile {
-    fn drop(&mut self) {
-        if self.removed_when_dropped {
-            let (store, path) = (self.store.clone(), self.path.clone());
-            self.runtime.spawn(async move { remove(&store, &path).await });
-        }
-    }
-}
-
-async fn remove(store: &Store, path: &ObjectPath) {
-    match store.objects().delete(path).await {
-        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-        // The sweep finds it.
-        Err(error) => tracing::warn!(%error, %path, "a version file that was not published could not be removed"),
-    }
-}
+/// How often a writer gives one.
+const RENEWED: Duration = Duration::from_secs(75);
 
 /// A path in the store that no file had before.
 pub(in crate::service) fn new_path() -> ObjectPath {
     ObjectPath::from(format!("{VERSIONS_FOLDER}/{}.parquet", hex::encode(rand::random::<[u8; 16]>())))
 }
 
-/// Lines handed from the decoding thread to the spooling one at a time.
-const BLOCK_BYTES: usize = 1 << 20;
+/// The version files of a catalog in its store.
+pub(in crate::service) struct VersionFiles {
+    catalog: Catalog,
+    store: Store,
+    cache: PartCache,
+    binding: Arc<StoreBinding>,
+}
 
-impl App {
-    /// Starts decoding a document into a spool, which holds the permit until it ends.
-    pub(in crate::service) fn decode(
-        &self,
-        document: Document,
-        permit: &RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> Decoding {
-        let sources = &self.config().sources;
-        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let end = CancellationToken::new();
-        let options = DecodeOptions {
-            format: document.format,
-            records_path: document.records_path,
-            fetched_from: document.fetched_from,
-            entity_limit_bytes: number(self.config().limits.entity_bytes),
-            source_limit_bytes: sources.max_bytes,
-            expansion: ExpansionLimits { times: sources.max_expansion, free_bytes: sources.free_expansion_bytes },
-            zstd_window_bytes: sources.zstd_window_bytes,
-            columns_max: number(sources.max_columns),
-            parquet_memory_bytes: sources.parquet_memory_bytes,
-            spool_directory: self.temporary_directory().to_owned(),
-            spool_account: document.charge.account(),
-            cancelled: end.clone(),
-            ..DecodeOptions::default()
-        };
-        let (begin, begun) = oneshot::channel();
-        let (directory, progress, ended) = (self.temporary_directory().to_owned(), progress.clone(), end.clone());
-        let (input, envelope, charge) = (document.input, document.envelope, document.charge);
-        let permit = permit.clone();
-        let work = move || {
-            let _permit = permit;
-            let open = |input| match envelope {
-                None => source::open(input, &options).map(|(decoder, _)| (decoder, None)),
-                Some(members) => source::open_push(input, &options, members)
-                    .map(|(decoder, fields)| (decoder, Some((begin, fields)))),
-            };
-            decode(input, open, &directory, charge, &progress, &ended)
-        };
-        Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
+impl VersionFiles {
+    pub(in crate::service) fn new(
+        catalog: Catalog,
+        store: Store,
+        cache: PartCache,
+        binding: Arc<StoreBinding>,
+    ) -> VersionFiles {
+        VersionFiles { catalog, store, cache, binding }
     }
 
-    /// Writes a spool to `path`, which is reserved, holding the permit, with the shredded columns that its profile and
-    /// the index choose.
-    pub(in crate::service) async fn write_file(
-        &self,
+    /// Makes sure that the store is there, and the catalog's own.
+    ///
+    /// # Errors
+    /// [`StorageError::Gone`], and what the store answers.
+    pub(in crate::service) async fn verify_store(&self) -> Result<(), StorageError> {
+        self.binding.verify().await
+    }
+
+    /// Whether every byte of a file that a read may use is what was written. Reads it whole, past the cache.
+    ///
+    /// # Errors
+    /// When the store, or this process, cannot read at the moment, which says nothing of the file.
+    pub(in crate::service) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
+        is_sound(&self.store, file).await
+    }
+
+    /// The file of the newest version, if the same entities would be written as they are in it: not where the dataset's
+    /// index was another one, or an older build wrote it, without a profile or without checksums, or it cannot be read.
+    pub(in crate::service) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
+        let Some(latest) = dataset.latest_version else { return Ok(None) };
+        let file = match self.catalog.version(dataset.id, latest).await {
+            Ok(record) => record.version.file,
+            Err(error @ CatalogError::Unverified { .. }) => {
+                tracing::warn!(%error, "a version's file cannot be shared, and is written anew");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match VersionReader::open_recorded(&self.store, &file, &self.cache).await {
+            Ok(reader) if reader.has_profile() && reader.has_checksums() && reader.layout().index == dataset.index => {
+                Ok(Some(file))
+            }
+            Ok(_) => Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, path = file.path, "a version file cannot be shared, and is written anew");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reserves a path for a file that no refresh holds: of an alternate, or of a dataset that is not there yet.
+    ///
+    /// # Errors
+    /// [`RefreshError::Catalog`].
+    pub(in crate::service) async fn reserve(self: &Arc<Self>) -> Result<ReservedFile, RefreshError> {
+        let path = new_path();
+        self.catalog.reserve_file(path.as_ref(), RESERVED).await?;
+        Ok(ReservedFile::new(self.clone(), path, ReservedBy::Itself))
+    }
+
+    /// The path that was reserved with a refresh's lease.
+    pub(in crate::service) fn reserved_with(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
+        ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservedBy::Lease)
+    }
+
+    /// Renews a reservation for ever; the error is that it can have been lost.
+    async fn keep_reserved(&self, path: &str) -> RefreshError {
+        let mut reserved = Instant::now();
+        loop {
+            tokio::time::sleep(RENEWED).await;
+            // Reserving again what expired would hide that a sweep may have removed the file meanwhile.
+            if reserved.elapsed() >= RESERVED {
+                return CatalogError::ReservationLost.into();
+            }
+            let asked = Instant::now();
+            match self.catalog.reserve_file(path, RESERVED).await {
+                Ok(()) => reserved = asked,
+                Err(error) => tracing::warn!(%error, path, "a reservation could not be renewed"),
+            }
+        }
+    }
+
+    /// Ends a reservation and removes its file, unless that is recorded after all, as a commit may succeed whose answer
+    /// is lost.
+    async fn release(&self, path: &ObjectPath) -> Result<(), RefreshError> {
+        // Waits for a transaction that records the file, if one is still under way: it holds the reservation's row.
+        self.catalog.release_file(path.as_ref()).await?;
+        if !self.catalog.files_named(&[path.as_ref()]).await?.is_empty() {
+            return Ok(());
+        }
+        Ok(self.remove(path).await?)
+    }
+
+    async fn remove(&self, path: &ObjectPath) -> Result<(), StorageError> {
+        match self.store.objects().delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Who keeps a path reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReservedBy {
+    /// A reservation of its own, which its writer renews.
+    Itself,
+    /// The lease of a refresh. Whoever holds it ends the attempt first, and gives the file up then.
+    Lease,
+}
+
+/// How far a reserved file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Reserved,
+    Written,
+    /// A record names it, or may do so.
+    Left,
+}
+
+/// A path that is reserved for a version file. It is abandoned when dropped.
+pub(in crate::service) struct ReservedFile {
+    files: Arc<VersionFiles>,
+    path: ObjectPath,
+    by: ReservedBy,
+    stage: Stage,
+    runtime: Handle,
+}
+
+/// A version file that is written and that no record names yet. It is abandoned when dropped.
+pub(in crate::service) struct WrittenFile {
+    /// What is to be recorded of it.
+    pub new: NewFile,
+    reserved: ReservedFile,
+}
+
+impl ReservedFile {
+    fn new(files: Arc<VersionFiles>, path: ObjectPath, by: ReservedBy) -> ReservedFile {
+        ReservedFile { files, path, by, stage: Stage::Reserved, runtime: Handle::current() }
+    }
+
+    /// Writes a spool to the path, holding the permit, with the shredded columns that its profile and the index choose.
+    ///
+    /// # Errors
+    /// [`RefreshError`]; the file is abandoned then.
+    pub(in crate::service) async fn write(
+        self,
         spooled: Spooled,
-        path: ObjectPath,
         index: IndexSettings,
         permit: &RefreshPermit,
         progress: &Arc<ImportProgress>,
-    ) -> Result<UnpublishedFile, RefreshError> {
-        let (store, runtime, progress) = (self.store().clone(), Handle::current(), progress.clone());
+    ) -> Result<WrittenFile, RefreshError> {
+        if self.by == ReservedBy::Lease {
+            return self.write_now(spooled, index, permit, progress).await;
+        }
+        let (files, path) = (self.files.clone(), self.path.clone());
+        let written = async {
+            let written = self.write_now(spooled, index, permit, progress).await?;
+            // The store that has it now must be the catalog's.
+            match files.verify_store().await {
+                Ok(()) => Ok(written),
+                Err(error) => {
+                    written.abandon().await;
+                    Err(error.into())
+                }
+            }
+        };
+        tokio::select! {
+            written = written => written,
+            error = files.keep_reserved(path.as_ref()) => Err(error),
+        }
+    }
+
+    async fn write_now(
+        mut self,
+        spooled: Spooled,
+        index: IndexSettings,
+        permit: &RefreshPermit,
+        progress: &Arc<ImportProgress>,
+    ) -> Result<WrittenFile, RefreshError> {
+        let (files, progress, permit) = (self.files.clone(), progress.clone(), permit.clone());
         let threads = processors();
-        let permit = permit.clone();
         let work = move || {
             let _permit = permit;
             Work::default().add(spooled.profile().document_bytes());
@@ -204,158 +247,80 @@ impl App {
                 progress.entities_written.store(entities, Ordering::Relaxed);
                 crash::point("file.writing");
             };
-            let written = writer::write_version(&store, &path, spooled, &options, &runtime, &report)?;
-            crash::point("file.written");
-            let new = NewFile {
-                path: path.to_string(),
-                size_bytes: written.size_bytes,
-                entity_count: written.entity_count,
-                content_hash: written.content_sha256,
-            };
-            Ok::<_, StorageError>(UnpublishedFile { new, path, store, runtime, removed_when_dropped: true })
+            let store = &self.files.store;
+            let written = writer::write_version(store, &self.path, spooled, &options, &self.runtime, &report);
+            let new = written.map(|written| {
+                crash::point("file.written");
+                self.stage = Stage::Written;
+                NewFile {
+                    path: self.path.to_string(),
+                    size_bytes: written.size_bytes,
+                    entity_count: written.entity_count,
+                    content_hash: written.content_sha256,
+                }
+            });
+            (self, new)
         };
         match on_thread("write", work).await? {
-            Ok(file) => Ok(file),
-            // Asked here: the thread that wrote gives way, and must begin no threads of the runtime.
-            Err(error) => Err(self.store().meaning(error).await.into()),
+            (reserved, Ok(new)) => Ok(WrittenFile { new, reserved }),
+            (reserved, Err(error)) => {
+                // Asked here: the thread that wrote gives way, and must begin no threads of the runtime.
+                let error = files.store.meaning(error).await;
+                reserved.abandon().await;
+                Err(error.into())
+            }
         }
+    }
+
+    /// Gives the file up, if there is one, and the path. What cannot be removed now is left for the sweep.
+    pub(in crate::service) async fn abandon(mut self) {
+        let (by, stage) = (self.by, std::mem::replace(&mut self.stage, Stage::Left));
+        abandon(&self.files, &self.path, by, stage).await;
     }
 }
 
-type Begin = (oneshot::Sender<EnvelopeFields>, EnvelopeFields);
-
-/// Appends lines of entities until they make a block; false when there are no more.
-fn fill_block(decoder: &mut dyn Decode, block: &mut Vec<u8>) -> Result<bool, SourceError> {
-    while block.len() < BLOCK_BYTES {
-        if !decoder.next(block)? {
-            return Ok(false);
-        }
-        block.push(b'\n');
-    }
-    Ok(true)
-}
-
-/// Decodes a source into a spool: the decoder on a thread of its own, unless it ends soon; the profile on this one.
-fn decode(
-    input: SourceInput,
-    open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError> + Send,
-    directory: &Path,
-    charge: SpoolCharge,
-    progress: &ImportProgress,
-    ended: &CancellationToken,
-) -> Result<Spooled, RefreshError> {
-    let read: Progress = input.progress();
-    progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
-    let mut spool = Spool::create(directory, charge)?;
-    let mut work = Work::default();
-    let mut add = |block: &[u8]| -> Result<(), RefreshError> {
-        work.add(block.len() as u64);
-        if ended.is_cancelled() {
-            return Err(RefreshError::Stopping);
-        }
-        spool.add_lines(block)?;
-        progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
-        progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
-        Ok(())
+async fn abandon(files: &VersionFiles, path: &ObjectPath, by: ReservedBy, stage: Stage) {
+    let abandoned = match (by, stage) {
+        (ReservedBy::Itself, _) => files.release(path).await,
+        // What was begun and not written, the writer has given up itself.
+        (ReservedBy::Lease, Stage::Reserved) => Ok(()),
+        (ReservedBy::Lease, _) => files.remove(path).await.map_err(RefreshError::from),
     };
-    let (mut decoder, begin) = open(input)?;
-    let mut first = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
-    let more = decoder.next(&mut first);
-    if let Some((begin, fields)) = begin {
-        // Whoever waited may have given up.
-        let _ = begin.send(fields);
+    if let Err(error) = abandoned {
+        tracing::warn!(cause = ?error, %path, "an unused version file stays for the sweep");
     }
-    let mut more = more?;
-    if more {
-        first.push(b'\n');
-        more = fill_block(&mut *decoder, &mut first)?;
-    }
-    // What ends in its first block is not worth a further thread.
-    if !more {
-        add(&first)?;
-        return Ok(spool.finish()?);
-    }
-    let (blocks, received) = sync_channel::<Vec<u8>>(2);
-    std::thread::scope(|scope| {
-        let work = move || -> Result<(), SourceError> {
-            let mut work = Work::default();
-            loop {
-                let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
-                let more = fill_block(&mut *decoder, &mut block)?;
-                work.add(block.len() as u64);
-                // The other side is gone only when it failed; its error is the one that is reported.
-                if blocks.send(block).is_err() || !more {
-                    return Ok(());
-                }
-            }
-        };
-        let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
-        let spooled = add(&first).and_then(|()| received.into_iter().try_for_each(|block| add(&block)));
-        decoding.join().map_err(|_| RefreshError::Worker)??;
-        spooled
-    })?;
-    Ok(spool.finish()?)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io::Read;
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::config::Config;
-    use crate::model::ids::UserId;
-
-    /// An array of blanks without an end, which tells when it is read.
-    struct Blanks {
-        reads: mpsc::SyncSender<()>,
-        begun: bool,
-    }
-
-    impl Read for Blanks {
-        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-            // Nobody takes it once the test is over.
-            if self.reads.send(()).is_err() {
-                return Ok(0);
-            }
-            buffer.fill(b' ');
-            if !std::mem::replace(&mut self.begun, true) {
-                buffer[0] = b'[';
-            }
-            Ok(buffer.len())
+impl Drop for ReservedFile {
+    fn drop(&mut self) {
+        if self.stage != Stage::Left {
+            let (files, path, by, stage) = (self.files.clone(), self.path.clone(), self.by, self.stage);
+            self.runtime.spawn(async move { abandon(&files, &path, by, stage).await });
         }
     }
+}
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_thread_whose_client_has_left_keeps_its_turn_until_it_ends_and_ends_soon() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut config = Config::default();
-        config.data.directory = directory.path().join("data");
-        config.sources.concurrent = 1;
-        let app = App::open(&config).await.expect("it opens");
-        let permit = app.ingest().permit(UserId::new(1)).await.expect("a permit");
-        let (reads, read) = mpsc::sync_channel(0);
-        let document = Document {
-            input: SourceInput::stream(Blanks { reads, begun: false }),
-            format: Some(SourceFormat::Json),
-            records_path: None,
-            fetched_from: None,
-            charge: SpoolCharge::unbounded(),
-            envelope: None,
-        };
-        let decoding = app.decode(document, &permit, &Arc::default());
-        for _ in 0..3 {
-            read.recv_timeout(Duration::from_secs(60)).expect("it reads");
+impl WrittenFile {
+    /// Records the file. From here on a record may name it, whatever becomes of this future.
+    ///
+    /// # Errors
+    /// Those of the record; the file is abandoned then, unless it is recorded after all.
+    pub(in crate::service) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.reserved.stage = Stage::Left;
+        let recorded = record.await;
+        if recorded.is_err() {
+            self.reserved.abandon().await;
         }
-        drop((decoding, permit));
-        assert_eq!(app.ingest().permits_held(), 1, "its thread still works, or waits for its source");
-        // What it waits for comes, and is all that it takes; the rest need not.
-        let mut more = 0;
-        while app.ingest().permits_held() == 1 {
-            more += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());
-            assert!(more < 1_000, "it goes on for nobody");
-        }
-        assert!(app.ingest().permit(UserId::new(2)).await.is_ok());
+        recorded
+    }
+
+    /// Leaves it where it is: a record names it now, or may do so, and the sweep will find out.
+    pub(in crate::service) fn leave(mut self) {
+        self.reserved.stage = Stage::Left;
+    }
+
+    /// Gives it up.
+    pub(in crate::service) async fn abandon(self) {
+        self.reserved.abandon().await;
     }
 }

@@ -13,11 +13,12 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::catalog::{CatalogError, Delivery};
+use crate::catalog::{Catalog, CatalogError, Delivery};
+use crate::config::Config;
 use crate::crash;
 use crate::metrics::metrics;
 use crate::model::user::Plan;
-use crate::service::App;
+use crate::net::Outgoing;
 use crate::webhook::{RefreshEvent, WebhookSender};
 
 /// How many POSTs are under way at the same time.
@@ -37,8 +38,11 @@ pub enum DeliveryError {
     Client(#[from] reqwest::Error),
 }
 
-/// What the sending shares.
-pub(in crate::service) struct Deliveries {
+/// Sends webhooks.
+pub struct Deliveries {
+    config: Arc<Config>,
+    catalog: Catalog,
+    outgoing: Outgoing,
     due: Notify,
     slots: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -46,29 +50,28 @@ pub(in crate::service) struct Deliveries {
 }
 
 impl Deliveries {
-    pub(in crate::service) fn new() -> Deliveries {
+    pub(in crate::service) fn new(config: Arc<Config>, catalog: Catalog, outgoing: Outgoing) -> Deliveries {
         let tasks = TaskTracker::new();
         // It is only ever waited for; a closed one takes tasks all the same.
         tasks.close();
-        Deliveries { due: Notify::new(), slots: Arc::new(Semaphore::new(AT_ONCE)), tasks, sender: OnceLock::new() }
+        let (due, slots) = (Notify::new(), Arc::new(Semaphore::new(AT_ONCE)));
+        Deliveries { config, catalog, outgoing, due, slots, tasks, sender: OnceLock::new() }
     }
-}
 
-impl App {
     /// Wakes the loop: something may be due.
-    pub(in crate::service) fn deliveries_due(&self) {
-        self.deliveries().due.notify_one();
+    pub(in crate::service) fn wake(&self) {
+        self.due.notify_one();
     }
 
     /// Sends what is due until `stop`.
-    pub(in crate::service) async fn run_deliveries(&self, stop: CancellationToken) {
+    pub(in crate::service) async fn run(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let round = async {
                 if let Err(error) = self.claim_and_send().await {
                     tracing::warn!(cause = ?error, "webhooks that are due cannot be looked for");
                 }
                 // A version that is published meanwhile leaves its mark, so it is not missed.
-                let _ = tokio::time::timeout(POLL, self.deliveries().due.notified()).await;
+                let _ = tokio::time::timeout(POLL, self.due.notified()).await;
             };
             tokio::select! {
                 biased;
@@ -82,25 +85,25 @@ impl App {
     ///
     /// # Errors
     /// [`DeliveryError`]; what was not claimed stays due.
-    pub async fn deliver_due(&self) -> Result<(), DeliveryError> {
+    pub async fn send_due(self: &Arc<Self>) -> Result<(), DeliveryError> {
         let sent = self.claim_and_send().await;
-        self.deliveries().tasks.wait().await;
+        self.tasks.wait().await;
         sent
     }
 
     /// Waits for what is being sent.
-    pub(in crate::service) async fn deliveries_sent(&self) {
-        self.deliveries().tasks.wait().await;
+    pub(in crate::service) async fn sent(&self) {
+        self.tasks.wait().await;
     }
 
     /// Claims what is due and begins to send it, until nothing is due any more.
-    async fn claim_and_send(&self) -> Result<(), DeliveryError> {
-        let Deliveries { slots, tasks, sender, .. } = self.deliveries();
+    async fn claim_and_send(self: &Arc<Self>) -> Result<(), DeliveryError> {
+        let Deliveries { slots, tasks, sender, .. } = &**self;
         let sender = match sender.get() {
             Some(sender) => sender,
             None => {
-                let timeout = Duration::from_secs(self.config().webhook.timeout_s);
-                let made = WebhookSender::try_new(self.outgoing().clone(), timeout)?;
+                let timeout = Duration::from_secs(self.config.webhook.timeout_s);
+                let made = WebhookSender::try_new(self.outgoing.clone(), timeout)?;
                 sender.get_or_init(|| made)
             }
         };
@@ -108,12 +111,12 @@ impl App {
             // The semaphore is never closed.
             let Ok(slot) = slots.clone().acquire_owned().await else { return Ok(()) };
             // In a task, so that a claim is not dropped between its commit and its POST.
-            let (app, sender, claims) = (self.clone(), sender.clone(), tasks.clone());
+            let (deliveries, sender, claims) = (self.clone(), sender.clone(), tasks.clone());
             let claimed = tasks.spawn(async move {
-                let Some(delivery) = app.catalog().claim_delivery().await? else { return Ok(false) };
+                let Some(delivery) = deliveries.catalog.claim_delivery().await? else { return Ok(false) };
                 crash::point("delivery.claimed");
                 claims.spawn(async move {
-                    app.send(&sender, &delivery).await;
+                    deliveries.send(&sender, &delivery).await;
                     drop(slot);
                 });
                 Ok::<bool, CatalogError>(true)
@@ -147,7 +150,7 @@ impl App {
             None => "unanswered",
         };
         metrics().webhooks.of([outcome.into()]).increment(1);
-        if let Err(error) = self.catalog().record_delivery(delivery, status).await {
+        if let Err(error) = self.catalog.record_delivery(delivery, status).await {
             tracing::warn!(%error, dataset_id = delivery.dataset.get(), "what came of a webhook could not be recorded");
         }
     }

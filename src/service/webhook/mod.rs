@@ -2,23 +2,35 @@
 
 pub(in crate::service) mod deliveries;
 
-use crate::catalog::Webhook;
+use std::sync::Arc;
+
+use crate::catalog::{Catalog, Webhook};
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::user::User;
-use crate::net::parse_http_url;
-use crate::service::App;
-use crate::service::dataset::manage::ManageError;
+use crate::net::{Outgoing, parse_http_url};
+use crate::service::manage::{ManageError, OwnerWrites};
 
 /// The longest signing secret, in bytes.
 const SECRET_BYTES: usize = limits::WEBHOOK_SECRET_BYTES;
 
-impl App {
+/// Keeps the webhooks of datasets.
+pub struct Webhooks {
+    catalog: Catalog,
+    outgoing: Outgoing,
+    writes: Arc<OwnerWrites>,
+}
+
+impl Webhooks {
+    pub(in crate::service) fn new(catalog: Catalog, outgoing: Outgoing, writes: Arc<OwnerWrites>) -> Webhooks {
+        Webhooks { catalog, outgoing, writes }
+    }
+
     /// Registers the webhook of a dataset, in place of the one that is there.
     ///
     /// # Errors
     /// [`ManageError::Invalid`], [`ManageError::DatasetNotFound`], [`ManageError::PlanWebhooks`].
-    pub async fn register_webhook(
+    pub async fn register(
         &self,
         owner: &User,
         id: DatasetId,
@@ -32,33 +44,33 @@ impl App {
             return Err(invalid("secret", format!("it must have 1 to {SECRET_BYTES} bytes")));
         }
         let parsed = parse_http_url(url).map_err(|error| invalid("url", error.to_string()))?;
-        self.outgoing()
+        self.outgoing
             .for_user(owner.id.get())
             .check(&parsed)
             .await
             .map_err(|error| invalid("url", error.to_string()))?;
-        self.catalog().owned_dataset(owner.id, id).await?;
+        self.catalog.owned_dataset(owner.id, id).await?;
         if !owner.plan.has_webhooks() {
             return Err(ManageError::PlanWebhooks);
         }
-        self.write(owner.id, self.catalog().register_webhook(id, url, secret)).await.map(drop)
+        self.writes.run(owner.id, self.catalog.register_webhook(id, url, secret)).await.map(drop)
     }
 
     /// Deletes the webhook of a dataset; what is due is not sent.
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`], [`ManageError::WebhookNotFound`].
-    pub async fn delete_webhook(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
-        self.catalog().owned_dataset(owner.id, id).await?;
-        self.write(owner.id, self.catalog().delete_webhook(id)).await
+    pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
+        self.catalog.owned_dataset(owner.id, id).await?;
+        self.writes.run(owner.id, self.catalog.delete_webhook(id)).await
     }
 
     /// The webhook of a dataset, if there is one.
     ///
     /// # Errors
     /// [`ManageError::DatasetNotFound`].
-    pub async fn webhook(&self, owner: &User, id: DatasetId) -> Result<Option<Webhook>, ManageError> {
-        self.catalog().owned_dataset(owner.id, id).await?;
-        Ok(self.catalog().webhook(id).await?)
+    pub async fn find(&self, owner: &User, id: DatasetId) -> Result<Option<Webhook>, ManageError> {
+        self.catalog.owned_dataset(owner.id, id).await?;
+        Ok(self.catalog.webhook(id).await?)
     }
 }

@@ -57,7 +57,7 @@ impl Lab {
         let app = runtime.block_on(async {
             let app = App::open(&config).await.expect("the service opens");
             let owner = "owner@strata.test";
-            app.add_user(owner, "a long enough password", Plan::Scale, None).await.expect("a user");
+            app.accounts().add_user(owner, "a long enough password", Plan::Scale, None).await.expect("a user");
             for version in VERSIONS {
                 std::fs::write(&source, version).expect("written");
                 let request = ImportRequest {
@@ -69,7 +69,7 @@ impl Lab {
                     records_path: None,
                     publish_query: false,
                 };
-                app.import(request, std::sync::Arc::new(ImportProgress::default())).await.expect("imported");
+                app.imports().import(request, std::sync::Arc::new(ImportProgress::default())).await.expect("imported");
             }
             app
         });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
-use strata::diff::{Change, Diff, DiffBounds, DiffPage, records};
+use strata::diff::{self, Change, Diff, DiffBounds, DiffPage, records};
 use strata::query::{Engine, QueryError};
 use strata::storage::reader::VersionReader;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};

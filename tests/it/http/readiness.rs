@@ -69,7 +69,7 @@ async fn probes_however_many_cost_one_write() {
     assert!(asked.iter().all(|answer| answer.text() == "ok"));
     assert_eq!(written().await, first);
     // Only a stop is told at once.
-    service.app.begin_draining();
+    service.app.readiness().begin_draining();
     let answer = service.get("/readyz").await;
     answer.is_error(503);
     assert!(answer.text().contains("about to stop"), "{}", answer.text());

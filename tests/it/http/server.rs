@@ -405,7 +405,7 @@ async fn the_text_of_a_failure_names_the_request() {
 async fn a_service_that_is_about_to_stop_is_not_ready_but_answers() {
     let service = TestService::start().await;
     assert_eq!(service.get("/readyz").await.text(), "ok");
-    service.app.begin_draining();
+    service.app.readiness().begin_draining();
     service.get("/readyz").await.is_error(503);
     assert_eq!(service.get("/healthz").await.text(), "ok");
 }

@@ -26,7 +26,7 @@ async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     parsed(&owned.save(ids[0], 1, r#"[{"alt":1}]"#).await);
     let to = directory.join("whole");
     let files = strata::service::BackupFiles::LinkedWherePossible;
-    owned.service.app.backup(&to, files, &mut |_| {}).await.expect("a backup");
+    owned.service.app.maintenance().backup(&to, files, &mut |_| {}).await.expect("a backup");
     fs::read(to.join("catalog.sqlite")).expect("the catalog")
 }
 
@@ -45,7 +45,7 @@ async fn check(directory: &Path) -> Vec<String> {
             told.push(reason.clone());
         }
     };
-    match app.check(CheckDepth::Footers, &mut tell).await {
+    match app.maintenance().check(CheckDepth::Footers, &mut tell).await {
         Ok(checked) => assert!(checked.damaged >= told.len() as u64),
         Err(error) => told.push(format!("{error:?}")),
     }

@@ -46,8 +46,12 @@ impl Owned {
             change(config);
         })
         .await;
-        let added =
-            service.app.add_user("b@strata.test", "battery staple", Plan::Pro, Some("ci")).await.expect("added");
+        let added = service
+            .app
+            .accounts()
+            .add_user("b@strata.test", "battery staple", Plan::Pro, Some("ci"))
+            .await
+            .expect("added");
         let token = format!("Bearer {}", added.token.expect("a token").expose());
         let cookie = log_in(&service, OWNER).await;
         Owned { service, token, cookie }

@@ -226,15 +226,17 @@ impl Doomed {
         let limits = RateLimits::from(&config.limits);
         let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
         let app = App::open_on(&config, Arc::new(limiter), || Ok(Store::from(faulty))).await.expect("it opens");
-        let added = app.add_user("ada@strata.test", PASSWORD, Plan::Scale, Some("t")).await;
+        let added = app.accounts().add_user("ada@strata.test", PASSWORD, Plan::Scale, Some("t")).await;
         let token = added.expect("added").token.expect("a token");
         let user = app
+            .sessions()
             .user_of_token(strata::service::Client::Unspecified, token.expose())
             .await
             .expect("an answer")
             .expect("the user");
         let name: DatasetName = "Things".parse().expect("a name");
-        let created = app.create_dataset(&user, name, DatasetSettings::default(), "0 2 * * *").await.expect("created");
+        let created =
+            app.datasets().create(&user, name, DatasetSettings::default(), "0 2 * * *").await.expect("created");
         let doomed = Doomed { app, user, objects, fate, dataset: created.dataset.id, _directory: directory };
         doomed.refresh(r#"[{"first":1}]"#).await.expect("a version");
         doomed.save(r#"[{"alt":1}]"#).await.expect("an alternate");
@@ -245,20 +247,20 @@ impl Doomed {
         let body = Bytes::from(format!(r#"{{"dataset_id":{},"entities":{entities}}}"#, self.dataset));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
         let push = Push { dataset: None, body, content_type: None, format: None, enveloped: true };
-        self.app.push(self.user.id, push).await.map(drop).map_err(|error| error.to_string())
+        self.app.refreshes().push(self.user.id, push).await.map(drop).map_err(|error| error.to_string())
     }
 
     async fn save(&self, entities: &str) -> Result<(), String> {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let pushed = self.app.receive(self.user.id, body, &[]).await.map_err(|error| error.to_string())?;
-        let saved = self.app.save_alternate(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
+        let pushed = self.app.ingest().receive(self.user.id, body, &[]).await.map_err(|error| error.to_string())?;
+        let saved = self.app.alternates().save(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
         saved.await.map(drop).map_err(|error| error.to_string())
     }
 
     /// What the catalog says: every version and its alternate.
     async fn state(&self) -> String {
-        let view = self.app.dataset_view(&self.user, self.dataset).await.expect("a view");
+        let view = self.app.datasets().view(&self.user, self.dataset).await.expect("a view");
         let versions = view.versions.iter().map(|record| {
             let version = &record.version;
             format!("{} {} {:?}; ", version.number, version.file.path, version.alt.as_ref().map(|alt| &alt.path))
@@ -275,11 +277,12 @@ impl Doomed {
     /// The store holds what the catalog names and nothing else, once a sweep has been there; and all of it is whole.
     async fn is_sound(&self, what: &str) {
         let mut told = Vec::new();
-        let swept = self.app.sweep(Duration::ZERO, &mut |file| told.push(file.clone())).await.expect("swept");
+        let swept =
+            self.app.maintenance().sweep(Duration::ZERO, &mut |file| told.push(file.clone())).await.expect("swept");
         assert_eq!(swept.failed, 0, "{what}: {told:?}");
         let mut findings = Vec::new();
         let mut tell = |finding: &_| findings.push(format!("{finding:?}"));
-        let checked = self.app.check(CheckDepth::Everything, &mut tell).await.expect("checked");
+        let checked = self.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
         assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{what}: {findings:?}");
         let stored = self.stored().await;
         let state = self.state().await;
@@ -357,15 +360,15 @@ async fn a_clone_is_made_of_files_that_can_be_read_and_a_delete_asks_nothing_of_
     let doomed = Doomed::start().await;
     let clone = async || {
         let name: DatasetName = "Clone".parse().expect("a name");
-        doomed.app.clone_dataset(&doomed.user, doomed.dataset, name).await
+        doomed.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await
     };
     doomed.fate.arm(1, Fault::Before);
     assert!(clone().await.is_err() && doomed.fate.disarm(), "a clone reads what it shares");
     let cloned = clone().await.expect("cloned");
     doomed.fate.arm(1, Fault::Before);
     let version = VersionNumber::new(1);
-    doomed.app.delete_alternate(&doomed.user, doomed.dataset, version).await.expect("deleted");
-    doomed.app.delete_alternate(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
+    doomed.app.alternates().delete(&doomed.user, doomed.dataset, version).await.expect("deleted");
+    doomed.app.alternates().delete(&doomed.user, cloned.dataset.id, version).await.expect("deleted");
     assert!(!doomed.fate.disarm());
     doomed.is_sound("a clone and deletes").await;
     assert_eq!(doomed.stored().await.len(), 1);
@@ -378,7 +381,7 @@ async fn a_sweep_that_fails_is_finished_by_the_next() {
             let doomed = Doomed::start().await;
             doomed.save("[]").await.expect("replaced");
             doomed.fate.arm(call, fault);
-            let swept = doomed.app.sweep(Duration::ZERO, &mut |_| {}).await;
+            let swept = doomed.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
             let struck = doomed.fate.disarm();
             assert!(swept.is_err() || swept.is_ok_and(|swept| struck == (swept.failed > 0)), "{fault:?} {call}");
             doomed.is_sound("a sweep").await;
@@ -398,7 +401,8 @@ async fn a_backup_from_a_store_that_fails_is_marked_as_incomplete() {
     for call in 1.. {
         let to = directory.path().join(call.to_string());
         doomed.fate.arm(call, Fault::Before);
-        let outcome = doomed.app.backup(&to, strata::service::BackupFiles::LinkedWherePossible, &mut |_| {}).await;
+        let outcome =
+            doomed.app.maintenance().backup(&to, strata::service::BackupFiles::LinkedWherePossible, &mut |_| {}).await;
         let struck = doomed.fate.disarm();
         assert_eq!(outcome.is_err(), struck, "{outcome:?}");
         let mut config = Config::default();
@@ -422,14 +426,14 @@ async fn a_store_that_does_not_answer_is_no_damage() {
     doomed.fate.set_down(true);
     let mut told = Vec::new();
     let mut tell = |file: &strata::service::DamagedFile| told.push(file.clone());
-    let scrubbed = doomed.app.scrub(0, &mut tell).await;
+    let scrubbed = doomed.app.maintenance().scrub(0, &mut tell).await;
     assert!(matches!(scrubbed, Err(strata::service::CheckError::Unavailable(_))), "{scrubbed:?}");
     assert_eq!(told, []);
     let name: DatasetName = "Clone".parse().expect("a name");
-    let cloned = doomed.app.clone_dataset(&doomed.user, doomed.dataset, name).await;
+    let cloned = doomed.app.datasets().clone_dataset(&doomed.user, doomed.dataset, name).await;
     assert!(matches!(cloned, Err(strata::service::ManageError::Storage(_))), "{cloned:?}");
     doomed.fate.set_down(false);
-    let scrubbed = doomed.app.scrub(0, &mut |_| {}).await.expect("scrubbed");
+    let scrubbed = doomed.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged), (2, 0));
 }
 
@@ -442,7 +446,7 @@ async fn a_scrub_on_a_store_that_does_not_answer_goes_on_with_the_same_file() {
     .await;
     doomed.fate.set_down(true);
     let app = doomed.app.clone();
-    let scrubbing = tokio::spawn(async move { app.scrub_periodically().await });
+    let scrubbing = tokio::spawn(async move { app.maintenance().scrub_periodically().await });
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let catalog = strata::catalog::Catalog::open(&doomed.app.config().catalog_url()).await.expect("the catalog");
     // Not one file counts as done, none was gone through, and nobody has the scrub.
@@ -458,6 +462,6 @@ async fn what_panics_on_a_file_is_told_and_does_not_end_the_scrub() {
     doomed.fate.panic_on(&path);
     let mut told = Vec::new();
     let mut tell = |file: &strata::service::DamagedFile| told.push(file.path.clone());
-    let scrubbed = doomed.app.scrub(0, &mut tell).await.expect("scrubbed");
+    let scrubbed = doomed.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
     assert_eq!((scrubbed.files, scrubbed.damaged, told), (2, 1, vec![path]));
 }

@@ -102,7 +102,7 @@ async fn of_two_saves_with_one_etag_one_wins(owned: Owned) {
     let (id, version) = (DatasetId::new(id), VersionNumber::new(1));
     let (app, user) = (&owned.service.app, &owned.user);
     let save = async |entities: &str, etag: Option<&str>| {
-        app.save_alternate(user, id, version, owned.receive(entities).await.entities, etag).await
+        app.alternates().save(user, id, version, owned.receive(entities).await.entities, etag).await
     };
     let saved = save("[]", None).await.expect("saved");
     let first = alternate_etag(&saved.version);
@@ -122,11 +122,11 @@ async fn of_two_saves_with_one_etag_one_wins(owned: Owned) {
     assert_eq!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await, format!("{{\"a\":{winner}}}\n"));
 
     let current = alternate_etag(&one.or(other).expect("the winner's").version);
-    app.delete_alternate(user, id, version).await.expect("deleted");
+    app.alternates().delete(user, id, version).await.expect("deleted");
     let stale = save("[]", Some(&current)).await;
     assert!(matches!(stale, Err(AlternateError::Manage(ManageError::Stale))), "{stale:?}");
     // What lost left no file.
-    let swept = app.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    let swept = app.maintenance().sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!(owned.service.version_files().len(), 1, "{swept:?}");
 }
 
@@ -152,7 +152,7 @@ async fn a_clone_begins_with_the_latest_version_and_its_alternate_and_goes_its_o
 
     // The source's alternate goes, and the clone keeps its own; a sweep takes no file that either needs.
     parsed(&owned.delete(id, 2).await);
-    owned.service.app.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.app.maintenance().sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
     owned.service.get(&format!("{mine}alt/")).await.is_error(404);
     assert_eq!(owned.lines(&format!("{hers}alt/")).await, "{\"alt\":2}\n");
     let delete = json!({"dataset_id": clone, "version": 1}).to_string();
@@ -161,7 +161,7 @@ async fn a_clone_begins_with_the_latest_version_and_its_alternate_and_goes_its_o
     parsed(&call(&owned.service, &eve, "DELETE", "/dataset/alternate/delete", &delete).await);
     owned.push(id, r#"[{"a":3}]"#).await;
     owned.service.get(&format!("/api/{clone}/eve-s-things/v2/")).await.is_error(404);
-    owned.service.app.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.app.maintenance().sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!(owned.lines(&hers).await, "{\"a\":2}\n");
     assert_eq!(owned.service.version_files().len(), 3);
 }

@@ -106,7 +106,7 @@ async fn a_sweep_leaves_a_store_alone_that_is_another_ones() {
     fs::write(&left, "left").expect("written");
     tokio::time::sleep(Duration::from_millis(20)).await;
     let id = fs::read(store.join("strata.id")).expect("an identity");
-    let sweep = async || owned.service.app.sweep(Duration::ZERO, &mut |_| {}).await;
+    let sweep = async || owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await;
     fs::write(store.join("strata.id"), "0123456789abcdef0123456789abcdef\n").expect("written");
     assert!(sweep().await.is_err());
     fs::remove_file(store.join("strata.id")).expect("removed");
@@ -123,7 +123,7 @@ async fn a_backup_has_the_identity_and_goes_on_by_itself() {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("a directory");
     let copy = directory.path().join("copy");
-    owned.service.app.backup(&copy, BackupFiles::Copied, &mut |_| {}).await.expect("backed up");
+    owned.service.app.maintenance().backup(&copy, BackupFiles::Copied, &mut |_| {}).await.expect("backed up");
     let identity = |home: &Path| fs::read(home.join("store/strata.id")).expect("an identity");
     assert_eq!(identity(&copy), identity(owned.service.directory()));
     let mut config = Config::default();

@@ -376,7 +376,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
     let (app, versions) = (&owned.service.app, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
-    let diff = app.diff(&owned.user, DatasetId::new(id), versions[0], versions[1]).await.expect("a diff");
+    let diff = app.diffs().compare(&owned.user, DatasetId::new(id), versions[0], versions[1]).await.expect("a diff");
     assert_eq!((diff.summary().modified, diff.count(None)), (3_000, 3_000));
     for form in [DiffForm::Result, DiffForm::Records, DiffForm::Lines] {
         let mut parts = diff.stream(&DiffPage::default(), form);

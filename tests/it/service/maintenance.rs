@@ -38,7 +38,7 @@ async fn catalog(owned: &Owned) -> Catalog {
 async fn sweep(owned: &Owned, older_than: Duration) -> BTreeSet<String> {
     let mut told = Vec::new();
     let mut tell = |file: &SweptFile| told.push(file.clone());
-    let swept = owned.service.app.sweep(older_than, &mut tell).await.expect("swept");
+    let swept = owned.service.app.maintenance().sweep(older_than, &mut tell).await.expect("swept");
     assert!(told.iter().all(|file| file.failure.is_none()), "{told:?}");
     assert_eq!(swept.removed, told.len() as u64);
     assert_eq!(swept.removed_bytes, told.iter().map(|file| file.size_bytes).sum::<u64>());
@@ -90,7 +90,7 @@ async fn a_hold_stops_a_sweep(owned: Owned) {
     old_file(&owned.service.directory().join("store/versions/left.parquet"));
     let catalog = catalog(&owned).await;
     let hold = catalog.hold_files(HOUR).await.expect("held");
-    let swept = owned.service.app.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+    let swept = owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
     assert_eq!((swept.removed, swept.held), (0, true));
     catalog.release_hold(hold).await.expect("released");
     assert_eq!(sweep(&owned, Duration::ZERO).await.len(), 2);
@@ -100,7 +100,7 @@ async fn a_hold_stops_a_sweep(owned: Owned) {
 async fn check(owned: &Owned, depth: CheckDepth) -> Vec<(String, String, Vec<String>)> {
     let mut told = Vec::new();
     let mut tell = |finding: &Finding| told.push(finding.clone());
-    let checked = owned.service.app.check(depth, &mut tell).await.expect("checked");
+    let checked = owned.service.app.maintenance().check(depth, &mut tell).await.expect("checked");
     let damaged = told.iter().filter(|finding| !matches!(finding, Finding::Unnamed { .. })).count();
     assert_eq!((checked.damaged, checked.unnamed), (damaged as u64, (told.len() - damaged) as u64));
     assert!(!catalog(owned).await.files_held().await.expect("an answer"), "the check gave the files back");
@@ -182,7 +182,13 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
     for (name, how) in [("linked", BackupFiles::LinkedWherePossible), ("copied", BackupFiles::Copied)] {
         let to = directory.path().join(name).join("deep");
         let mut told = 0;
-        let backed_up = owned.service.app.backup(&to, how, &mut |so_far| told = so_far.files).await.expect("a backup");
+        let backed_up = owned
+            .service
+            .app
+            .maintenance()
+            .backup(&to, how, &mut |so_far| told = so_far.files)
+            .await
+            .expect("a backup");
         assert_eq!((backed_up.files, told), (4, 4), "the replaced alternate is recorded still");
         // Both directories are temporary ones, on one file system.
         assert_eq!(backed_up.linked, if how == BackupFiles::Copied { 0 } else { 4 });
@@ -192,7 +198,7 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
             .collect();
         assert_eq!(top, BTreeSet::from(["catalog.sqlite".to_owned(), "store".to_owned()]));
         assert!(!catalog(&owned).await.files_held().await.expect("an answer"));
-        let again = owned.service.app.backup(&to, how, &mut |_| {}).await;
+        let again = owned.service.app.maintenance().backup(&to, how, &mut |_| {}).await;
         assert!(matches!(again, Err(BackupError::NotEmpty(_))), "{again:?}");
     }
     // What comes after is not in it, nor does what goes take anything from it.
@@ -202,15 +208,15 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
     for name in ["linked", "copied"] {
         let restored = open(&directory.path().join(name).join("deep")).await;
         assert_eq!(answers(&restored, id).await, before, "{name}");
-        let checked = restored.check(CheckDepth::Everything, &mut |_| {}).await.expect("checked");
+        let checked = restored.maintenance().check(CheckDepth::Everything, &mut |_| {}).await.expect("checked");
         assert_eq!((checked.files, checked.damaged, checked.unnamed), (4, 0, 0));
         // It is a service like any other: it makes versions and sweeps.
-        restored.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+        restored.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
         assert_eq!(answers(&restored, id).await, before, "{name}");
         let body = bytes::Bytes::from(format!(r#"{{"dataset_id":{id},"entities":[]}}"#));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
         let push = strata::service::Push { dataset: None, body, content_type: None, format: None, enveloped: true };
-        let published = restored.push(owned.user.id, push).await.expect("a version");
+        let published = restored.refreshes().push(owned.user.id, push).await.expect("a version");
         assert_eq!(published.version.number.get(), 3);
     }
     assert_eq!(owned.versions(id).await.len(), 2);
@@ -225,14 +231,20 @@ async fn a_backup_is_of_one_moment_while_others_write(owned: Owned) {
             number += 1;
             owned.push(id, &format!(r#"[{{"n":{number}}}]"#)).await;
             parsed(&owned.save(id, 1, &format!(r#"[{{"n":{number}}}]"#)).await);
-            owned.service.app.sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+            owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
         }
     };
     let directory = tempfile::tempdir().expect("a directory");
     let backups = async {
         for number in 0..4 {
             let to = directory.path().join(number.to_string());
-            owned.service.app.backup(&to, BackupFiles::LinkedWherePossible, &mut |_| {}).await.expect("a backup");
+            owned
+                .service
+                .app
+                .maintenance()
+                .backup(&to, BackupFiles::LinkedWherePossible, &mut |_| {})
+                .await
+                .expect("a backup");
         }
         over.store(true, std::sync::atomic::Ordering::SeqCst);
     };
@@ -241,10 +253,11 @@ async fn a_backup_is_of_one_moment_while_others_write(owned: Owned) {
         let restored = open(&directory.path().join(number.to_string())).await;
         let mut told = Vec::new();
         let mut tell = |finding: &Finding| told.push(finding.clone());
-        let checked = restored.check(CheckDepth::Everything, &mut tell).await.expect("checked");
+        let checked = restored.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
         assert_eq!((checked.damaged, checked.unnamed), (0, 0), "{told:?}");
         let view = restored
-            .dataset_view(&owned.user, strata::model::ids::DatasetId::new(id))
+            .datasets()
+            .view(&owned.user, strata::model::ids::DatasetId::new(id))
             .await
             .expect("the dataset is in it");
         // A version is made before the alternate that has its number, so they are at most one apart.
@@ -300,7 +313,8 @@ async fn a_backup_of_a_damaged_file_names_the_version_and_cannot_be_opened() {
     let file = owned.service.version_files().remove(0);
     damage_documents(&file);
     let directory = tempfile::tempdir().expect("a directory");
-    let failed = owned.service.app.backup(directory.path(), BackupFiles::LinkedWherePossible, &mut |_| {}).await;
+    let failed =
+        owned.service.app.maintenance().backup(directory.path(), BackupFiles::LinkedWherePossible, &mut |_| {}).await;
     let message = failed.expect_err("a damaged file").to_string();
     assert!(message.contains(&format!("dataset {id} \"Things\" v1")), "{message}");
     assert!(!catalog(&owned).await.files_held().await.expect("an answer"));
@@ -327,7 +341,7 @@ async fn a_backup_that_is_given_up_half_way_is_marked_and_lets_the_files_go() {
     tokio::select! {
         biased;
         _ = first => {}
-        _ = owned.service.app.backup(directory.path(), BackupFiles::Copied, &mut tell) => {}
+        _ = owned.service.app.maintenance().backup(directory.path(), BackupFiles::Copied, &mut tell) => {}
     }
     if !directory.path().join("catalog.sqlite").exists() {
         let mut config = Config::default();
@@ -345,7 +359,8 @@ async fn a_store_in_memory_is_backed_up_into_a_directory() {
     let owned = Owned::configured(|config| config.store.url = Some(memory), None).await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("a directory");
-    let backed_up = owned.service.app.backup(directory.path(), BackupFiles::LinkedWherePossible, &mut |_| {}).await;
+    let backed_up =
+        owned.service.app.maintenance().backup(directory.path(), BackupFiles::LinkedWherePossible, &mut |_| {}).await;
     let backed_up = backed_up.expect("a backup");
     assert_eq!((backed_up.files, backed_up.linked), (1, 0));
     let before = answers(&owned.service.app, id).await;

@@ -62,7 +62,7 @@ impl Owner {
             config.sources.schedule_spread_s = 0;
         })
         .await;
-        let added = service.app.add_user(EMAIL, PASSWORD, Plan::Pro, Some("ci")).await;
+        let added = service.app.accounts().add_user(EMAIL, PASSWORD, Plan::Pro, Some("ci")).await;
         let token = added.expect("a user").token.expect("a token").expose().to_owned();
         Owner { service, token, database }
     }
@@ -187,9 +187,9 @@ async fn every_way_makes_the_next_version(owner: Owner) {
     let uri = format!("/dataset/refresh?dataset_id={}", dataset["dataset_id"]);
     assert_eq!(version(&owner.send("POST", &uri, &[], "").await), (4, 1));
     // Computes the next time, then runs.
-    assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
+    assert_eq!(owner.service.app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 0);
     owner.database.execute("UPDATE datasets SET next_run_at = 1").await;
-    assert_eq!(owner.service.app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
+    assert_eq!(owner.service.app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the scheduled version", async || owner.view(&dataset).await["latest_version"] == json!(5)).await;
 
     for number in 1..=5 {
@@ -531,7 +531,7 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     let dataset = owner.create("Nightly", json!({"source": source.url("/"), "schedule": "* * * * *"})).await;
     let push = owner.create("Push", json!({"source": "push"})).await;
     let app = &owner.service.app;
-    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0, "only computed");
+    assert_eq!(app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 0, "only computed");
     // A week ago, for four processes that start at once.
     owner
         .database
@@ -540,9 +540,9 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
     let never = CancellationToken::new();
     let (one, two, three) = tokio::join!(
-        app.run_due_schedules(&never),
-        processes[0].app.run_due_schedules(&never),
-        processes[1].app.run_due_schedules(&never)
+        app.schedules().run_due(&never),
+        processes[0].app.schedules().run_due(&never),
+        processes[1].app.schedules().run_due(&never)
     );
     assert_eq!(one.expect("one") + two.expect("two") + three.expect("three"), 1);
     eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
@@ -551,12 +551,12 @@ async fn a_schedule_runs_once_whatever_was_missed(owner: Owner) {
     // One that fails is recorded, and comes again; one that is frozen does not.
     owner.post("/dataset/update", &json!({"dataset_id": dataset["dataset_id"], "format": "parquet"})).await;
     owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
-    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 1);
+    assert_eq!(app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 1);
     eventually("the failure", async || owner.attempts(&dataset).await.iter().any(|(_, error)| error.is_some())).await;
     let body = json!({"dataset_id": dataset["dataset_id"], "version_number": 1, "freeze": true});
     record(&owner.post("/dataset/rollback", &body).await, "dataset");
     owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
-    assert_eq!(app.run_due_schedules(&CancellationToken::new()).await.expect("schedules"), 0);
+    assert_eq!(app.schedules().run_due(&CancellationToken::new()).await.expect("schedules"), 0);
     assert_eq!(owner.view(&push).await["latest_version"], Value::Null);
 
     // The loop ends the attempts of processes that are gone.
@@ -600,7 +600,7 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     for background in backgrounds {
         background.finish(Duration::from_secs(60)).await;
     }
-    owner.service.app.deliver_due().await.expect("delivered");
+    owner.service.app.deliveries().send_due().await.expect("delivered");
     let mut versions: Vec<u64> = receiver
         .received()
         .iter()
@@ -638,12 +638,12 @@ async fn a_free_plan_posts_nothing(owner: Owner) {
     assert_eq!(owner.post("/webhook/register", &body).await.status, 200);
     owner.database.execute(&format!("UPDATE users SET plan = 'free' WHERE email = '{EMAIL}'")).await;
     version(&owner.push(&dataset, json!([])).await);
-    owner.service.app.deliver_due().await.expect("delivered");
+    owner.service.app.deliveries().send_due().await.expect("delivered");
     owner.database.execute(&format!("UPDATE users SET plan = 'pro' WHERE email = '{EMAIL}'")).await;
-    owner.service.app.deliver_due().await.expect("delivered");
+    owner.service.app.deliveries().send_due().await.expect("delivered");
     assert!(receiver.received().is_empty());
     version(&owner.push(&dataset, json!([])).await);
-    owner.service.app.deliver_due().await.expect("delivered");
+    owner.service.app.deliveries().send_due().await.expect("delivered");
     assert_eq!(receiver.received().len(), 1);
 }
 

@@ -197,7 +197,8 @@ async fn every_version_and_alternate_written_from_then_on_has_the_shredded_colum
         records_path: None,
         publish_query: false,
     };
-    let imported = owned.service.app.import(request, Arc::new(ImportProgress::default())).await.expect("imported");
+    let imported =
+        owned.service.app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("imported");
     assert_eq!((imported.dataset_id.get(), imported.version.get()), (id, 5));
     assert_eq!(shredded_columns(&owned, id, "").await, ["a"]);
 

@@ -440,7 +440,12 @@ async fn an_old_file_has_no_profile_until_the_dataset_is_refreshed(owned: Owned)
     let answer = beside.get(&uri).await;
     answer.is_error(404);
     assert!(answer.text().contains("Version 1 was written before profiles were kept. Refresh"), "{}", answer.text());
-    let found = beside.app.check(CheckDepth::Everything, &mut |finding| panic!("{finding:?}")).await.expect("checked");
+    let found = beside
+        .app
+        .maintenance()
+        .check(CheckDepth::Everything, &mut |finding| panic!("{finding:?}"))
+        .await
+        .expect("checked");
     assert_eq!((found.files, found.damaged), (1, 0));
 
     // The same entities again: shared by the process that knows no better, written anew by the other.
@@ -453,7 +458,7 @@ async fn an_old_file_has_no_profile_until_the_dataset_is_refreshed(owned: Owned)
         format: None,
         enveloped: true,
     };
-    beside.app.push(owned.user.id, push).await.expect("a version");
+    beside.app.refreshes().push(owned.user.id, push).await.expect("a version");
     let answer = parsed(&beside.get(&uri).await);
     assert_eq!((&answer["profile"]["version"], &answer["profile"]["entities"]), (&json!(2), &json!(1)));
     assert_eq!(owned.service.version_files().len(), 2);
@@ -470,7 +475,7 @@ async fn a_check_notices_a_damaged_profile() {
     std::fs::write(&file, bytes).expect("written");
     let mut told = Vec::new();
     let mut tell = |finding: &strata::service::Finding| told.push(format!("{finding:?}"));
-    let found = owned.service.app.check(CheckDepth::Everything, &mut tell).await.expect("checked");
+    let found = owned.service.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
     assert_eq!((found.damaged, told.len()), (1, 1), "{told:?}");
     assert!(told[0].contains("it cannot be read: the profile: "), "{told:?}");
     let answer = owned.service.beside(|_| {}).await.get("/dataset/profile?dataset_id=1").await;

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use strata::query::diff::{ChangeType, DiffPage};
+use strata::diff::{ChangeType, DiffPage};
 
 use crate::reference::{Value, hostile, value};
 

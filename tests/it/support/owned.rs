@@ -78,7 +78,7 @@ impl Owned {
             format: None,
             enveloped: true,
         };
-        self.service.app.push(self.user.id, push).await.expect("a version");
+        self.service.app.refreshes().push(self.user.id, push).await.expect("a version");
     }
 
     pub async fn save(&self, id: u64, version: u64, entities: &str) -> Answer {
@@ -111,16 +111,17 @@ impl Owned {
     pub async fn receive(&self, entities: &str) -> Pushed {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let chunks = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        self.service.app.receive(self.user.id, chunks, &[]).await.expect("received")
+        self.service.app.ingest().receive(self.user.id, chunks, &[]).await.expect("received")
     }
 }
 
 /// Another user, and an API token.
 pub async fn add_user(service: &TestService, email: &str, plan: Plan) -> (User, String) {
-    let added = service.app.add_user(email, PASSWORD, plan, Some("test")).await.expect("added");
+    let added = service.app.accounts().add_user(email, PASSWORD, plan, Some("test")).await.expect("added");
     let token = added.token.expect("a token").expose().to_owned();
     let user = service
         .app
+        .sessions()
         .user_of_token(strata::service::Client::Unspecified, &token)
         .await
         .expect("the catalog answers")

@@ -54,7 +54,7 @@ impl TestService {
         change(&mut config);
         let limiter = MemoryRateLimiter::new(RateLimits::from(&config.limits), RateCapacity::default(), clock);
         let app = App::open_with(&config, Arc::new(limiter)).await.expect("the service opens");
-        app.add_user(OWNER, PASSWORD, Plan::Scale, None).await.expect("the owner is added");
+        app.accounts().add_user(OWNER, PASSWORD, Plan::Scale, None).await.expect("the owner is added");
         TestService { router: strata::http::router(app.clone()), app, directory }
     }
 
@@ -99,7 +99,7 @@ impl TestService {
             records_path: None,
             publish_query: false,
         };
-        self.app.import(request, Arc::new(ImportProgress::default())).await
+        self.app.imports().import(request, Arc::new(ImportProgress::default())).await
     }
 
     /// Imports entities, given as the text of a JSON array or as lines.
@@ -109,7 +109,7 @@ impl TestService {
 
     /// Imports every fixture.
     pub async fn load_fixtures(&self) -> Vec<DemoDataset> {
-        self.app.load_demo(Path::new(FIXTURES)).await.expect("the fixtures are loaded")
+        self.app.demo().load(Path::new(FIXTURES)).await.expect("the fixtures are loaded")
     }
 
     /// `GET` of a path and query.

@@ -16,7 +16,7 @@ use crate::support::owned::{Owned, parsed};
 
 /// A service's catalog as one file, and the files that it names.
 async fn copy(owned: &Owned, directory: &Path) -> Vec<u8> {
-    owned.service.app.backup(directory, BackupFiles::Copied, &mut |_| {}).await.expect("a backup");
+    owned.service.app.maintenance().backup(directory, BackupFiles::Copied, &mut |_| {}).await.expect("a backup");
     fs::read(directory.join("catalog.sqlite")).expect("a catalog")
 }
 
@@ -160,7 +160,7 @@ async fn an_index_that_lost_its_entries_costs_no_file() {
     for _ in 0..2 {
         let mut told = Vec::new();
         let mut tell = |file: &strata::service::SweptFile| told.push(file.path.clone());
-        service.app.sweep(std::time::Duration::ZERO, &mut tell).await.expect("swept");
+        service.app.maintenance().sweep(std::time::Duration::ZERO, &mut tell).await.expect("swept");
         assert!(told.iter().all(|path| path == "versions/left.parquet"), "{told:?}");
     }
     assert!(!left.exists(), "what nobody names is removed all the same");
@@ -214,7 +214,7 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
         sqlx::raw_sql(damage).execute(&mut connection).await.expect("damaged");
         let mut told = Vec::new();
         let mut tell = |file: &strata::service::DamagedFile| told.push(file.clone());
-        let scrubbed = owned.service.app.scrub(0, &mut tell).await.expect("scrubbed");
+        let scrubbed = owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
         assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (2, 2, 2), "{damage}: {told:?}");
         let versions = told[0].versions.as_ref().expect("they are known");
         assert!(told[0].path.contains("record 2 ") && versions.len() == 1, "{told:?}");
@@ -222,7 +222,7 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
 
         let mut found = Vec::new();
         let mut tell = |finding: &Finding| found.push(finding.clone());
-        let checked = owned.service.app.check(CheckDepth::Footers, &mut tell).await.expect("checked");
+        let checked = owned.service.app.maintenance().check(CheckDepth::Footers, &mut tell).await.expect("checked");
         assert_eq!(checked.files, 3);
         let is_told =
             |finding: &Finding| matches!(finding, Finding::Damaged { path, .. } if path.contains("record 2 "));
@@ -230,7 +230,8 @@ async fn one_damaged_record_of_a_file_keeps_nobody_from_the_others() {
 
         let to = tempfile::tempdir().expect("a directory");
         // A backup that lacks a file is none; it says which record it is.
-        let failed = owned.service.app.backup(&to.path().join("b"), BackupFiles::Copied, &mut |_| {}).await;
+        let failed =
+            owned.service.app.maintenance().backup(&to.path().join("b"), BackupFiles::Copied, &mut |_| {}).await;
         assert!(matches!(&failed, Err(BackupError::Record { file, .. }) if file.get() == 2), "{failed:?}");
         sqlx::query("UPDATE files SET content_hash = $1, size_bytes = $2 WHERE file_id = 2")
             .bind(before.0)
@@ -246,12 +247,18 @@ async fn a_backup_of_a_damaged_catalog_is_none() {
     let owned = super::owned().await;
     owned.dataset("Things", json!({}), &["[]"]).await;
     let directory = tempfile::tempdir().expect("a directory");
-    owned.service.app.backup(&directory.path().join("sound"), BackupFiles::Copied, &mut |_| {}).await.expect("made");
+    owned
+        .service
+        .app
+        .maintenance()
+        .backup(&directory.path().join("sound"), BackupFiles::Copied, &mut |_| {})
+        .await
+        .expect("made");
     let url = owned.service.app.config().catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("a connection");
     sqlx::raw_sql("UPDATE datasets SET frozen = 1").execute(&mut connection).await.expect("damaged");
     let to = directory.path().join("damaged");
-    let failed = owned.service.app.backup(&to, BackupFiles::Copied, &mut |_| {}).await;
+    let failed = owned.service.app.maintenance().backup(&to, BackupFiles::Copied, &mut |_| {}).await;
     assert!(matches!(&failed, Err(BackupError::Damaged { reason }) if reason.contains("dataset")), "{failed:?}");
     assert!(to.join("INCOMPLETE-BACKUP").exists());
 }

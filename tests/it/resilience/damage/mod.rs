@@ -336,7 +336,7 @@ async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
         fs::write(file, bytes).expect("written");
         let mut told = Vec::new();
         let mut tell = |damaged: &DamagedFile| told.push(damaged.clone());
-        let scrubbed = owned.service.app.scrub(0, &mut tell).await.expect("scrubbed");
+        let scrubbed = owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
         assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (4, 1, 1), "byte {at} of {}", whole.len());
         assert!(
             file.ends_with(&told[0].path) && told[0].versions.as_ref().is_some_and(|versions| !versions.is_empty()),
@@ -344,11 +344,11 @@ async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
         );
         let mut found = Vec::new();
         let mut tell = |finding: &Finding| found.push(finding.clone());
-        let checked = owned.service.app.check(CheckDepth::Everything, &mut tell).await.expect("checked");
+        let checked = owned.service.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
         assert_eq!(checked.damaged, 1, "byte {at}: {found:?}");
     }
     fs::write(file, whole).expect("written");
-    assert_eq!(owned.service.app.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
 }
 
 /// The file as builds wrote it that knew no checksums, but for the bytes that nothing points to.
@@ -371,11 +371,11 @@ async fn files_from_before_there_were_checksums_are_read_and_scrubbed() {
     let fresh = owned.service.beside(|_| {}).await;
     let answer = fresh.get(&format!("/api/{id}/things/v1/?format=jsonl")).await;
     assert_eq!((answer.status, answer.text()), (200, right.as_str()));
-    assert_eq!(fresh.app.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
     // Zeros in the documents do not decode.
     let whole = fs::read(&file).expect("the file");
     damage_documents(&file);
-    assert_eq!(fresh.app.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
+    assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
     // A seal that is gone from a file that had one is damage, not age.
     let mut bytes = whole;
     let at = bytes.windows(11).rposition(|window| window == b"\"checksumz\"").expect("the layout");
@@ -433,7 +433,7 @@ async fn a_refresh_shares_a_file_only_if_it_is_sound() {
     // The scrub knows that another file holds the same.
     let mut told = Vec::new();
     let mut tell = |damaged: &DamagedFile| told.push(damaged.clone());
-    owned.service.app.scrub(0, &mut tell).await.expect("scrubbed");
+    owned.service.app.maintenance().scrub(0, &mut tell).await.expect("scrubbed");
     let [damaged] = told.as_slice() else { panic!("{told:?}") };
     let versions: Vec<String> = damaged.versions.iter().flatten().map(ToString::to_string).collect();
     assert_eq!(versions, [format!("dataset {id} \"Things\" v1"), format!("dataset {id} \"Things\" v2")]);

@@ -27,8 +27,12 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
     let id = owned.dataset("Honest", json!({}), &["[{\"a\":1}]"]).await;
     let (_, hostile) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
     let app = owned.service.app.clone();
-    let eve =
-        app.user_of_token(strata::service::Client::Unspecified, &hostile).await.expect("a catalog").expect("a user");
+    let eve = app
+        .sessions()
+        .user_of_token(strata::service::Client::Unspecified, &hostile)
+        .await
+        .expect("a catalog")
+        .expect("a user");
     // Registering looks names up; so does every refresh.
     let registering: Vec<_> = (0..20)
         .map(|number| {
@@ -40,7 +44,7 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
                     ..Default::default()
                 };
                 let name = format!("Silent {number}").parse().expect("a name");
-                app.create_dataset(&eve, name, settings, "0 2 * * *").await
+                app.datasets().create(&eve, name, settings, "0 2 * * *").await
             })
         })
         .collect();

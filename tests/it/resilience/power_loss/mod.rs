@@ -297,7 +297,7 @@ impl History {
         assert!(possible.contains(&seen), "{what}: {seen:?} is none of {possible:?}");
         let mut findings = Vec::new();
         let mut tell = |finding: &Finding| findings.push(finding.clone());
-        let checked = app.check(CheckDepth::Everything, &mut tell).await;
+        let checked = app.maintenance().check(CheckDepth::Everything, &mut tell).await;
         let checked = checked.unwrap_or_else(|error| panic!("{what}: {error:?}"));
         assert_eq!(checked.damaged, 0, "{what}: {findings:?}");
         if seen.exists {

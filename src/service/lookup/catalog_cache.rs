@@ -17,7 +17,7 @@ use moka::future::Cache;
 use crate::catalog::{Catalog, CatalogError, Resolved};
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
-use crate::service::ReadError;
+use crate::service::lookup::error::ReadError;
 
 /// How old an answer may be. Half of what may pass until a change shows, so that the rest is left for a slow read.
 const FRESH: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::model::request::ReadRequest;
-use crate::service::Admitted;
+use crate::service::lookup::Admitted;
 
 /// Raise it when any encoder writes other bytes for the same entities: what clients and caches hold is void then.
 const ENCODER_VERSION: u32 = 2;
@@ -16,7 +16,7 @@ const ENCODER_VERSION: u32 = 2;
 pub struct CacheKey([u8; 32]);
 
 impl CacheKey {
-    /// The identity of the answer to a request; `None` when every answer is another one, as with `sample`.
+    /// The key of the answer to a request; `None` when every answer is another one, as with `sample`.
     pub fn of(admitted: &Admitted, request: &ReadRequest) -> Option<CacheKey> {
         if request.sample.is_some() {
             return None;
@@ -64,6 +64,6 @@ impl CacheKey {
             },
             holder: crate::service::Holder::Operator,
         };
-        CacheKey::of(&admitted, &ReadRequest::default()).expect("an identity")
+        CacheKey::of(&admitted, &ReadRequest::default()).expect("a key")
     }
 }

@@ -1,6 +1,7 @@
 //! What a server does besides answering: scheduled refreshes, webhooks, sweeps, scrubs. And how it ends.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -9,7 +10,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::metrics;
-use crate::service::App;
+use crate::service::maintenance::Maintenance;
+use crate::service::refresh::Refreshes;
+use crate::service::refresh::scheduler::Schedules;
+use crate::service::webhook::deliveries::Deliveries;
 
 /// Before a loop that panicked is begun again.
 #[cfg(not(test))]
@@ -17,52 +21,51 @@ const RESTART: Duration = Duration::from_secs(10);
 #[cfg(test)]
 const RESTART: Duration = Duration::from_millis(10);
 
+/// What has loops, and how long a receiver of webhooks may take.
+pub(in crate::service) struct Loops {
+    pub refreshes: Arc<Refreshes>,
+    pub schedules: Arc<Schedules>,
+    pub deliveries: Arc<Deliveries>,
+    pub maintenance: Arc<Maintenance>,
+    pub receiver: Duration,
+}
+
 /// The loops of a process. Dropping it leaves them running.
 pub struct Background {
-    app: App,
+    loops: Loops,
     tasks: TaskTracker,
     stop_schedules: CancellationToken,
     stop_deliveries: CancellationToken,
 }
 
-impl App {
+impl Background {
     /// Starts the loops; needs a runtime.
-    pub fn start_background(&self) -> Background {
+    pub(in crate::service) fn start(loops: Loops) -> Background {
         let (tasks, stop_schedules, stop_deliveries) =
             (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
         // Those that hold a dataset now and began before are another process's.
-        let (app, began) = (self.clone(), self.catalog().now());
-        tasks.spawn(stopped_by(stop_schedules.clone(), async move { app.end_refreshes_of_the_dead(began).await }));
-        let (app, stop) = (self.clone(), stop_schedules.clone());
-        tasks.spawn(kept_up("scheduler", stop.clone(), move || app.clone().scheduling(stop.clone())));
-        let (app, stop) = (self.clone(), stop_deliveries.clone());
-        tasks.spawn(kept_up("deliveries", stop.clone(), move || app.clone().delivering(stop.clone())));
-        let (app, stop) = (self.clone(), stop_schedules.clone());
+        let ending = loops.schedules.clone().end_refreshes_of_the_dead();
+        tasks.spawn(stopped_by(stop_schedules.clone(), ending));
+        let (schedules, stop) = (loops.schedules.clone(), stop_schedules.clone());
+        tasks.spawn(kept_up("scheduler", stop.clone(), move || schedules.clone().run(stop.clone())));
+        let (deliveries, stop) = (loops.deliveries.clone(), stop_deliveries.clone());
+        tasks.spawn(kept_up("deliveries", stop.clone(), move || deliveries.clone().run(stop.clone())));
+        let (maintenance, stop) = (loops.maintenance.clone(), stop_schedules.clone());
+        let sweep = move || {
+            let maintenance = maintenance.clone();
+            async move { maintenance.sweep_periodically().await }
+        };
         // Cut anywhere: what a sweep leaves undone, the next one does.
-        tasks.spawn(stopped_by(stop.clone(), kept_up("sweep", stop, move || app.clone().sweeping())));
-        let (app, stop) = (self.clone(), stop_schedules.clone());
+        tasks.spawn(stopped_by(stop.clone(), kept_up("sweep", stop, sweep)));
+        let (maintenance, stop) = (loops.maintenance.clone(), stop_schedules.clone());
+        let scrub = move || {
+            let maintenance = maintenance.clone();
+            async move { maintenance.scrub_periodically().await }
+        };
         // Cut anywhere: the next process goes on with the file that was being read.
-        tasks.spawn(stopped_by(stop.clone(), kept_up("scrub", stop, move || app.clone().scrubbing())));
+        tasks.spawn(stopped_by(stop.clone(), kept_up("scrub", stop, scrub)));
         tasks.close();
-        Background { app: self.clone(), tasks, stop_schedules, stop_deliveries }
-    }
-}
-
-impl App {
-    async fn scheduling(self, stop: CancellationToken) {
-        self.run_scheduler(stop).await;
-    }
-
-    async fn delivering(self, stop: CancellationToken) {
-        self.run_deliveries(stop).await;
-    }
-
-    async fn sweeping(self) {
-        self.sweep_periodically().await;
-    }
-
-    async fn scrubbing(self) {
-        self.scrub_periodically().await;
+        Background { loops, tasks, stop_schedules, stop_deliveries }
     }
 }
 
@@ -93,17 +96,16 @@ impl Background {
     pub async fn finish(self, limit: Duration) {
         let until = Instant::now() + limit;
         self.stop_schedules.cancel();
-        self.app.finish_refreshes(limit).await;
+        self.loops.refreshes.finish(limit).await;
         self.stop_deliveries.cancel();
         let rest = async {
             self.tasks.wait().await;
-            let receiver = Duration::from_secs(self.app.config().webhook.timeout_s);
-            if until.saturating_duration_since(Instant::now()) > receiver
-                && let Err(error) = self.app.deliver_due().await
+            if until.saturating_duration_since(Instant::now()) > self.loops.receiver
+                && let Err(error) = self.loops.deliveries.send_due().await
             {
                 tracing::warn!(cause = ?error, "webhooks that are due are left to the next process");
             }
-            self.app.deliveries_sent().await;
+            self.loops.deliveries.sent().await;
         };
         if tokio::time::timeout_at(until, rest).await.is_err() {
             tracing::warn!("webhooks were cut whose receivers did not answer within the drain limit");

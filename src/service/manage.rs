@@ -1,10 +1,13 @@
 //! What all management has in common: why an owner's request is refused, and what follows every write.
 
+use std::sync::Arc;
+
 use crate::catalog::CatalogError;
 use crate::model::ids::UserId;
 use crate::model::version::VersionNumber;
-use crate::service::App;
+use crate::service::admission::catalog::CatalogGates;
 use crate::service::admission::semaphore::Refused;
+use crate::service::lookup::Lookups;
 use crate::storage::StorageError;
 
 /// Why a management request is not done. Unless a variant says otherwise, nothing has changed.
@@ -167,7 +170,7 @@ pub(in crate::service) fn there_are(latest: Option<VersionNumber>) -> String {
 
 /// Makes a change seen when it is dropped: also after a failure, which may have come after the commit, and when the
 /// request was given up half way.
-struct Seen<'a>(&'a App);
+struct Seen<'a>(&'a Lookups);
 
 impl Drop for Seen<'_> {
     fn drop(&mut self) {
@@ -175,13 +178,22 @@ impl Drop for Seen<'_> {
     }
 }
 
-impl App {
-    /// Runs a write of an owner in the catalog, in the owner's permit, and makes it seen at once by the reads of this
-    /// process: every write of an owner goes through here.
+/// The writes of owners in the catalog: all of them go through here.
+pub(in crate::service) struct OwnerWrites {
+    gates: Arc<CatalogGates>,
+    lookups: Arc<Lookups>,
+}
+
+impl OwnerWrites {
+    pub(in crate::service) fn new(gates: Arc<CatalogGates>, lookups: Arc<Lookups>) -> OwnerWrites {
+        OwnerWrites { gates, lookups }
+    }
+
+    /// Runs a write of an owner, in the owner's permit, and makes it seen at once by the reads of this process.
     ///
     /// # Errors
     /// Those of the write, as [`ManageError`]; [`ManageError::Refused`].
-    pub(in crate::service) async fn write<T, E>(
+    pub(in crate::service) async fn run<T, E>(
         &self,
         owner: UserId,
         write: impl Future<Output = Result<T, E>>,
@@ -189,8 +201,8 @@ impl App {
     where
         ManageError: From<E>,
     {
-        let _permit = self.catalog_gates().write(owner).await?;
-        let _seen = Seen(self);
+        let _permit = self.gates.write(owner).await?;
+        let _seen = Seen(&self.lookups);
         Ok(write.await?)
     }
 }

@@ -1,0 +1,125 @@
+//! Rows of `datasets`.
+
+use crate::catalog::checksums::RecordChecksum;
+use crate::catalog::convert::{to_named, to_time, to_unsigned};
+use crate::catalog::engine::{Transaction, Value};
+use crate::catalog::{CatalogError, DatasetId, UserId, VersionNumber};
+use crate::model::dataset::{Dataset, DatasetName, DatasetSource};
+use crate::model::index::IndexSettings;
+use crate::model::secret::Secret;
+use crate::model::source::SourceFormat;
+
+/// The columns of a [`DatasetRow`], qualified, because SQLite does not take an alias in `RETURNING`. A change of one of
+/// them ends with [`seal_dataset`].
+macro_rules! dataset_columns {
+    () => {
+        "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, \
+         datasets.private_key, datasets.source, datasets.format, datasets.records_path, \
+         datasets.publish_query, datasets.schedule, datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
+         datasets.frozen, datasets.created_at, datasets.record_checksum"
+    };
+}
+pub(in crate::catalog) use dataset_columns;
+
+#[derive(sqlx::FromRow)]
+pub(in crate::catalog) struct DatasetRow {
+    dataset_id: i64,
+    owner_id: i64,
+    name: String,
+    name_slug: String,
+    private_key: Option<String>,
+    source: String,
+    format: Option<String>,
+    records_path: Option<String>,
+    publish_query: bool,
+    schedule: Option<String>,
+    index_paths: Option<String>,
+    ping_token: String,
+    latest_version: Option<i64>,
+    pinned_version: Option<i64>,
+    frozen: bool,
+    created_at: i64,
+    record_checksum: Option<String>,
+}
+
+impl DatasetRow {
+    /// The checksum of the row.
+    pub(in crate::catalog) fn checksum(&self) -> RecordChecksum {
+        RecordChecksum::of("datasets")
+            .number(self.dataset_id)
+            .number(self.owner_id)
+            .text(&self.name)
+            .text(&self.name_slug)
+            .optional_text(self.private_key.as_deref())
+            .text(&self.source)
+            .optional_text(self.format.as_deref())
+            .optional_text(self.records_path.as_deref())
+            .number(self.publish_query.into())
+            .optional_text(self.schedule.as_deref())
+            .optional_text(self.index_paths.as_deref())
+            .text(&self.ping_token)
+            .optional_number(self.latest_version)
+            .optional_number(self.pinned_version)
+            .number(self.frozen.into())
+            .number(self.created_at)
+    }
+}
+
+impl DatasetRow {
+    pub(in crate::catalog) fn id(&self) -> i64 {
+        self.dataset_id
+    }
+}
+
+impl TryFrom<DatasetRow> for Dataset {
+    type Error = CatalogError;
+
+    fn try_from(row: DatasetRow) -> Result<Self, Self::Error> {
+        let record = || format!("dataset {}", row.dataset_id);
+        row.checksum().check(row.record_checksum.as_deref(), record)?;
+        // A row without a checksum is taken as it is. But neither is ever empty, except on a damaged page.
+        if row.name_slug.is_empty() || row.ping_token.is_empty() {
+            return Err(CatalogError::Unverified { record: record() });
+        }
+        let version = |number: Option<i64>, column| {
+            number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
+        };
+        Ok(Dataset {
+            id: DatasetId::new(to_unsigned(row.dataset_id, "datasets.dataset_id")?),
+            owner: UserId::new(to_unsigned(row.owner_id, "datasets.owner_id")?),
+            name: DatasetName::from_stored(row.name, row.name_slug),
+            private_key: row.private_key.map(Secret::from_stored),
+            source: DatasetSource::from(row.source.as_str()),
+            format: row.format.map(|format| to_named::<SourceFormat>(format, "datasets.format")).transpose()?,
+            records_path: row.records_path,
+            publish_query: row.publish_query,
+            schedule: row.schedule,
+            index: to_index(row.index_paths)?,
+            ping_token: Secret::from_stored(row.ping_token),
+            latest_version: version(row.latest_version, "datasets.latest_version")?,
+            pinned_version: version(row.pinned_version, "datasets.pinned_version")?,
+            frozen: row.frozen,
+            created_at: to_time(row.created_at, "datasets.created_at")?,
+        })
+    }
+}
+
+/// Gives a dataset's row the checksum of what it holds now, as a part of the transaction that changed it.
+pub(in crate::catalog) async fn seal_dataset(transaction: &mut Transaction, id: DatasetId) -> Result<(), CatalogError> {
+    let sql = concat!("SELECT ", dataset_columns!(), " FROM datasets WHERE datasets.dataset_id = $1");
+    let row: DatasetRow = transaction.fetch_one(sql, &[id.into()]).await?;
+    let sql = "UPDATE datasets SET record_checksum = $2 WHERE dataset_id = $1";
+    transaction.execute(sql, &[id.into(), Value::Text(&row.checksum().finish())]).await?;
+    Ok(())
+}
+
+/// An index as the database keeps it: JSON, whose escapes can stand for U+0000, too; null for none.
+pub(in crate::catalog) fn from_index(index: &IndexSettings) -> Option<String> {
+    // Lists of texts are always JSON.
+    (!index.is_empty()).then(|| serde_json::to_string(index).unwrap_or_default())
+}
+
+fn to_index(json: Option<String>) -> Result<IndexSettings, CatalogError> {
+    let Some(json) = json else { return Ok(IndexSettings::default()) };
+    serde_json::from_str(&json).map_err(|_| CatalogError::Corrupt { column: "datasets.index_paths", value: json })
+}

@@ -1,0 +1,100 @@
+//! What work for one holder takes from: threads and memory of the query engine, and permits.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::execution::memory_pool::MemoryReservation;
+
+use crate::priority::Priority;
+use crate::query::{Engine, QueryError};
+use crate::service::admission::semaphore::{Holder, Permit};
+use crate::service::admission::{Account, Admission, WHOLE_BYTES, accounted};
+
+/// Bytes of a part beyond what there was room for that are worth accounting.
+const LARGE_BYTES: u64 = 1 << 20;
+
+/// The engine and the permits, for one who asks: the operator at first. Clones share everything.
+#[derive(Clone)]
+pub(in crate::service) struct Capacity {
+    engine: Engine,
+    admission: Admission,
+}
+
+impl Capacity {
+    pub(in crate::service) fn new(engine: Engine, admission: Admission) -> Capacity {
+        Capacity { engine, admission }
+    }
+
+    /// The same for another one who asks.
+    pub(in crate::service) fn of(&self, holder: Holder) -> Capacity {
+        Capacity { engine: self.engine.of(holder.tenant()), admission: self.admission.of(holder) }
+    }
+
+    /// The same on the threads of this priority.
+    pub(in crate::service) fn at(&self, priority: Priority) -> Capacity {
+        Capacity { engine: self.engine.at(priority), admission: self.admission.clone() }
+    }
+
+    /// Threads and memory.
+    pub(in crate::service) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Permits.
+    pub(in crate::service) fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    /// A whole body, which is accounted to what it has become unless that is small: small ones are shared and kept.
+    /// `foreseen` is the room that it had while it was made.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`].
+    pub(in crate::service) fn whole_body(
+        &self,
+        bytes: impl Into<Bytes>,
+        foreseen: Option<Permit>,
+    ) -> Result<Bytes, QueryError> {
+        let bytes = bytes.into();
+        drop(foreseen);
+        match bytes.len() as u64 {
+            small if small <= WHOLE_BYTES => Ok(bytes),
+            large => Ok(accounted(bytes, self.account(large)?)),
+        }
+    }
+
+    /// A part of a streamed body that no room was taken for: it takes what there is. Small ones go on without.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`].
+    pub(in crate::service) fn part(&self, bytes: Bytes) -> Result<Bytes, QueryError> {
+        let room = self.admission.ahead(bytes.len() as u64);
+        let memory = if room.is_none() { self.beyond(bytes.len() as u64)? } else { None };
+        Ok(self.admission.held(bytes, room, memory))
+    }
+
+    /// Accounts for a whole body of so many bytes: as bytes ahead of their reader, or else as memory of queries.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`].
+    pub(in crate::service) fn account(&self, size_bytes: u64) -> Result<Arc<Account>, QueryError> {
+        let room = self.admission.ahead(size_bytes);
+        let memory = match room {
+            Some(_) => None,
+            None => Some(self.engine.reserve("answer", usize::try_from(size_bytes).unwrap_or(usize::MAX))?),
+        };
+        Ok(Arc::new(self.admission.account_of(size_bytes, room, memory)))
+    }
+
+    /// Memory for what is beyond the room of a part, if that is worth accounting.
+    ///
+    /// # Errors
+    /// [`QueryError::OutOfMemory`].
+    pub(in crate::service) fn beyond(&self, size_bytes: u64) -> Result<Option<MemoryReservation>, QueryError> {
+        if size_bytes <= LARGE_BYTES {
+            return Ok(None);
+        }
+        let size_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
+        Ok(Some(self.engine.reserve("part of an answer", size_bytes)?))
+    }
+}

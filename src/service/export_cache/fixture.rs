@@ -1,0 +1,135 @@
+//! What the tests of the cache share.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use crate::config;
+use crate::query::{Engine, EngineOptions};
+use crate::service::admission::Admission;
+use crate::service::admission::capacity::Capacity;
+use crate::service::export_cache::index::Entry;
+use crate::service::export_cache::room::Room;
+use crate::service::export_cache::{Content, Export, Exports, MOST_FILES, Make};
+use crate::service::lookup::cache_key::CacheKey;
+use crate::service::lookup::error::ReadError;
+use crate::service::maintenance::scratch::Scratch;
+
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A cache, what it needs, and what its exports are made from.
+pub(super) struct Setup {
+    pub(super) root: TempDir,
+    pub(super) capacity: Capacity,
+    pub(super) exports: Exports,
+}
+
+/// A failure that is nobody's share.
+pub(super) const LATE: ReadError = ReadError::Timeout { seconds: 1 };
+
+/// Everything is everybody's.
+pub(super) const NO_SHARES: config::Fair = config::Fair { share_percent: 100, user_percent: 0, space_percent: 100 };
+
+pub(super) fn setup(capacity_bytes: u64, linger: Duration) -> Setup {
+    let root = tempfile::tempdir().expect("a directory");
+    let options = EngineOptions {
+        threads: 2,
+        memory_bytes: 1 << 24,
+        shares: crate::query::TenantShares { one_percent: 100, anonymous_percent: 100 },
+        timeout: HOUR,
+        diff_timeout: HOUR,
+        spill_directory: Some(root.path().join("tmp")),
+        spill_bytes: 1 << 24,
+    };
+    std::fs::create_dir(root.path().join("tmp")).expect("created");
+    let engine = Engine::try_new(&options).expect("an engine");
+    let room = Room::new(capacity_bytes, MOST_FILES, &NO_SHARES);
+    let exports = Exports::lingering(Scratch::create(&root.path().join("exports")).expect("a directory"), room, linger);
+    let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2);
+    Setup { root, capacity: Capacity::new(engine, admission), exports }
+}
+
+impl Setup {
+    pub(super) async fn get(&self, number: usize, make: &Make) -> Result<Option<Export>, ReadError> {
+        self.exports.get(&self.capacity, CacheKey::numbered(number), make.clone()).await
+    }
+
+    /// Gets an export and reads it.
+    pub(super) async fn read(&self, number: usize, make: &Make) -> Option<Vec<u8>> {
+        let export = self.get(number, make).await.expect("no error")?;
+        let body = read(export.whole()).await.expect("a body");
+        // Whoever made it has let go of it, unless a test holds it.
+        for _ in 0..1_000 {
+            let held = self.exports.files.index().entries.get(&CacheKey::numbered(number)).is_some_and(|entry| {
+                matches!(entry, Entry::Made { file, .. } if Arc::strong_count(file) > 1)
+                    || matches!(entry, Entry::Making { .. })
+            });
+            if !held {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        Some(body)
+    }
+
+    /// The sizes of the files in the cache's directory.
+    pub(super) fn files(&self) -> Vec<u64> {
+        let entries = std::fs::read_dir(self.exports.files.directory.path()).expect("a directory");
+        let files = entries.map(|entry| entry.expect("an entry")).filter(|file| file.file_name() != "lock");
+        let mut sizes: Vec<u64> = files.map(|file| file.metadata().map_or(0, |data| data.len())).collect();
+        sizes.sort_unstable();
+        sizes
+    }
+
+    pub(super) fn accounted(&self) -> (usize, u64) {
+        let index = self.exports.files.index();
+        (index.entries.len(), index.room.bytes())
+    }
+
+    /// Waits until nothing is there or being made.
+    pub(super) async fn is_empty(&self) {
+        while self.accounted() != (0, 0) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(self.files(), [] as [u64; 0]);
+    }
+}
+
+pub(super) async fn read(stream: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Vec<u8>, ReadError> {
+    stream
+        .try_fold(Vec::new(), |mut all, chunk| async move {
+            all.extend_from_slice(&chunk);
+            Ok(all)
+        })
+        .await
+}
+
+/// Makes these chunks, and counts how often.
+pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {
+    let chunks: Vec<Bytes> = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk)).collect();
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = made.clone();
+    let make: Make = Arc::new(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let chunks = stream::iter(chunks.clone()).map(Ok).boxed();
+        Box::pin(async move { Ok(Content { total: 7, chunks }) })
+    });
+    (make, made)
+}
+
+/// Makes what is sent.
+pub(super) fn sent() -> (Make, mpsc::Sender<Result<Bytes, ReadError>>) {
+    let (sender, receiver) = mpsc::channel(1);
+    let receiver = Arc::new(Mutex::new(Some(receiver)));
+    let make: Make = Arc::new(move |_| {
+        let receiver = receiver.lock().expect("not poisoned").take().expect("made once");
+        let chunks = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+        Box::pin(async move { Ok(Content { total: 7, chunks: chunks.boxed() }) })
+    });
+    (make, sender)
+}

@@ -1,0 +1,175 @@
+//! Which files there are, of whom, and which goes when another one needs its room.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::service::admission::semaphore::Holder;
+use crate::service::export_cache::MOST_FILES;
+use crate::service::export_cache::progress::{MadeFile, Progress};
+use crate::service::export_cache::room::{Room, Space};
+use crate::service::lookup::cache_key::CacheKey;
+use crate::service::maintenance::scratch::Scratch;
+
+/// The files of a cache.
+pub(super) struct Files {
+    index: Mutex<Index>,
+    /// How long a making goes on when nobody waits for it any more.
+    pub(super) linger: Duration,
+    /// Last, so that the files go before it does.
+    pub(super) directory: Scratch,
+}
+
+/// What is known of them.
+pub(super) struct Index {
+    pub(super) entries: HashMap<CacheKey, Entry>,
+    /// Exports that turned out not to fit, so that they are not tried again each time.
+    pub(super) too_large: HashSet<CacheKey>,
+    /// What all files take, those in the making included.
+    pub(super) room: Room,
+    /// Makings that nobody waits for.
+    pub(super) lingering: HashSet<Holder>,
+    /// Counts uses, for the order of last use.
+    pub(super) uses: u64,
+    /// Counts files, for their names.
+    pub(super) files: u64,
+}
+
+pub(super) enum Entry {
+    Making { progress: watch::Sender<Progress> },
+    Made { file: Arc<MadeFile>, holder: Holder, used: u64 },
+}
+
+impl Files {
+    /// None, in this directory.
+    pub(super) fn new(directory: Scratch, room: Room, linger: Duration) -> Files {
+        let index = Index {
+            entries: HashMap::new(),
+            too_large: HashSet::new(),
+            room,
+            lingering: HashSet::new(),
+            uses: 0,
+            files: 0,
+        };
+        Files { index: Mutex::new(index), linger, directory }
+    }
+
+    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
+        // Nothing panics between two changes that belong together.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Index {
+    /// Takes room for more of a holder, from files that nobody reads if need be. Whether there is that much.
+    pub(super) fn take(&mut self, holder: Holder, bytes: u64, files: u64) -> bool {
+        let wanted = Space { bytes, files };
+        loop {
+            if self.room.is_there(holder, wanted, || self.in_use()) {
+                self.room.take(holder, wanted);
+                return true;
+            }
+            if !self.evict(holder, wanted) {
+                return false;
+            }
+        }
+    }
+
+    /// What of each holder is being read or made.
+    fn in_use(&self) -> HashMap<Holder, u64> {
+        let mut idle: HashMap<Holder, u64> = HashMap::new();
+        for (_, holder, bytes, _) in self.idle() {
+            *idle.entry(holder).or_default() += bytes;
+        }
+        self.room.bytes_by_holder().map(|(holder, bytes)| (holder, bytes - idle.get(&holder).unwrap_or(&0))).collect()
+    }
+
+    /// The files that nobody reads: when they were used, whose they are, and their bytes.
+    fn idle(&self) -> impl Iterator<Item = (u64, Holder, u64, CacheKey)> {
+        self.entries.iter().filter_map(|(key, entry)| match entry {
+            // New readers come only through the index, which is locked.
+            Entry::Made { file, holder, used } if Arc::strong_count(file) == 1 => {
+                Some((*used, *holder, file.bytes, *key))
+            }
+            Entry::Made { .. } | Entry::Making { .. } => None,
+        })
+    }
+
+    /// Drops a file that nobody reads, of whom it may be taken. Whether there is one.
+    fn evict(&mut self, asker: Holder, wanted: Space) -> bool {
+        let idle = self.idle().filter(|(_, holder, ..)| self.room.may_take_from(asker, wanted, *holder));
+        // Of who has most, what was used least recently.
+        let victim =
+            idle.max_by_key(|(used, holder, ..)| (self.room.weight(*holder, wanted), std::cmp::Reverse(*used)));
+        let victim = victim.map(|(.., key)| key);
+        if let Some(key) = victim {
+            self.forget(&key);
+        }
+        victim.is_some()
+    }
+
+    pub(super) fn remember_too_large(&mut self, key: CacheKey) {
+        // Forgetting them all now and then costs one more try each.
+        if self.too_large.len() >= MOST_FILES {
+            self.too_large.clear();
+        }
+        self.too_large.insert(key);
+    }
+
+    /// Drops a file that turned out to be damaged, unless another one is there by now.
+    pub(super) fn forget_damaged(&mut self, key: &CacheKey, damaged: &Arc<MadeFile>) {
+        if matches!(self.entries.get(key), Some(Entry::Made { file, .. }) if Arc::ptr_eq(file, damaged)) {
+            self.forget(key);
+        }
+    }
+
+    /// Drops a file that was made.
+    pub(super) fn forget(&mut self, key: &CacheKey) {
+        if let Some(Entry::Made { file, holder, .. }) = self.entries.remove(key) {
+            self.room.give_back(holder, Space { bytes: file.bytes, files: 1 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::service::export_cache::fixture::{HOUR, chunks, setup};
+
+    #[tokio::test]
+    async fn what_was_used_least_recently_goes_unless_it_is_read() {
+        let setup = setup(30, HOUR);
+        let (ten, made) = chunks(&[&[7; 10]]);
+        for number in [1, 2, 3, 1] {
+            setup.read(number, &ten).await.expect("kept");
+        }
+        assert_eq!((made.load(Ordering::SeqCst), setup.accounted()), (3, (3, 30)));
+        // The second is the oldest, but is being read: the third goes.
+        let held = setup.exports.files.index().entries.get(&CacheKey::numbered(2)).map(|entry| match entry {
+            Entry::Made { file, .. } => file.clone(),
+            Entry::Making { .. } => panic!("it is made"),
+        });
+        setup.read(4, &ten).await.expect("kept");
+        assert_eq!((setup.files(), setup.accounted()), (vec![10; 3], (3, 30)));
+        drop(held);
+        for number in [1, 2, 4] {
+            setup.read(number, &ten).await.expect("kept");
+        }
+        assert_eq!(made.load(Ordering::SeqCst), 4);
+        setup.read(3, &ten).await.expect("kept");
+        assert_eq!(made.load(Ordering::SeqCst), 5);
+
+        // Where all are being read, there is no room, for now.
+        let mut held = Vec::new();
+        for number in [2, 3, 4] {
+            held.push(setup.get(number, &ten).await.expect("no error").expect("an export"));
+        }
+        assert!(setup.get(9, &ten).await.expect("no error").is_none());
+        drop(held);
+        assert!(setup.get(9, &ten).await.expect("no error").is_some());
+    }
+}

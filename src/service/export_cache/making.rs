@@ -1,0 +1,399 @@
+//! The making of a file: as fast as its chunks come, in room that is taken as it grows.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, TryStreamExt};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
+
+use crate::service::admission::Admission;
+use crate::service::admission::semaphore::Holder;
+use crate::service::export_cache::checksums::Sums;
+use crate::service::export_cache::index::{Entry, Files};
+use crate::service::export_cache::progress::{Head, MadeFile, Progress, remove, vanished};
+use crate::service::export_cache::room::Space;
+use crate::service::lookup::cache_key::CacheKey;
+use crate::service::lookup::error::ReadError;
+
+/// How often a making that nobody waits for looks whether it is in anybody's way.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Who takes the bytes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::service) enum Taker {
+    /// A client, at whatever pace.
+    Client,
+    /// The service itself, at once.
+    Service,
+}
+
+/// Makes an export, from the beginning, for who takes it: the same bytes each time.
+pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Result<Content, ReadError>> + Send + Sync>;
+
+/// An export as it is made.
+pub(in crate::service) struct Content {
+    /// Entities in it.
+    pub total: u64,
+    /// Its bytes.
+    pub chunks: BoxStream<'static, Result<Bytes, ReadError>>,
+}
+
+/// A making under way. Dropped before it is over, as by a panic, it leaves nothing behind either.
+pub(super) struct Making {
+    files: Arc<Files>,
+    /// Of whom it is made for.
+    admission: Admission,
+    key: CacheKey,
+    partial: Arc<Path>,
+    whole: Arc<Path>,
+    progress: watch::Sender<Progress>,
+    /// Reserved so far.
+    bytes: u64,
+    /// Of what is written.
+    sums: Sums,
+    over: bool,
+}
+
+/// Why a making ends early.
+enum Stopped {
+    NoRoom,
+    Disk(io::Error),
+    Failed(ReadError),
+}
+
+impl From<ReadError> for Stopped {
+    fn from(error: ReadError) -> Stopped {
+        Stopped::Failed(error)
+    }
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Stopped {
+        Stopped::Disk(error)
+    }
+}
+
+impl Making {
+    /// One that is to write a file under the first of two names, and to give it the second.
+    pub(super) fn new(
+        files: Arc<Files>,
+        admission: Admission,
+        key: CacheKey,
+        (partial, whole): (Arc<Path>, Arc<Path>),
+        progress: watch::Sender<Progress>,
+    ) -> Making {
+        let sums = Sums::default();
+        Making { files, admission, key, partial, whole, progress, bytes: 0, sums, over: false }
+    }
+
+    /// Makes the file, unless it is abandoned.
+    pub(super) async fn run(mut self, make: Make) {
+        let (files, progress, key) = (self.files.clone(), self.progress.clone(), self.key);
+        let admission = self.admission.clone();
+        let written = tokio::select! {
+            written = self.write(make) => Some(written),
+            () = abandoned(&files, &admission, key, &progress) => None,
+        };
+        let end = match written {
+            Some(Ok(total)) => return self.made(total),
+            Some(Err(Stopped::NoRoom)) => Progress::GivenUp,
+            Some(Err(Stopped::Disk(error))) => {
+                tracing::warn!(%error, directory = %self.files.directory.path().display(), "an export is not kept");
+                Progress::GivenUp
+            }
+            Some(Err(Stopped::Failed(error))) => Progress::Failed(error),
+            // Nobody is there to be told.
+            None => Progress::GivenUp,
+        };
+        self.unmade(end);
+    }
+
+    /// Writes the file, and returns the number of entities. Each chunk is shown when the next one is there: so the last
+    /// comes together with the end, and of an export of one chunk everybody knows the length.
+    async fn write(&mut self, make: Make) -> Result<u64, Stopped> {
+        let Content { total, mut chunks } = make(Taker::Service).await?;
+        let head = Head { total, partial: self.partial.clone(), whole: self.whole.clone() };
+        self.files.directory.restore()?;
+        let mut file = tokio::fs::File::create_new(&self.partial).await?;
+        while let Some(chunk) = chunks.try_next().await? {
+            if self.bytes > 0 {
+                self.progress.send_replace(Progress::Writing { head: head.clone(), sums: self.sums.clone() });
+            }
+            let bytes = chunk.len() as u64;
+            self.take(bytes)?;
+            self.bytes += bytes;
+            file.write_all(&chunk).await?;
+            // The writing goes on behind this type's back until then.
+            file.flush().await?;
+            self.sums.update(&chunk);
+        }
+        tokio::fs::rename(&self.partial, &self.whole).await?;
+        Ok(total)
+    }
+
+    /// Takes room for more bytes.
+    fn take(&self, bytes: u64) -> Result<(), Stopped> {
+        let (mut index, holder) = (self.files.index(), self.admission.holder());
+        if index.take(holder, bytes, 0) {
+            return Ok(());
+        }
+        if self.bytes + bytes > index.room.most_bytes(holder) {
+            index.remember_too_large(self.key);
+        }
+        Err(Stopped::NoRoom)
+    }
+
+    fn made(mut self, total: u64) {
+        self.over = true;
+        let (path, sums) = (self.whole.clone(), std::mem::take(&mut self.sums));
+        let file = Arc::new(MadeFile { path, bytes: self.bytes, total, sums });
+        let mut index = self.files.index();
+        index.uses += 1;
+        let used = index.uses;
+        index.entries.insert(self.key, Entry::Made { file: file.clone(), holder: self.admission.holder(), used });
+        drop(index);
+        self.progress.send_replace(Progress::Made(file));
+    }
+
+    fn unmade(&mut self, end: Progress) {
+        self.over = true;
+        // Before the room is given to others.
+        remove(&self.partial);
+        remove(&self.whole);
+        let mut index = self.files.index();
+        index.room.give_back(self.admission.holder(), Space { bytes: self.bytes, files: 1 });
+        let own = |progress: &watch::Sender<Progress>| progress.same_channel(&self.progress);
+        if matches!(index.entries.get(&self.key), Some(Entry::Making { progress }) if own(progress)) {
+            index.entries.remove(&self.key);
+        }
+        drop(index);
+        self.progress.send_replace(end);
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if !self.over {
+            self.unmade(Progress::Failed(vanished()));
+        }
+    }
+}
+
+/// Completes when nobody has followed a making for a while. From then on nobody can.
+async fn abandoned(files: &Files, admission: &Admission, key: CacheKey, progress: &watch::Sender<Progress>) {
+    loop {
+        progress.closed().await;
+        let lingering = Lingering::begin(files, admission.holder());
+        let began = Instant::now();
+        while lingering.is_some()
+            && progress.receiver_count() == 0
+            && began.elapsed() < files.linger
+            && !admission.is_contended()
+        {
+            tokio::time::sleep(LOOK.min(files.linger)).await;
+        }
+        drop(lingering);
+        let mut index = files.index();
+        // New followers come only through the index, which is locked.
+        if progress.receiver_count() == 0 {
+            index.entries.remove(&key);
+            return;
+        }
+    }
+}
+
+/// The one making of a holder that may go on for a while when nobody waits for it.
+struct Lingering<'a> {
+    files: &'a Files,
+    holder: Holder,
+}
+
+impl Lingering<'_> {
+    fn begin(files: &Files, holder: Holder) -> Option<Lingering<'_>> {
+        let first = files.index().lingering.insert(holder);
+        first.then_some(Lingering { files, holder })
+    }
+}
+
+impl Drop for Lingering<'_> {
+    fn drop(&mut self) {
+        self.files.index().lingering.remove(&self.holder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::service::export_cache::Exports;
+    use crate::service::export_cache::fixture::{HOUR, LATE, NO_SHARES, chunks, read, sent, setup};
+    use crate::service::maintenance::scratch::Scratch;
+
+    #[tokio::test]
+    async fn requests_for_the_same_export_share_one_making() {
+        let setup = setup(1_000, HOUR);
+        let (make, made) = chunks(&[b"one ", b"two ", b"three"]);
+        let all = futures::future::join_all((0..20).map(|_| setup.read(1, &make))).await;
+        assert!(all.iter().all(|read| read.as_deref() == Some(b"one two three")), "{all:?}");
+        // One of a single chunk is all there when it begins.
+        let (single, _) = chunks(&[b"alone"]);
+        let export = setup.get(2, &single).await.expect("no error").expect("an export");
+        assert_eq!((export.total(), export.known_bytes()), (7, Some(5)));
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+        assert_eq!((setup.accounted(), setup.files()), ((2, 18), vec![5, 13]));
+    }
+
+    #[tokio::test]
+    async fn the_share_of_who_has_begun_a_making_is_not_that_of_others() {
+        let setup = setup(1_000, HOUR);
+        let (begun, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+        let (counted, let_go) = (begun.clone(), asked.clone());
+        let failing: Make = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let let_go = let_go.clone();
+            Box::pin(async move {
+                let_go.acquire().await.expect("open").forget();
+                Err(ReadError::OutOfMemory)
+            })
+        });
+        let let_go = async {
+            tokio::task::yield_now().await;
+            asked.add_permits(1);
+        };
+        let (first, second, ()) = tokio::join!(setup.get(1, &failing), setup.get(1, &failing), let_go);
+        assert!(matches!(first, Err(ReadError::OutOfMemory)));
+        // It makes an answer of its own.
+        assert!(matches!(second, Ok(None)) && begun.load(Ordering::SeqCst) == 1);
+        setup.is_empty().await;
+
+        // In the middle: who reads gets the rest from an answer of its own, too.
+        let (first, sender) = sent();
+        let (again, made) = chunks(&[b"one", b" two", b" three"]);
+        let is_first = std::sync::atomic::AtomicBool::new(true);
+        let make: Make = Arc::new(move |taker| match is_first.swap(false, Ordering::SeqCst) {
+            true => first(taker),
+            false => again(taker),
+        });
+        let send = async {
+            for chunk in ["one", " two"] {
+                sender.send(Ok(Bytes::from(chunk))).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(setup.get(2, &make), send);
+        let mut export = export.expect("no error").expect("an export");
+        sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
+        assert_eq!(export.bytes().await.expect("no error"), None);
+        assert_eq!(read(export.whole()).await.expect("a body"), b"one two three");
+        assert_eq!(made.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_making_that_fails_or_panics_leaves_nothing_behind_and_is_tried_again() {
+        let setup = setup(1_000, HOUR);
+        let failing: Make = Arc::new(|_| Box::pin(async { Err(LATE) }));
+        let panicking: Make = Arc::new(|_| Box::pin(async { panic!("on purpose") }));
+        for make in [&failing, &panicking] {
+            let all = futures::future::join_all((0..5).map(|_| setup.get(1, make))).await;
+            assert!(all.iter().all(Result::is_err));
+            setup.is_empty().await;
+        }
+        // In the middle: who has begun to read gets the error.
+        let (make, sender) = sent();
+        let send = async {
+            for _ in 0..2 {
+                sender.send(Ok(Bytes::from_static(b"half"))).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(setup.get(1, &make), send);
+        let mut waiting = setup.get(1, &make).await.expect("no error").expect("an export");
+        sender.send(Err(LATE)).await.expect("sent");
+        let body = read(export.expect("no error").expect("an export").whole()).await;
+        assert!(matches!(body, Err(ReadError::Timeout { .. })), "{body:?}");
+        assert!(matches!(waiting.bytes().await, Err(ReadError::Timeout { .. })));
+        drop(waiting);
+        setup.is_empty().await;
+
+        let (make, _) = chunks(&[b"all is well"]);
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"all is well"[..]));
+    }
+
+    #[tokio::test]
+    async fn a_making_that_everyone_has_left_stops_and_leaves_nothing_behind() {
+        let setup = setup(1_000, Duration::ZERO);
+        let (make, sender) = sent();
+        let send = async {
+            for _ in 0..2 {
+                sender.send(Ok(Bytes::from_static(b"half"))).await.expect("sent");
+            }
+        };
+        let (export, ()) = tokio::join!(setup.get(1, &make), send);
+        let export = export.expect("no error").expect("an export");
+        let other = setup.get(1, &make).await.expect("no error").expect("an export");
+        drop(export);
+        // The making goes on for the other one.
+        while setup.accounted() != (1, 8) {
+            tokio::task::yield_now().await;
+        }
+        drop(other);
+        // Its source is dropped, too.
+        sender.closed().await;
+        setup.is_empty().await;
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_soon_finds_the_making_going_on() {
+        let setup = setup(1_000, HOUR);
+        let (make, sender) = sent();
+        // Leaves before there is anything.
+        assert!(futures::poll!(std::pin::pin!(setup.get(1, &make))).is_pending());
+        sender.send(Ok(Bytes::from_static(b"made on"))).await.expect("sent");
+        drop(sender);
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"made on"[..]));
+    }
+
+    #[tokio::test]
+    async fn an_export_that_does_not_fit_is_served_all_the_same() {
+        let setup = setup(10, HOUR);
+        let (make, made) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
+        // The first reader has begun when it turns out.
+        let mut export = setup.get(1, &make).await.expect("no error");
+        if let Some(export) = &mut export {
+            assert_eq!(export.bytes().await.expect("no error"), None);
+        }
+        if let Some(export) = export {
+            assert_eq!(read(export.whole()).await.expect("a body"), b"0123456789abcdef");
+        }
+        setup.is_empty().await;
+        let before = made.load(Ordering::SeqCst);
+        // It is not tried again.
+        assert!(setup.get(1, &make).await.expect("no error").is_none());
+        assert_eq!(made.load(Ordering::SeqCst), before);
+    }
+
+    #[tokio::test]
+    async fn processes_side_by_side_leave_each_other_alone_and_clear_what_the_dead_left() {
+        let setup = setup(100, HOUR);
+        let root = setup.root.path().join("exports");
+        let (make, _) = chunks(&[b"bytes"]);
+        setup.read(1, &make).await.expect("kept");
+        let dead = root.join("process-dead");
+        std::fs::create_dir(&dead).expect("created");
+        std::fs::write(dead.join("lock"), "").expect("written");
+        std::fs::write(dead.join("1.part"), "half").expect("written");
+
+        let other = Exports::new(Scratch::create(&root).expect("a second one"), 100, &NO_SHARES);
+        assert!(!dead.exists());
+        assert_eq!(setup.files(), [5]);
+        let own = other.files.directory.path().to_owned();
+        assert!(own.exists() && own != setup.exports.files.directory.path());
+        drop(other);
+        assert!(!own.exists());
+        assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"bytes"[..]));
+    }
+}

@@ -1,0 +1,65 @@
+//! How far the making of an export is, and the file that it makes.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::service::export_cache::checksums::Sums;
+use crate::service::lookup::error::ReadError;
+
+/// How far a making has come.
+#[derive(Clone)]
+pub(super) enum Progress {
+    /// Nothing is known yet.
+    Started,
+    /// So many bytes can be read.
+    Writing { head: Head, sums: Sums },
+    /// It is all there.
+    Made(Arc<MadeFile>),
+    /// It is not kept: it does not fit, or the disk failed.
+    GivenUp,
+    /// There is no such export.
+    Failed(ReadError),
+}
+
+/// What is known of an answer before its first byte, and where the file is in the making.
+#[derive(Clone)]
+pub(super) struct Head {
+    pub(super) total: u64,
+    pub(super) partial: Arc<Path>,
+    pub(super) whole: Arc<Path>,
+}
+
+/// A file of the cache. It is removed when the cache has dropped it and nobody reads it any more.
+#[derive(Debug)]
+pub(super) struct MadeFile {
+    pub(super) path: Arc<Path>,
+    pub(super) bytes: u64,
+    pub(super) total: u64,
+    pub(super) sums: Sums,
+}
+
+impl Drop for MadeFile {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+pub(super) fn remove(path: &Path) {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %path.display(), "a file of the exports stays behind");
+        }
+        _ => {}
+    }
+}
+
+/// The making ended without a word, as by a panic, which is logged where it arose.
+pub(super) fn vanished() -> ReadError {
+    unreadable(io::Error::other("the making of an export was cut off"))
+}
+
+pub(super) fn unreadable(error: io::Error) -> ReadError {
+    ReadError::Unreadable(Arc::new(error))
+}

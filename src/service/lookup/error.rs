@@ -1,0 +1,171 @@
+//! Why a read has no answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::catalog::{CatalogError, Unavailability};
+use crate::encode::{EntityTooLarge, TooManyColumns};
+use crate::model::path::Path;
+use crate::model::version::{VersionNumber, VersionSelector};
+use crate::query::QueryError;
+use crate::service::admission::semaphore::Refused;
+use crate::storage::StorageError;
+
+/// Why there is no answer, or no rest of one. Everyone who waited for the same answer gets the same error.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No dataset of this id has this slug. Nothing tells which of the two is wrong.
+    #[error("no such dataset")]
+    DatasetNotFound,
+    /// The dataset is neither public nor the user's.
+    #[error("no dataset that the user may read")]
+    NotReadable,
+    /// The dataset is private and there was no `Authorization`.
+    #[error("the dataset is private")]
+    Unauthorized,
+    /// The dataset is private and the `Authorization` is not its key.
+    #[error("the key is not the dataset's")]
+    Forbidden,
+    /// The dataset is frozen.
+    #[error("the dataset is frozen")]
+    Frozen,
+    /// The dataset has no such version.
+    #[error("no version {0}")]
+    VersionNotFound(VersionSelector),
+    /// The version has no alternate.
+    #[error("version {0} has no alternate")]
+    AltNotFound(VersionNumber),
+    /// Settling the selection took too long.
+    #[error("the query took longer than {seconds} s")]
+    Timeout {
+        /// The limit.
+        seconds: u64,
+    },
+    /// The query needed more memory than it may have.
+    #[error("the query needed more memory than queries may hold")]
+    OutOfMemory,
+    /// The answer needs more memory than it can ever have.
+    #[error("the answer needs {needed_bytes} bytes of memory, and may have {limit_bytes}")]
+    TooMuchMemory {
+        /// What it needs.
+        needed_bytes: u64,
+        /// What `query.memory_bytes` allows.
+        limit_bytes: u64,
+    },
+    /// Too many are at work, of this client or in all, and too many wait.
+    #[error(transparent)]
+    Busy(#[from] Refused),
+    /// A table of the answer would have more columns than `limits.columns`.
+    #[error("the table would have more than {limit} columns")]
+    TooManyColumns {
+        /// The limit.
+        limit: usize,
+    },
+    /// A strict request names fields that are not there.
+    #[error("the request names {} unknown fields", .0.len())]
+    UnknownFields(Arc<[UnknownField]>),
+    /// The catalog cannot be used at the moment.
+    #[error("the catalog is not available")]
+    CatalogUnavailable {
+        /// Why.
+        reason: Unavailability,
+        /// The cause.
+        source: Arc<CatalogError>,
+    },
+    /// An entity of the answer would take more bytes than `limits.encoded_entity_bytes`.
+    #[error("an entity would take more than {limit_bytes} bytes")]
+    EntityTooLarge {
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// The version cannot be read.
+    #[error("the version cannot be read")]
+    Unreadable(#[source] Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl ReadError {
+    /// Whether one who waited since then for what another one asked for, and failed with it, should ask itself: for the
+    /// other one's share was used up, which says nothing of its own.
+    pub(in crate::service) fn is_anothers(&self, since: Instant) -> bool {
+        match self {
+            ReadError::Busy(refused) => refused.is_anothers(since),
+            // What it may have at most is less, perhaps.
+            ReadError::OutOfMemory | ReadError::TooMuchMemory { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there was no room, or no permit, for whom it was done.
+    pub(in crate::service) fn is_of_a_share(&self) -> bool {
+        matches!(self, ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::TooMuchMemory { .. })
+    }
+}
+
+impl From<CatalogError> for ReadError {
+    fn from(error: CatalogError) -> ReadError {
+        ReadError::from(Arc::new(error))
+    }
+}
+
+impl From<Arc<CatalogError>> for ReadError {
+    fn from(source: Arc<CatalogError>) -> ReadError {
+        match source.unavailability() {
+            Some(reason) => ReadError::CatalogUnavailable { reason, source },
+            None => ReadError::Unreadable(source),
+        }
+    }
+}
+
+impl From<StorageError> for ReadError {
+    fn from(error: StorageError) -> ReadError {
+        ReadError::Unreadable(Arc::new(error))
+    }
+}
+
+impl From<TooManyColumns> for ReadError {
+    fn from(error: TooManyColumns) -> ReadError {
+        ReadError::TooManyColumns { limit: error.limit }
+    }
+}
+
+impl From<EntityTooLarge> for ReadError {
+    fn from(error: EntityTooLarge) -> ReadError {
+        ReadError::EntityTooLarge { limit_bytes: error.limit_bytes }
+    }
+}
+
+impl From<QueryError> for ReadError {
+    fn from(error: QueryError) -> ReadError {
+        match error {
+            QueryError::Timeout { seconds } => ReadError::Timeout { seconds },
+            QueryError::OutOfMemory(_) => ReadError::OutOfMemory,
+            other => ReadError::Unreadable(Arc::new(other)),
+        }
+    }
+}
+
+/// A path that a request names and that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    /// The parameter that names it.
+    pub parameter: &'static str,
+    /// The path.
+    pub path: Path,
+    /// Why it is not there.
+    pub cause: UnknownCause,
+}
+
+/// Why a path is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnknownCause {
+    /// No entity of the version has it.
+    Absent {
+        /// The path that is most like it, where one is close and was looked for.
+        nearest: Option<String>,
+    },
+    /// This step has taken it from every entity.
+    Taken {
+        /// The parameter of the step.
+        step: &'static str,
+    },
+}

@@ -1,0 +1,210 @@
+//! The target of a read: found in the catalog, or in what it said less than a second ago; and whether the caller may
+//! read it.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `catalog_cache` | what the catalog said of targets |
+//! | `cache_key` | which answers are the same |
+//! | `error` | why a read has no answer |
+
+pub(in crate::service) mod cache_key;
+pub(in crate::service) mod catalog_cache;
+pub(in crate::service) mod error;
+
+use std::sync::Arc;
+
+use crate::catalog::{Catalog, Resolved};
+use crate::model::dataset::Dataset;
+use crate::model::ids::DatasetId;
+use crate::model::user::User;
+use crate::model::version::{Version, VersionFile, VersionNumber, VersionSelector};
+use crate::service::admission::catalog::CatalogGates;
+use crate::service::admission::semaphore::Holder;
+use crate::service::lookup::catalog_cache::CatalogCache;
+use crate::service::lookup::error::ReadError;
+use crate::service::rate_limit::Client;
+
+/// What the path of a read names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadTarget {
+    /// The dataset.
+    pub dataset: DatasetId,
+    /// The slug that the dataset must have.
+    pub name_slug: String,
+    /// The version.
+    pub version: VersionSelector,
+}
+
+/// What the `Authorization` header held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authorization<'a> {
+    /// There was none.
+    None,
+    /// The scheme `Bearer` with this token.
+    Bearer(&'a str),
+    /// Another scheme, or nothing that can be read.
+    Other,
+}
+
+/// Looks targets up.
+pub struct Lookups {
+    catalog: Catalog,
+    cache: CatalogCache,
+    gates: Arc<CatalogGates>,
+}
+
+impl Lookups {
+    pub(in crate::service) fn new(catalog: Catalog, gates: Arc<CatalogGates>) -> Lookups {
+        Lookups { catalog, cache: CatalogCache::new(), gates }
+    }
+
+    /// What the catalog says of the target of a read, or said less than a second ago.
+    ///
+    /// # Errors
+    /// [`ReadError::Unreadable`] when the catalog does not answer.
+    pub async fn find(&self, target: &ReadTarget) -> Result<Lookup, ReadError> {
+        let Lookup { resolved, version } = self.find_by_id(target.dataset, target.version).await?;
+        let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
+        Ok(Lookup { resolved, version })
+    }
+
+    /// As [`Lookups::find`], holding a permit of a client whose request has not been counted yet.
+    ///
+    /// # Errors
+    /// As there, and [`ReadError::Busy`].
+    pub async fn find_in_turn(&self, client: Client, target: &ReadTarget) -> Result<Lookup, ReadError> {
+        let _permit = self.gates.look_up(client).await?;
+        self.find(target).await
+    }
+
+    /// As [`Lookups::find`], of a dataset whose slug does not matter.
+    ///
+    /// # Errors
+    /// [`ReadError::Unreadable`] when the catalog does not answer.
+    pub async fn find_by_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<Lookup, ReadError> {
+        Ok(Lookup { resolved: self.resolve(dataset, version).await?, version })
+    }
+
+    /// A dataset and the version that a selector means, whoever may read it.
+    ///
+    /// # Errors
+    /// As of [`Lookups::find`].
+    pub(in crate::service) async fn resolve(
+        &self,
+        dataset: DatasetId,
+        version: VersionSelector,
+    ) -> Result<Option<Arc<Resolved>>, ReadError> {
+        self.cache.resolve(&self.catalog, dataset, version).await
+    }
+
+    /// Makes a change in the catalog show at once in the reads of this process: to be called after every write that a
+    /// read can see, before whoever asked for it is told.
+    pub fn catalog_changed(&self) {
+        self.cache.changed();
+    }
+}
+
+/// What the catalog knows of a target, before any check.
+pub struct Lookup {
+    /// Only of the dataset that has the slug, where one was asked for.
+    resolved: Option<Arc<Resolved>>,
+    version: VersionSelector,
+}
+
+impl Lookup {
+    /// Whether there is such a dataset and it is private.
+    pub fn is_private(&self) -> bool {
+        self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
+    }
+
+    /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's
+    /// owner, otherwise for the client.
+    ///
+    /// # Errors
+    /// [`ReadError`], in the order of docs/semantics.md, Order of checks.
+    pub fn admit(self, authorization: Authorization<'_>, client: Client, alt: bool) -> Result<Admitted, ReadError> {
+        let resolved = self.resolved.ok_or(ReadError::DatasetNotFound)?;
+        let holder = authorize(&resolved.dataset, authorization, client)?;
+        admit(&resolved, self.version, alt, holder)
+    }
+
+    /// What a user may read without a key: public datasets, and the user's own; `alt` asks for the version's alternate.
+    ///
+    /// # Errors
+    /// [`ReadError`]; of another's private dataset that there is none.
+    pub fn admit_user(self, user: &User, alt: bool) -> Result<Admitted, ReadError> {
+        let readable = |resolved: &Arc<Resolved>| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
+        let resolved = self.resolved.filter(readable).ok_or(ReadError::NotReadable)?;
+        admit(&resolved, self.version, alt, Holder::User(user.id))
+    }
+}
+
+/// The checks after those of who reads.
+fn admit(
+    Resolved { dataset, version }: &Resolved,
+    selector: VersionSelector,
+    alt: bool,
+    holder: Holder,
+) -> Result<Admitted, ReadError> {
+    if dataset.frozen {
+        return Err(ReadError::Frozen);
+    }
+    Admitted::of(dataset, version.as_ref().ok_or(ReadError::VersionNotFound(selector))?, alt, holder)
+}
+
+/// A file of entities that the caller may read.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// The dataset served.
+    pub dataset_id: DatasetId,
+    /// Its slug.
+    pub name_slug: String,
+    /// Whether it is private.
+    pub private: bool,
+    /// The version served.
+    pub version: VersionNumber,
+    /// Whether its alternate is served.
+    pub alt: bool,
+    /// The file that holds the entities.
+    pub file: VersionFile,
+    /// For whom they are read.
+    pub holder: Holder,
+}
+
+impl Admitted {
+    /// A version of a dataset, or its alternate.
+    ///
+    /// # Errors
+    /// [`ReadError::AltNotFound`].
+    pub(in crate::service) fn of(
+        dataset: &Dataset,
+        version: &Version,
+        alt: bool,
+        holder: Holder,
+    ) -> Result<Admitted, ReadError> {
+        let file = match (&version.alt, alt) {
+            (_, false) => &version.file,
+            (Some(file), true) => file,
+            (None, true) => return Err(ReadError::AltNotFound(version.number)),
+        };
+        Ok(Admitted {
+            dataset_id: dataset.id,
+            name_slug: dataset.name.slug().to_owned(),
+            private: dataset.is_private(),
+            version: version.number,
+            alt,
+            file: file.clone(),
+            holder,
+        })
+    }
+}
+
+/// For whom the dataset is read, if it may be.
+fn authorize(dataset: &Dataset, authorization: Authorization<'_>, client: Client) -> Result<Holder, ReadError> {
+    match (&dataset.private_key, authorization) {
+        (None, _) => Ok(Holder::Anonymous(client)),
+        (Some(_), Authorization::None) => Err(ReadError::Unauthorized),
+        (Some(key), Authorization::Bearer(token)) if key.matches(token) => Ok(Holder::User(dataset.owner)),
+        (Some(_), _) => Err(ReadError::Forbidden),
+    }
+}

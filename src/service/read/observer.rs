@@ -1,0 +1,125 @@
+//! What is seen of an answer that is being made, for whoever explains it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::query::explain::Explained;
+use crate::storage::reader::VersionReader;
+use crate::storage::reader_metrics::ReaderMetrics;
+
+/// A part of the work on a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StageName {
+    /// The file's footer.
+    Open,
+    /// Waiting for a permit.
+    Wait,
+    /// The plans.
+    Plan,
+    /// The selection: which entities, in which order.
+    Select,
+    /// Documents in the order of the answer, where they are many and it is not the file's.
+    Order,
+    /// The columns of a table.
+    Columns,
+    /// The documents, and the bytes of the body.
+    Encode,
+}
+
+/// Sees an answer being made.
+pub(in crate::service) struct Observer {
+    /// What opening the file and settling the selection ask for.
+    pub settling: Arc<ReaderMetrics>,
+    /// What the body asks for.
+    pub answering: Arc<ReaderMetrics>,
+    stages: Vec<(StageName, Duration)>,
+    lap: Instant,
+    opened: Option<(VersionReader, u64)>,
+    explained: Option<Explained>,
+    spilled_bytes: Option<u64>,
+    columns: Option<usize>,
+}
+
+/// What was seen.
+pub(in crate::service) struct Observed {
+    /// What opening the file and settling the selection asked for.
+    pub settling: Arc<ReaderMetrics>,
+    /// What the body asked for.
+    pub answering: Arc<ReaderMetrics>,
+    /// The stages that there were, one after the other, and how long each took.
+    pub stages: Vec<(StageName, Duration)>,
+    /// The file, and the work that was estimated, in bytes.
+    pub opened: Option<(VersionReader, u64)>,
+    /// The plans.
+    pub explained: Option<Explained>,
+    /// Bytes of documents that were put in order by way of the disk.
+    pub spilled_bytes: Option<u64>,
+    /// Columns of a table.
+    pub columns: Option<usize>,
+}
+
+impl Observer {
+    pub(in crate::service) fn start() -> Observer {
+        Observer {
+            settling: Arc::default(),
+            answering: Arc::default(),
+            stages: Vec::new(),
+            lap: Instant::now(),
+            opened: None,
+            explained: None,
+            spilled_bytes: None,
+            columns: None,
+        }
+    }
+
+    /// A stage is over that took so long.
+    fn took(&mut self, stage: StageName, duration: Duration) {
+        self.stages.push((stage, duration));
+        self.lap = Instant::now();
+    }
+
+    /// A stage is over that began when the one before was.
+    pub(in crate::service) fn over(&mut self, stage: StageName) {
+        self.took(stage, self.lap.elapsed());
+    }
+
+    /// The file is open.
+    pub(in crate::service) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
+        self.over(StageName::Open);
+        self.opened = Some((reader.clone(), work_bytes));
+    }
+
+    /// The query has its permit, if it needs one.
+    pub(in crate::service) fn admitted(&mut self) {
+        self.over(StageName::Wait);
+    }
+
+    /// The selection is settled.
+    pub(in crate::service) fn settled(&mut self, explained: Explained) {
+        self.took(StageName::Plan, explained.planning);
+        self.took(StageName::Select, explained.selecting);
+        self.explained = Some(explained);
+    }
+
+    /// Documents have been put in order by way of the disk, so many bytes of them.
+    pub(in crate::service) fn ordered(&mut self, spilled_bytes: u64) {
+        self.over(StageName::Order);
+        self.spilled_bytes = Some(spilled_bytes);
+    }
+
+    /// The columns of a table are known.
+    pub(in crate::service) fn columns_found(&mut self, columns: usize) {
+        self.over(StageName::Columns);
+        self.columns = Some(columns);
+    }
+
+    /// What was seen in all.
+    pub(in crate::service) fn finish(self) -> Observed {
+        let Observer { settling, answering, stages, opened, explained, spilled_bytes, columns, .. } = self;
+        Observed { settling, answering, stages, opened, explained, spilled_bytes, columns }
+    }
+}

@@ -1,0 +1,126 @@
+//! The entities of an answer, fetched and reshaped unit by unit; and the tasks that work on them.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::sync::mpsc;
+
+use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
+use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
+use crate::query::fetch::selection::Positions;
+use crate::query::{Engine, QueryError};
+use crate::service::lookup::error::ReadError;
+
+/// Where an answer's entities come from.
+pub(in crate::service) struct Source {
+    documents: SelectedDocuments,
+    reshape: Reshape,
+}
+
+impl Source {
+    pub(in crate::service) fn new(documents: SelectedDocuments, reshape: Reshape) -> Source {
+        Source { documents, reshape }
+    }
+
+    /// Its documents.
+    pub(in crate::service) fn documents(&self) -> &SelectedDocuments {
+        &self.documents
+    }
+
+    /// Bytes of a document on average.
+    pub(in crate::service) fn mean_bytes(&self) -> u64 {
+        let layout = self.documents.reader().layout();
+        layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
+    }
+
+    /// Bytes of all its documents, about.
+    pub(in crate::service) fn document_bytes(&self) -> u64 {
+        self.mean_bytes().saturating_mul(self.documents.len())
+    }
+
+    /// The units to fetch the entities in.
+    pub(in crate::service) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
+        self.documents.units()
+    }
+
+    /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.
+    pub(in crate::service) async fn for_each(
+        &self,
+        unit: &Unit,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, ReadError> {
+        let mut scratch = ReshapeScratch::default();
+        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
+        Ok(self.documents.for_each(unit, reshaped).await?)
+    }
+
+    /// As [`Source::for_each`], with a unit of all the version's entities.
+    pub(in crate::service) async fn for_each_of_all(
+        &self,
+        unit: &Unit,
+        mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<u64, ReadError> {
+        let reader = self.documents.reader();
+        let all = Positions::Range(0..reader.entity_count());
+        let mut scratch = ReshapeScratch::default();
+        let reshaped = |document: &[u8]| each(self.reshape.apply(document, &mut scratch));
+        Ok(documents::for_each(reader, &all, unit, reshaped).await?)
+    }
+}
+
+/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work
+/// that says that it ended before its unit, by the place where it did, is run again for the rest of it, before what
+/// comes after.
+pub(in crate::service) fn in_order<
+    T: Send + 'static,
+    W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
+>(
+    engine: &Engine,
+    most: usize,
+    units: impl Iterator<Item = Unit> + Send + 'static,
+    work: impl Fn(Unit) -> W + Send + 'static,
+) -> BoxStream<'static, Result<T, ReadError>> {
+    let (threads, engine) = (engine.threads().min(most), engine.clone());
+    let begin = move |unit: Unit| (unit.places.end, engine.spawn(work(unit)));
+    let state = (units, VecDeque::with_capacity(threads), begin);
+    let given = stream::try_unfold(state, move |(mut units, mut working, begin)| async move {
+        while working.len() < threads
+            && let Some(unit) = units.next()
+        {
+            working.push_back(begin(unit));
+        }
+        let Some((end, task)) = working.pop_front() else { return Ok::<_, ReadError>(None) };
+        let (given, next) = task.await.map_err(QueryError::from)??;
+        if next < end {
+            working.push_front(begin(Unit { places: next..end }));
+        }
+        Ok(Some((given, (units, working, begin))))
+    });
+    given.boxed()
+}
+
+/// What a task on the engine's threads sends, no further ahead of the reader than `room` chunks, then its error if it
+/// fails or panics. The task lives no longer than the stream.
+pub(in crate::service) fn sent_by_task<
+    T: Send + 'static,
+    W: Future<Output = Result<(), ReadError>> + Send + 'static,
+>(
+    engine: &Engine,
+    room: usize,
+    work: impl FnOnce(mpsc::Sender<T>) -> W,
+) -> BoxStream<'static, Result<T, ReadError>> {
+    let (chunks, received) = mpsc::channel(room);
+    let working = engine.spawn(work(chunks));
+    let body = stream::unfold((received, Some(working)), |(mut received, working)| async move {
+        if let Some(chunk) = received.recv().await {
+            return Some((Ok(chunk), (received, working)));
+        }
+        // Without the error, a body whose task failed would look whole.
+        match working?.await.map_err(|error| ReadError::from(QueryError::from(error))) {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) | Err(error) => Some((Err(error), (received, None))),
+        }
+    });
+    body.boxed()
+}

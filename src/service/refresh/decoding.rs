@@ -1,0 +1,253 @@
+//! A document to a spool of entities.
+//!
+//! Decoding runs on a thread of its own, which keeps the permit that it works in until it ends. Dropping what waits for
+//! it ends it early.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::priority::Work;
+use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::ingest::{Document, Ingest, RefreshPermit};
+use crate::service::refresh::threads::on_thread;
+use crate::source::{self, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput};
+use crate::storage::StorageError;
+use crate::storage::budget::SpoolCharge;
+use crate::storage::spool::{Spool, Spooled};
+
+/// How far the making of a version is. Two phases: decoding the source, then writing the file.
+#[derive(Debug, Default)]
+pub struct ImportProgress {
+    /// Bytes read from the source.
+    pub bytes_read: AtomicU64,
+    /// Bytes of the source; 0 while unknown.
+    pub bytes_total: AtomicU64,
+    /// Entities decoded.
+    pub entities_decoded: AtomicU64,
+    /// Entities written.
+    pub entities_written: AtomicU64,
+}
+
+/// A document that is being decoded. Dropping it ends the decoding.
+pub(in crate::service) struct Decoding {
+    work: BoxFuture<'static, Result<Result<Spooled, RefreshError>, RefreshError>>,
+    done: Option<Spooled>,
+    begun: oneshot::Receiver<EnvelopeFields>,
+    _end: DropGuard,
+}
+
+impl Decoding {
+    /// Waits until the members of the envelope that stand before the entities are known, or all of them at its end.
+    /// `None` when there is no envelope, or it was not even begun.
+    pub(in crate::service) async fn fields(&mut self) -> Option<EnvelopeFields> {
+        (&mut self.begun).await.ok()
+    }
+
+    /// Waits until all is decoded.
+    pub(in crate::service) async fn wait(&mut self) -> Result<(), RefreshError> {
+        if self.done.is_none() {
+            self.done = Some((&mut self.work).await??);
+        }
+        Ok(())
+    }
+
+    /// The entities, once all are decoded.
+    pub(in crate::service) async fn finish(mut self) -> Result<Spooled, RefreshError> {
+        self.wait().await?;
+        self.done.ok_or(RefreshError::Worker)
+    }
+}
+
+/// Lines handed from the decoding thread to the spooling one at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+
+impl Ingest {
+    /// Starts decoding a document into a spool, which holds the permit until it ends.
+    pub(in crate::service) fn decode(
+        &self,
+        document: Document,
+        permit: &RefreshPermit,
+        progress: &Arc<ImportProgress>,
+    ) -> Decoding {
+        let sources = &self.config.sources;
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let end = CancellationToken::new();
+        let options = DecodeOptions {
+            format: document.format,
+            records_path: document.records_path,
+            fetched_from: document.fetched_from,
+            entity_limit_bytes: number(self.config.limits.entity_bytes),
+            source_limit_bytes: sources.max_bytes,
+            expansion: ExpansionLimits { times: sources.max_expansion, free_bytes: sources.free_expansion_bytes },
+            zstd_window_bytes: sources.zstd_window_bytes,
+            columns_max: number(sources.max_columns),
+            parquet_memory_bytes: sources.parquet_memory_bytes,
+            spool_directory: self.scratch.restored_path().to_owned(),
+            spool_account: document.charge.account(),
+            cancelled: end.clone(),
+            ..DecodeOptions::default()
+        };
+        let (begin, begun) = oneshot::channel();
+        let (directory, progress, ended) = (self.scratch.restored_path().to_owned(), progress.clone(), end.clone());
+        let (input, envelope, charge) = (document.input, document.envelope, document.charge);
+        let permit = permit.clone();
+        let work = move || {
+            let _permit = permit;
+            let open = |input| match envelope {
+                None => source::open(input, &options).map(|(decoder, _)| (decoder, None)),
+                Some(members) => source::open_push(input, &options, members)
+                    .map(|(decoder, fields)| (decoder, Some((begin, fields)))),
+            };
+            decode(input, open, &directory, charge, &progress, &ended)
+        };
+        Decoding { work: on_thread("decode", work).boxed(), done: None, begun, _end: end.drop_guard() }
+    }
+}
+
+type Begin = (oneshot::Sender<EnvelopeFields>, EnvelopeFields);
+
+/// Appends lines of entities until they make a block; false when there are no more.
+fn fill_block(decoder: &mut dyn Decode, block: &mut Vec<u8>) -> Result<bool, SourceError> {
+    while block.len() < BLOCK_BYTES {
+        if !decoder.next(block)? {
+            return Ok(false);
+        }
+        block.push(b'\n');
+    }
+    Ok(true)
+}
+
+/// Decodes a source into a spool: the decoder on a thread of its own, unless it ends soon; the profile on this one.
+fn decode(
+    input: SourceInput,
+    open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError> + Send,
+    directory: &Path,
+    charge: SpoolCharge,
+    progress: &ImportProgress,
+    ended: &CancellationToken,
+) -> Result<Spooled, RefreshError> {
+    let read: Progress = input.progress();
+    progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
+    let mut spool = Spool::create(directory, charge)?;
+    let mut work = Work::default();
+    let mut add = |block: &[u8]| -> Result<(), RefreshError> {
+        work.add(block.len() as u64);
+        if ended.is_cancelled() {
+            return Err(RefreshError::Stopping);
+        }
+        spool.add_lines(block)?;
+        progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
+        progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
+        Ok(())
+    };
+    let (mut decoder, begin) = open(input)?;
+    let mut first = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+    let more = decoder.next(&mut first);
+    if let Some((begin, fields)) = begin {
+        // Whoever waited may have given up.
+        let _ = begin.send(fields);
+    }
+    let mut more = more?;
+    if more {
+        first.push(b'\n');
+        more = fill_block(&mut *decoder, &mut first)?;
+    }
+    // What ends in its first block is not worth a further thread.
+    if !more {
+        add(&first)?;
+        return Ok(spool.finish()?);
+    }
+    let (blocks, received) = sync_channel::<Vec<u8>>(2);
+    std::thread::scope(|scope| {
+        let work = move || -> Result<(), SourceError> {
+            let mut work = Work::default();
+            loop {
+                let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+                let more = fill_block(&mut *decoder, &mut block)?;
+                work.add(block.len() as u64);
+                // The other side is gone only when it failed; its error is the one that is reported.
+                if blocks.send(block).is_err() || !more {
+                    return Ok(());
+                }
+            }
+        };
+        let decoding = std::thread::Builder::new().spawn_scoped(scope, work).map_err(StorageError::Io)?;
+        let spooled = add(&first).and_then(|()| received.into_iter().try_for_each(|block| add(&block)));
+        decoding.join().map_err(|_| RefreshError::Worker)??;
+        spooled
+    })?;
+    Ok(spool.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::model::ids::UserId;
+    use crate::model::source::SourceFormat;
+    use crate::service::App;
+
+    /// An array of blanks without an end, which tells when it is read.
+    struct Blanks {
+        reads: mpsc::SyncSender<()>,
+        begun: bool,
+    }
+
+    impl Read for Blanks {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            // Nobody takes it once the test is over.
+            if self.reads.send(()).is_err() {
+                return Ok(0);
+            }
+            buffer.fill(b' ');
+            if !std::mem::replace(&mut self.begun, true) {
+                buffer[0] = b'[';
+            }
+            Ok(buffer.len())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thread_whose_client_has_left_keeps_its_turn_until_it_ends_and_ends_soon() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut config = Config::default();
+        config.data.directory = directory.path().join("data");
+        config.sources.concurrent = 1;
+        let app = App::open(&config).await.expect("it opens");
+        let ingest = app.ingest();
+        let permit = ingest.permit(UserId::new(1)).await.expect("a permit");
+        let (reads, read) = mpsc::sync_channel(0);
+        let document = Document {
+            input: SourceInput::stream(Blanks { reads, begun: false }),
+            format: Some(SourceFormat::Json),
+            records_path: None,
+            fetched_from: None,
+            charge: SpoolCharge::unbounded(),
+            envelope: None,
+        };
+        let decoding = ingest.decode(document, &permit, &Arc::default());
+        for _ in 0..3 {
+            read.recv_timeout(Duration::from_secs(60)).expect("it reads");
+        }
+        drop((decoding, permit));
+        assert_eq!(ingest.permits_held(), 1, "its thread still works, or waits for its source");
+        // What it waits for comes, and is all that it takes; the rest need not.
+        let mut more = 0;
+        while ingest.permits_held() == 1 {
+            more += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());
+            assert!(more < 1_000, "it goes on for nobody");
+        }
+        assert!(ingest.permit(UserId::new(2)).await.is_ok());
+    }
+}

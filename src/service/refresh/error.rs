@@ -1,0 +1,121 @@
+//! Why a refresh made no version.
+
+use crate::catalog::CatalogError;
+use crate::model::causes::Causes;
+use crate::model::path::PathError;
+use crate::service::admission::semaphore::Refused;
+use crate::source::{ReceiveError, SourceError};
+use crate::storage::StorageError;
+use crate::storage::budget::SpoolFull;
+use crate::storage::shortage::Shortage;
+
+/// No version was made.
+#[derive(Debug, thiserror::Error)]
+pub enum RefreshError {
+    /// There is no such dataset, or not for this caller.
+    #[error("there is no such dataset")]
+    NotFound,
+    /// The dataset is frozen.
+    #[error("the dataset is frozen: unfreeze it before refreshing it")]
+    Frozen,
+    /// Another refresh of the dataset is under way.
+    #[error("another refresh of the dataset is under way; try again when it is over")]
+    Busy,
+    /// There is nothing to fetch.
+    #[error("the dataset's source is push, so there is nothing to fetch: send the entities, or give it a source URL")]
+    NothingToFetch,
+    /// The dataset is made of what its URL gives, not of what is pushed.
+    #[error("the dataset has a source URL, so entities cannot be pushed: set its source to push first")]
+    NotPushed,
+    /// The source cannot be fetched or used.
+    #[error(transparent)]
+    Source(SourceError),
+    /// The version file cannot be written.
+    #[error("writing the version")]
+    Storage(#[source] StorageError),
+    /// The catalog failed.
+    #[error("the catalog")]
+    Catalog(#[source] CatalogError),
+    /// The dataset's record holds a path that is none.
+    #[error("the dataset's records_path")]
+    RecordsPath(#[from] PathError),
+    /// There is no room for what is received and decoded.
+    #[error(transparent)]
+    Full(#[from] SpoolFull),
+    /// Too many others are at it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The attempt was too slow with a sign of life, and another may have taken the dataset over.
+    #[error("the refresh lost its hold on the dataset: the catalog did not answer in time, or another took over")]
+    LeaseLost,
+    /// The process is about to stop.
+    #[error("the service stopped before the refresh was over")]
+    Stopping,
+    /// A worker ended early.
+    #[error("the refresh's worker ended early")]
+    Worker,
+}
+
+impl From<SourceError> for RefreshError {
+    fn from(error: SourceError) -> RefreshError {
+        match error {
+            SourceError::Full(full) => RefreshError::Full(full),
+            other => RefreshError::Source(other),
+        }
+    }
+}
+
+impl From<StorageError> for RefreshError {
+    fn from(error: StorageError) -> RefreshError {
+        match error {
+            StorageError::Full(full) => RefreshError::Full(full),
+            other => RefreshError::Storage(other),
+        }
+    }
+}
+
+impl From<ReceiveError> for RefreshError {
+    fn from(error: ReceiveError) -> RefreshError {
+        match error {
+            ReceiveError::Source(error) => error.into(),
+            ReceiveError::Full(full) => RefreshError::Full(full),
+            ReceiveError::Io(error) => RefreshError::Storage(error.into()),
+        }
+    }
+}
+
+impl From<CatalogError> for RefreshError {
+    fn from(error: CatalogError) -> RefreshError {
+        match error {
+            CatalogError::NotFound => RefreshError::NotFound,
+            CatalogError::Frozen => RefreshError::Frozen,
+            CatalogError::Busy => RefreshError::Busy,
+            CatalogError::LeaseLost => RefreshError::LeaseLost,
+            other => RefreshError::Catalog(other),
+        }
+    }
+}
+
+impl RefreshError {
+    /// The reason as the owner may read it: what failed inside the service is logged, and not shown.
+    pub(in crate::service) fn for_the_owner(&self) -> String {
+        if let Some(shortage) = Shortage::of(self) {
+            tracing::error!(cause = %Causes(self), "a refresh failed");
+            return format!("the service could not make the version: {shortage}");
+        }
+        match self {
+            RefreshError::Catalog(error) if error.unavailability().is_some() => {
+                tracing::warn!(cause = %Causes(self), "a refresh failed");
+                error.to_string()
+            }
+            RefreshError::Storage(_)
+            | RefreshError::Catalog(_)
+            | RefreshError::RecordsPath(_)
+            | RefreshError::Worker => {
+                tracing::error!(cause = %Causes(self), "a refresh failed");
+                "the service failed to make the version; the failure was logged".to_owned()
+            }
+            other => other.to_string(),
+        }
+    }
+}

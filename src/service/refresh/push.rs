@@ -1,0 +1,116 @@
+//! Entities that owners send: to a dataset that the request names, or its body.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::Stream;
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::VersionRecord;
+use crate::model::dataset::{DatasetSource, RefreshTrigger};
+use crate::model::ids::{DatasetId, UserId};
+use crate::model::source::SourceFormat;
+use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::ingest::{DATASET_ID, Document};
+use crate::service::refresh::{Entities, Refreshes};
+use crate::source::SourceError;
+use crate::storage::budget::SpoolCharge;
+
+/// Entities that an owner sends.
+pub struct Push<S> {
+    /// The dataset, where the request names it; otherwise the body does.
+    pub dataset: Option<DatasetId>,
+    /// The body as it comes.
+    pub body: S,
+    /// What the body is announced as.
+    pub content_type: Option<String>,
+    /// The format of the body; `None` detects it.
+    pub format: Option<SourceFormat>,
+    /// Whether the body is an object with a member `entities`, and perhaps `dataset_id`.
+    pub enveloped: bool,
+}
+
+impl Refreshes {
+    /// Makes a version of what the owner sends. Dropping it before the whole body is there ends the work; from then on
+    /// it cancels nothing. A dataset that is not the owner's is refused before the body is read, or, where the body
+    /// names it, after its beginning.
+    ///
+    /// # Errors
+    /// As [`Refreshes::fetch`]. A body that does not say which dataset it is for leaves no record.
+    pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<VersionRecord, RefreshError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+    {
+        if let Some(dataset) = push.dataset {
+            self.pushed_to(owner, dataset).await?;
+        }
+        let mut input = self.ingest.pushed_input(push.body);
+        if let Some(content_type) = push.content_type {
+            input = input.with_content_type(content_type);
+        }
+        let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
+        let charge = SpoolCharge::unbounded();
+        let document =
+            Document { input, format: push.format, records_path: None, fetched_from: None, charge, envelope };
+        let mut receiving = self.ingest.begin_receiving(owner, document, None).await?;
+        let mut dataset = push.dataset;
+        if dataset.is_none() && push.enveloped {
+            let (head, ended) = receiving.head().await?;
+            // One that is no number is told when the body is decoded.
+            dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
+            self.ingest.check_head(owner, dataset, ended).await?;
+            if let Some(dataset) = dataset {
+                self.pushed_to(owner, dataset).await?;
+            }
+        }
+        let refreshes = self.clone();
+        match dataset {
+            Some(dataset) => {
+                let left = CancellationToken::new();
+                let leaving = left.clone().drop_guard();
+                let entities = Entities::Pushed(Box::new(receiving), left);
+                let trigger = RefreshTrigger::Manual;
+                let made = async move { refreshes.make_version(dataset, trigger, entities).await };
+                let made = self.tasks.run(made).await;
+                leaving.disarm();
+                made
+            }
+            None => {
+                let document = tokio::select! {
+                    document = receiving.receive() => document?,
+                    () = self.tasks.stopped() => return Err(RefreshError::Stopping),
+                };
+                self.tasks.run(async move { refreshes.push_unnamed(owner, document).await }).await
+            }
+        }
+    }
+
+    /// Makes a version of a body that names its dataset behind its beginning.
+    async fn push_unnamed(self: &Arc<Self>, owner: UserId, document: Document) -> Result<VersionRecord, RefreshError> {
+        let permit = self.ingest.permit(owner).await?;
+        let mut decoding = self.ingest.decode(document, &permit, &Arc::default());
+        let fields = decoding.fields().await;
+        if let Some(fields) = &fields {
+            fields.integer(DATASET_ID)?;
+        }
+        decoding.wait().await?;
+        let found = fields.ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
+        let dataset = found.map(DatasetId::new).ok_or_else(|| {
+            let reason = "dataset_id is missing: the number of the dataset to refresh".to_owned();
+            SourceError::BadBody { reason }
+        })?;
+        self.pushed_to(owner, dataset).await?;
+        self.make_version(dataset, RefreshTrigger::Manual, Entities::Decoded(Box::new(decoding), permit)).await
+    }
+
+    /// The dataset, if it takes what this owner pushes.
+    async fn pushed_to(&self, owner: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
+        let dataset = self.catalog.owned_dataset(owner, dataset).await?;
+        match dataset.source {
+            _ if dataset.frozen => Err(RefreshError::Frozen),
+            DatasetSource::Push => Ok(()),
+            DatasetSource::Url(_) => Err(RefreshError::NotPushed),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The tasks that make versions: a caller who leaves cancels nothing, and a process that is to end waits for them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+use crate::service::refresh::error::RefreshError;
+
+/// How long refreshes that are told to stop may take to record that they have.
+const STOPPING: Duration = Duration::from_secs(3);
+
+/// What runs at the moment.
+pub(in crate::service) struct RefreshTasks {
+    tasks: TaskTracker,
+    /// No more are begun.
+    closed: AtomicBool,
+    /// Those that run end.
+    stop: CancellationToken,
+}
+
+impl RefreshTasks {
+    pub(in crate::service) fn new() -> RefreshTasks {
+        RefreshTasks { tasks: TaskTracker::new(), closed: AtomicBool::new(false), stop: CancellationToken::new() }
+    }
+
+    /// Runs a refresh, whoever waits for it.
+    ///
+    /// # Errors
+    /// [`RefreshError::Stopping`] when no more are begun; [`RefreshError::Worker`] when it panics; its own.
+    pub(in crate::service) async fn run<T: Send + 'static>(
+        &self,
+        refresh: impl Future<Output = Result<T, RefreshError>> + Send + 'static,
+    ) -> Result<T, RefreshError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(RefreshError::Stopping);
+        }
+        self.tasks.spawn(refresh.in_current_span()).await.map_err(|_| RefreshError::Worker)?
+    }
+
+    /// Begins a refresh that nobody waits for.
+    pub(in crate::service) fn begin(&self, refresh: impl Future<Output = ()> + Send + 'static) {
+        if !self.closed.load(Ordering::SeqCst) {
+            self.tasks.spawn(refresh);
+        }
+    }
+
+    /// Begins what comes after a refresh, also when no more are begun: the process waits for it, for a while.
+    pub(in crate::service) fn begin_aftermath(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work);
+    }
+
+    /// Completes when what runs is to end.
+    pub(in crate::service) async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Begins no more refreshes, and waits for those that run: for `limit`, then tells them to stop and to record it.
+    pub(in crate::service) async fn finish(&self, limit: Duration) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.tasks.close();
+        if tokio::time::timeout(limit, self.tasks.wait()).await.is_ok() {
+            return;
+        }
+        tracing::warn!(refreshes = self.tasks.len(), "stopping refreshes that did not end within the drain limit");
+        self.stop.cancel();
+        if tokio::time::timeout(STOPPING, self.tasks.wait()).await.is_err() {
+            tracing::warn!(refreshes = self.tasks.len(), "refreshes were cut");
+        }
+    }
+}
