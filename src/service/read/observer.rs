@@ -3,16 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use crate::query::explain::Explained;
 use crate::storage::reader::VersionReader;
 use crate::storage::reader_metrics::ReaderMetrics;
 
 /// A part of the work on a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageName {
     /// The file's footer.
     Open,
