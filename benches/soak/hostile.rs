@@ -4,8 +4,8 @@
 //! makes its requests alone, then beside the hostile one; rounds take turns, so that a machine that slows down slows
 //! both. A request that is not answered as it should be is an error.
 //!
-//! The hostile user would have a machine of its own. Here its work (making bodies, sending and receiving) has threads of
-//! lower priority than the honest user's and the server's, so that what is measured is the server.
+//! The hostile user would have a machine of its own. Here its work (making bodies, sending and receiving) has threads
+//! of lower priority than the honest user's and the server's, so that what is measured is the server.
 
 use std::fmt::Write as _;
 use std::io;
