@@ -11,7 +11,6 @@ use strata::model::request::ReadRequest;
 use strata::query::fetch::documents;
 use strata::query::{Engine, EngineOptions, Outcome};
 use strata::storage::cache::PartCache;
-use strata::storage::layout::SEPARATOR;
 use strata::storage::reader::VersionReader;
 
 use super::bench::{Bench, layout};
@@ -60,7 +59,7 @@ async fn holds(reader: &VersionReader, entities: &[Value], documents: &[String])
         let first = place.first as usize;
         let search = reader.search(row_group).await.expect("search texts");
         let texts: Vec<&[u8]> = search.as_binary::<i32>().iter().flatten().collect();
-        let expected: Vec<Vec<u8>> = entities[first..first + place.rows].iter().map(search_text).collect();
+        let expected: Vec<Vec<u8>> = entities[first..first + place.rows].iter().map(rules::search_text).collect();
         assert_eq!(texts, expected);
         for page in 0..reader.page_count(row_group) {
             let page = reader.documents(row_group, page).await.expect("documents");

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use strata::document::{self, ContainsNeedle, EqualNeedle, Projection, Scalar};
+use strata::document::{self, ContainsNeedle, EqualNeedle, Projection};
 use strata::model::path::Path;
 
 use crate::harness::{line, text};

@@ -1,5 +1,5 @@
-//! Version files: what is written comes back, damage is an error, and the columns beside the documents say what the naive
-//! reference says.
+//! Version files: what is written comes back, damage is an error, and the columns beside the documents say what the
+//! naive reference says.
 
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
