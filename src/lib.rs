@@ -49,6 +49,8 @@
 //! | a fixed limit | one entry in `model/limits.rs`, its case in `tests/it/resilience/limits/fixed.rs` |
 //! | a metric | one documented field in `metrics/mod.rs` |
 
+#![warn(clippy::large_futures)]
+
 pub mod catalog;
 pub mod cli;
 pub mod config;

@@ -2,6 +2,9 @@
 //!
 //! A statement is written once, with `$1` placeholders, `RETURNING` and `ON CONFLICT`, which both engines
 //! take. Its values are a list of [`Value`], its rows any type that derives `sqlx::FromRow`.
+//!
+//! The drivers' futures take kilobytes each, so they are boxed here. Whoever awaits the catalog, and every future around
+//! that, stays small.
 
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
@@ -76,24 +79,24 @@ impl Engine {
     /// A connection to read by, without a transaction.
     async fn read(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
-            Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.lend().await?),
-            Engine::Postgres(link) => Transaction::Postgres(link.lend().await?),
+            Engine::Sqlite { readers, .. } => Transaction::Sqlite(Box::pin(readers.lend()).await?),
+            Engine::Postgres(link) => Transaction::Postgres(Box::pin(link.lend()).await?),
         })
     }
 
     /// Begins a transaction that writes. Under SQLite it holds the file's one write lock from here on.
     pub(super) async fn begin(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
-            Engine::Sqlite { writer, .. } => Transaction::Sqlite(writer.begin("BEGIN IMMEDIATE").await?),
-            Engine::Postgres(link) => Transaction::Postgres(link.begin("BEGIN").await?),
+            Engine::Sqlite { writer, .. } => Transaction::Sqlite(Box::pin(writer.begin("BEGIN IMMEDIATE")).await?),
+            Engine::Postgres(link) => Transaction::Postgres(Box::pin(link.begin("BEGIN")).await?),
         })
     }
 
     /// Begins a transaction that only reads; all its statements see one moment.
     pub(super) async fn begin_snapshot(&self) -> Result<Transaction, sqlx::Error> {
         Ok(match self {
-            Engine::Sqlite { readers, .. } => Transaction::Sqlite(readers.begin("BEGIN").await?),
-            Engine::Postgres(link) => Transaction::Postgres(link.begin(SNAPSHOT).await?),
+            Engine::Sqlite { readers, .. } => Transaction::Sqlite(Box::pin(readers.begin("BEGIN")).await?),
+            Engine::Postgres(link) => Transaction::Postgres(Box::pin(link.begin(SNAPSHOT)).await?),
         })
     }
 
@@ -136,13 +139,13 @@ impl Transaction {
             Transaction::Sqlite(lent) => {
                 let query = sqlx::query_as_with(sql, arguments::<Sqlite>(values)?);
                 let (connection, limit) = lent.statement()?;
-                let outcome = within(limit, query.fetch_optional(connection)).await;
+                let outcome = Box::pin(within(limit, query.fetch_optional(connection))).await;
                 lent.judge(outcome)
             }
             Transaction::Postgres(lent) => {
                 let query = sqlx::query_as_with(sql, arguments::<Postgres>(values)?);
                 let (connection, limit) = lent.statement()?;
-                let outcome = within(limit, query.fetch_optional(connection)).await;
+                let outcome = Box::pin(within(limit, query.fetch_optional(connection))).await;
                 lent.judge(outcome)
             }
         }
@@ -158,13 +161,13 @@ impl Transaction {
             Transaction::Sqlite(lent) => {
                 let query = sqlx::query_as_with(sql, arguments::<Sqlite>(values)?);
                 let (connection, limit) = lent.statement()?;
-                let outcome = within(limit, query.fetch_all(connection)).await;
+                let outcome = Box::pin(within(limit, query.fetch_all(connection))).await;
                 lent.judge(outcome)
             }
             Transaction::Postgres(lent) => {
                 let query = sqlx::query_as_with(sql, arguments::<Postgres>(values)?);
                 let (connection, limit) = lent.statement()?;
-                let outcome = within(limit, query.fetch_all(connection)).await;
+                let outcome = Box::pin(within(limit, query.fetch_all(connection))).await;
                 lent.judge(outcome)
             }
         }
@@ -185,13 +188,13 @@ impl Transaction {
             Transaction::Sqlite(lent) => {
                 let query = sqlx::query_with(sql, arguments::<Sqlite>(values)?);
                 let (connection, limit) = lent.statement()?;
-                let outcome = within(limit, query.execute(connection)).await;
+                let outcome = Box::pin(within(limit, query.execute(connection))).await;
                 lent.judge(outcome).map(|done| done.rows_affected())
             }
             Transaction::Postgres(lent) => {
                 let query = sqlx::query_with(sql, arguments::<Postgres>(values)?);
                 let (connection, limit) = lent.statement()?;
-                let outcome = within(limit, query.execute(connection)).await;
+                let outcome = Box::pin(within(limit, query.execute(connection))).await;
                 lent.judge(outcome).map(|done| done.rows_affected())
             }
         }
@@ -200,8 +203,8 @@ impl Transaction {
     /// Makes everything done in it permanent and visible, all at once.
     pub(super) async fn commit(self) -> Result<(), sqlx::Error> {
         match self {
-            Transaction::Sqlite(lent) => lent.commit().await,
-            Transaction::Postgres(lent) => lent.commit().await,
+            Transaction::Sqlite(lent) => Box::pin(lent.commit()).await,
+            Transaction::Postgres(lent) => Box::pin(lent.commit()).await,
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! A connection that ends while its peer still sends is reset, and the answer is lost with it: the client sees a broken
 //! pipe and no 4xx. So what is left of a refused request's body is read and dropped before the answer, within
-//! `limits.refused_body_bytes` and `limits.refused_body_s`. A client that waits for `100 Continue` has sent nothing
-//! yet, and is answered at once. HTTP/2 would let a stream end by itself, but curl and others take a stream that is
-//! reset for a failure, and drop the answer that came before.
+//! `limits.refused_body_bytes` and `limits.refused_body_s`. A body that nobody wants is treated in the same way. A
+//! client that waits for `100 Continue` has sent nothing yet, and is answered at once. HTTP/2 would let a stream end by
+//! itself, but curl and others take a stream that is reset for a failure, and drop the answer that came before.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +90,9 @@ pub(in crate::http) async fn refused_bodies(
     }
     let response = next.run(Request::from_parts(head, Body::new(body.clone()))).await;
     let is_refusal = response.status().is_client_error() || response.status().is_server_error();
-    if is_refusal && (!awaits_continue || body.was_read.load(Ordering::Relaxed)) {
+    let was_read = body.was_read.load(Ordering::Relaxed);
+    // A handler that succeeds has read its body to the end, or has no use for one.
+    if (is_refusal || !was_read) && (was_read || !awaits_continue) {
         // Too slow, too long or broken off: the answer is tried all the same.
         let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
     }
