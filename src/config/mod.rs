@@ -171,7 +171,7 @@ impl Config {
 
     /// How long a read, or a diff, may use a file after its look-up, by the limits of this configuration.
     pub fn longest_read(&self) -> Duration {
-        // Two seconds for earlier look-ups. Then the selection is settled and the columns are found, each within its
+        // Two seconds for earlier look-ups. Then the entities are selected and the columns are found, each within its
         // time, or two versions are compared. Between them are the waits for a permit, a stream and the memory of a
         // Parquet file. Before them there may be a wait for another client's equal request that was refused.
         const LOOKED_UP_S: u64 = 2;

@@ -463,7 +463,7 @@ impl From<KeyUse> for KeyRecord {
 struct DocumentRecord {
     /// All of the file's.
     pages: u64,
-    /// Read to settle the selection: to verify predicates, and for keys that no column holds.
+    /// Read to select: to verify predicates, and for keys that no column holds.
     pages_to_select: u64,
     /// Read for the answer.
     pages_to_answer: u64,

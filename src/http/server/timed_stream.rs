@@ -96,7 +96,7 @@ impl<S> TimedStream<S> {
     /// What comes after the preface, if this is its end.
     fn tell_version<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
         let expected = HTTP2_PREFACE.get(self.matched..).unwrap_or_default();
-        // Nothing read is the end of the stream, which is settled too.
+        // Nothing read is the end of the stream, which decides, too.
         if !read.is_empty() && read.len() < expected.len() && expected.starts_with(read) {
             self.matched += read.len();
         } else {

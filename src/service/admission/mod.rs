@@ -4,8 +4,8 @@
 //! (`fair.share_percent`, `fair.user_percent`). What costs processor time is held apart from what waits for clients, so
 //! that slow readers hold nothing that others need:
 //!
-//! 1. **Settling.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) holds one of
-//!    `query.heavy_queries` permits until its selection is settled and, for a table, its columns are known. That ends
+//! 1. **Selecting.** A request whose work is above `query.heavy_bytes` ([`crate::query::cost`]) holds one of
+//!    `query.heavy_queries` permits until its selection is known and, for a table, its columns are known. That ends
 //!    by itself (`query.timeout_s`), however slow the client is. One whose work is above `query.medium_bytes` holds one
 //!    of `query.medium_queries` meanwhile, which are few, too: two dozen of a few milliseconds each would keep a page
 //!    waiting for a tenth of a second. Any other holds one of `query.light_queries`, of which there are many. Comparing
@@ -107,7 +107,7 @@ pub struct Load {
     pub heavy_waiting: usize,
     /// Medium queries that have one of theirs.
     pub medium_running: usize,
-    /// Other queries that are settled, and tables whose columns are looked for.
+    /// Other queries that select, and tables whose columns are looked for.
     pub light_running: usize,
     /// Comparisons of versions.
     pub diffs_running: usize,

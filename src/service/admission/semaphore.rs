@@ -212,7 +212,7 @@ impl FairSemaphore {
             let mut queue = shared.queue();
             let units = queue.at_most(holder, units);
             let ticket = queue.join(holder, units, tell);
-            shared.settle(queue, Some(holder));
+            shared.grant_all(queue, Some(holder));
             ticket
         };
         let mut waiting = Waiting { shared, holder, ticket, told };
@@ -235,7 +235,7 @@ impl Shared {
     }
 
     /// Gives units to all who may have them after a change, and tells them, once the lock is gone.
-    fn settle(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<Tell>>, newcomer: Option<Holder>) {
+    fn grant_all(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<Tell>>, newcomer: Option<Holder>) {
         let mut grants: Vec<Grant<Tell>> = std::iter::from_fn(|| queue.grant()).collect();
         let cut = newcomer.and_then(|newcomer| queue.cut(newcomer));
         if cut.is_some() {
@@ -268,7 +268,7 @@ impl Permit {
             self.units -= surplus;
             let mut queue = self.shared.queue();
             queue.give_back(self.holder, surplus);
-            self.shared.settle(queue, None);
+            self.shared.grant_all(queue, None);
         }
     }
 }
@@ -291,7 +291,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut queue = self.shared.queue();
         if queue.leave(self.holder, self.ticket).is_some() {
-            self.shared.settle(queue, None);
+            self.shared.grant_all(queue, None);
         }
         // A permit that came meanwhile is in `told`, and goes with it.
     }

@@ -133,7 +133,7 @@ impl Explains {
         let total_us = microseconds(started.elapsed());
 
         let lost = || ReadError::Unreadable(Arc::new(std::io::Error::other("an answer was made that nobody saw")));
-        let Observed { settling, answering, stages, opened, explained, spilled_bytes, columns } = observer.finish();
+        let Observed { selecting, answering, stages, opened, explained, spilled_bytes, columns } = observer.finish();
         let ((reader, work_bytes), explained) = opened.zip(explained).ok_or_else(lost)?;
         let query = &self.config.query;
         let weight = Weight::of(work_bytes, query);
@@ -171,12 +171,12 @@ impl Explains {
             scan: explained.scan,
             documents: DocumentUse {
                 pages,
-                pages_to_select: settling.distinct_pages(),
+                pages_to_select: selecting.distinct_pages(),
                 pages_to_answer: answering.distinct_pages(),
-                pages_not_read: pages.saturating_sub(settling.distinct_pages_with(&answering)),
+                pages_not_read: pages.saturating_sub(selecting.distinct_pages_with(&answering)),
                 spilled_bytes,
             },
-            parts: parts(&settling, &answering),
+            parts: parts(&selecting, &answering),
             hints: Vec::new(),
         };
         // Where it cannot be read, the hints know less.
@@ -218,9 +218,9 @@ impl Explains {
     }
 }
 
-fn parts(settling: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
+fn parts(selecting: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
     let both = |of: fn(&ReaderMetrics) -> CacheUse| {
-        let (one, other) = (of(settling), of(answering));
+        let (one, other) = (of(selecting), of(answering));
         LookupUse { hits: one.hits + other.hits, misses: one.misses + other.misses }
     };
     PartUse {
@@ -228,7 +228,7 @@ fn parts(settling: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
         columns: both(ReaderMetrics::columns),
         bloom_filters: both(ReaderMetrics::blooms),
         document_pages: both(ReaderMetrics::documents),
-        requests: settling.requests() + answering.requests(),
-        request_bytes: settling.bytes() + answering.bytes(),
+        requests: selecting.requests() + answering.requests(),
+        request_bytes: selecting.bytes() + answering.bytes(),
     }
 }

@@ -35,7 +35,7 @@ pub enum ReadError {
     /// The version has no alternate.
     #[error("version {0} has no alternate")]
     AltNotFound(VersionNumber),
-    /// Settling the selection took too long.
+    /// The selection took too long.
     #[error("the query took longer than {seconds} s")]
     Timeout {
         /// The limit.

@@ -1,6 +1,6 @@
 //! A read of a version, once its target is found ([`crate::service::lookup`]).
 //!
-//! Steps: settle the selection on the query engine; encode the selected documents ([`crate::service::read::body`]).
+//! Steps: select entities on the query engine; encode the selected documents ([`crate::service::read::body`]).
 
 pub(in crate::service) mod body;
 pub(in crate::service) mod fields;
@@ -157,7 +157,7 @@ impl Reads {
         taker: Taker,
         mut observer: Option<&mut Observer>,
     ) -> Result<Answer, ReadError> {
-        let observed = observer.as_ref().map(|observer| self.cache.observed(observer.settling.clone()));
+        let observed = observer.as_ref().map(|observer| self.cache.observed(observer.selecting.clone()));
         let cache = observed.as_ref().unwrap_or(&self.cache);
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, cache).await?;
         let work_bytes = cost::work_bytes(reader.layout(), &request);
@@ -174,7 +174,7 @@ impl Reads {
             Some(observer) => {
                 observer.admitted();
                 let (outcome, explained) = engine.explain(reader.clone(), request.clone()).await?;
-                observer.settled(explained);
+                observer.selected(explained);
                 outcome
             }
         };

@@ -28,8 +28,8 @@ pub enum StageName {
 
 /// Sees an answer being made.
 pub(in crate::service) struct Observer {
-    /// What opening the file and settling the selection ask for.
-    pub settling: Arc<ReaderMetrics>,
+    /// What opening the file and selecting ask for.
+    pub selecting: Arc<ReaderMetrics>,
     /// What the body asks for.
     pub answering: Arc<ReaderMetrics>,
     stages: Vec<(StageName, Duration)>,
@@ -42,8 +42,8 @@ pub(in crate::service) struct Observer {
 
 /// What was seen.
 pub(in crate::service) struct Observed {
-    /// What opening the file and settling the selection asked for.
-    pub settling: Arc<ReaderMetrics>,
+    /// What opening the file and selecting asked for.
+    pub selecting: Arc<ReaderMetrics>,
     /// What the body asked for.
     pub answering: Arc<ReaderMetrics>,
     /// The stages that there were, one after the other, and how long each took.
@@ -61,7 +61,7 @@ pub(in crate::service) struct Observed {
 impl Observer {
     pub(in crate::service) fn start() -> Observer {
         Observer {
-            settling: Arc::default(),
+            selecting: Arc::default(),
             answering: Arc::default(),
             stages: Vec::new(),
             lap: Instant::now(),
@@ -94,8 +94,8 @@ impl Observer {
         self.over(StageName::Wait);
     }
 
-    /// The selection is settled.
-    pub(in crate::service) fn settled(&mut self, explained: Explained) {
+    /// The selection is known.
+    pub(in crate::service) fn selected(&mut self, explained: Explained) {
         self.took(StageName::Plan, explained.planning);
         self.took(StageName::Select, explained.selecting);
         self.explained = Some(explained);
@@ -115,7 +115,7 @@ impl Observer {
 
     /// What was seen in all.
     pub(in crate::service) fn finish(self) -> Observed {
-        let Observer { settling, answering, stages, opened, explained, spilled_bytes, columns, .. } = self;
-        Observed { settling, answering, stages, opened, explained, spilled_bytes, columns }
+        let Observer { selecting, answering, stages, opened, explained, spilled_bytes, columns, .. } = self;
+        Observed { selecting, answering, stages, opened, explained, spilled_bytes, columns }
     }
 }

@@ -149,7 +149,7 @@ impl Attempts {
 
     /// Ends an attempt that failed: records why, gives the dataset back, and only then removes the file. Where an error
     /// hid a commit that took place after all, gives the version.
-    pub(super) async fn settle(
+    pub(super) async fn fail(
         self: &Arc<Self>,
         lease: &RefreshLease,
         error: RefreshError,

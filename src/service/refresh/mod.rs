@@ -160,7 +160,7 @@ impl Refreshes {
             () = self.attempts.hold(lease.attempt) => Err(RefreshError::LeaseLost),
         };
         let outcome = match made {
-            Err(error) => self.attempts.settle(&lease, error, None).await,
+            Err(error) => self.attempts.fail(&lease, error, None).await,
             Ok((made, validators)) => self.publish(&lease, made, validators.as_ref()).await,
         };
         // Also after a failure, which may have come after a write.
@@ -322,7 +322,7 @@ impl Refreshes {
                 }
                 Ok(record)
             }
-            Err(error) => self.attempts.settle(lease, error, file).await,
+            Err(error) => self.attempts.fail(lease, error, file).await,
         }
     }
 

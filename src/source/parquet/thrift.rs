@@ -14,12 +14,12 @@ type Walked<T> = Result<T, Malformed>;
 
 /// The type of a value, by its number in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind(u8);
+pub(super) struct ValueType(u8);
 
-impl Kind {
-    const TRUE: Kind = Kind(1);
-    const FALSE: Kind = Kind(2);
-    const STRUCT: Kind = Kind(12);
+impl ValueType {
+    const TRUE: ValueType = ValueType(1);
+    const FALSE: ValueType = ValueType(2);
+    const STRUCT: ValueType = ValueType(12);
 }
 
 /// A position in the bytes.
@@ -75,18 +75,22 @@ impl<'a> Walker<'a> {
     }
 
     /// Walks over the fields of a struct, its end included. `visit` takes a field, or leaves it with false.
-    pub(super) fn fields(&mut self, mut visit: impl FnMut(&mut Self, i64, Kind) -> Walked<bool>) -> Walked<()> {
+    pub(super) fn fields(&mut self, mut visit: impl FnMut(&mut Self, i64, ValueType) -> Walked<bool>) -> Walked<()> {
         self.fields_at(0, &mut visit)
     }
 
-    fn fields_at(&mut self, depth: usize, visit: &mut dyn FnMut(&mut Self, i64, Kind) -> Walked<bool>) -> Walked<()> {
+    fn fields_at(
+        &mut self,
+        depth: usize,
+        visit: &mut dyn FnMut(&mut Self, i64, ValueType) -> Walked<bool>,
+    ) -> Walked<()> {
         let mut id = 0;
         loop {
             let head = self.byte()?;
             if head == 0 {
                 return Ok(());
             }
-            let kind = Kind(head & 0x0f);
+            let kind = ValueType(head & 0x0f);
             id = match head >> 4 {
                 0 => self.number()?,
                 step => id.checked_add(step.into()).ok_or(Malformed)?,
@@ -98,14 +102,14 @@ impl<'a> Walker<'a> {
     }
 
     /// The elements of a list: how many are announced. Each takes a byte at least, so walking over them ends.
-    pub(super) fn list(&mut self, kind: Kind) -> Walked<u64> {
-        if !matches!(kind, Kind(9 | 10)) {
+    pub(super) fn list(&mut self, kind: ValueType) -> Walked<u64> {
+        if !matches!(kind, ValueType(9 | 10)) {
             return Err(Malformed);
         }
         Ok(self.list_head()?.0)
     }
 
-    fn list_head(&mut self) -> Walked<(u64, Kind)> {
+    fn list_head(&mut self) -> Walked<(u64, ValueType)> {
         let head = self.byte()?;
         let count = match head >> 4 {
             15 => self.varint()?,
@@ -114,57 +118,57 @@ impl<'a> Walker<'a> {
         if count > (self.bytes.len() - self.position) as u64 {
             return Err(Malformed);
         }
-        Ok((count, Kind(head & 0x0f)))
+        Ok((count, ValueType(head & 0x0f)))
     }
 
     /// A boolean field's value, which its kind is.
-    pub(super) fn boolean(kind: Kind) -> Walked<bool> {
+    pub(super) fn boolean(kind: ValueType) -> Walked<bool> {
         match kind {
-            Kind::TRUE => Ok(true),
-            Kind::FALSE => Ok(false),
+            ValueType::TRUE => Ok(true),
+            ValueType::FALSE => Ok(false),
             _ => Err(Malformed),
         }
     }
 
-    fn skip(&mut self, kind: Kind, depth: usize) -> Walked<()> {
+    fn skip(&mut self, kind: ValueType, depth: usize) -> Walked<()> {
         if depth >= DEPTH_MAX {
             return Err(Malformed);
         }
         match kind {
-            Kind::TRUE | Kind::FALSE => Ok(()),
-            Kind(3) => self.advance(1),
-            Kind(4..=6) => self.varint().map(drop),
-            Kind(7) => self.advance(8),
-            Kind(8) => {
+            ValueType::TRUE | ValueType::FALSE => Ok(()),
+            ValueType(3) => self.advance(1),
+            ValueType(4..=6) => self.varint().map(drop),
+            ValueType(7) => self.advance(8),
+            ValueType(8) => {
                 let length = self.varint()?;
                 self.advance(length)
             }
-            Kind(9 | 10) => {
+            ValueType(9 | 10) => {
                 let (count, kind) = self.list_head()?;
                 (0..count).try_for_each(|_| self.skip_element(kind, depth + 1))
             }
-            Kind(11) => {
+            ValueType(11) => {
                 let count = self.varint()?;
                 if count == 0 {
                     return Ok(());
                 }
                 let kinds = self.byte()?;
                 (0..count).try_for_each(|_| {
-                    self.skip_element(Kind(kinds >> 4), depth + 1)?;
-                    self.skip_element(Kind(kinds & 0x0f), depth + 1)
+                    self.skip_element(ValueType(kinds >> 4), depth + 1)?;
+                    self.skip_element(ValueType(kinds & 0x0f), depth + 1)
                 })
             }
-            Kind::STRUCT => self.fields_at(depth + 1, &mut |_, _, _| Ok(false)),
+            ValueType::STRUCT => self.fields_at(depth + 1, &mut |_, _, _| Ok(false)),
             // A UUID.
-            Kind(13) => self.advance(16),
+            ValueType(13) => self.advance(16),
             _ => Err(Malformed),
         }
     }
 
     /// In a collection a boolean takes a byte.
-    fn skip_element(&mut self, kind: Kind, depth: usize) -> Walked<()> {
+    fn skip_element(&mut self, kind: ValueType, depth: usize) -> Walked<()> {
         match kind {
-            Kind::TRUE | Kind::FALSE => self.advance(1),
+            ValueType::TRUE | ValueType::FALSE => self.advance(1),
             kind => self.skip(kind, depth),
         }
     }
