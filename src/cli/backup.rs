@@ -20,7 +20,7 @@ pub(super) struct Arguments {
     /// A new or empty directory
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Copy files also where they could be linked: on the same file system, where a damaged disk takes both
+    /// Copy files even if they could be linked, which is on one file system. A damaged disk would take both links
     #[arg(long)]
     copy: bool,
     /// Print a line of JSON

@@ -10,15 +10,15 @@ use crate::catalog::FileReference;
 use crate::config::Config;
 use crate::service::{App, CheckDepth, Checked, Finding};
 
-/// Verify that the catalog is whole and every recorded file is there and readable
+/// Verify the catalog and every recorded file
 ///
 /// Runs the check of the catalog's database, reads each of its records, reads all files whole and compares them with
 /// the catalog. Prints a line for each finding, and a last line with the sum. Exits with 1 when something is wrong.
-/// Files that the catalog does not know are listed and are not wrong: they are being written, or the next sweep takes
+/// Files that the catalog does not know are listed, but are no error: they are being written, or the next sweep removes
 /// them.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Look at sizes and footers of files alone, and compare no index of the catalog with its table
+    /// Check only sizes and footers of files, and do not compare the catalog's indexes with its tables
     #[arg(long)]
     quick: bool,
     /// Print lines of JSON

@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use super::error::CliError;
 use super::{CommandLine, print};
 
-/// Print what a shell needs to complete command lines
+/// Print the completions of command lines for a shell
 ///
 /// For example: strata completions bash > /etc/bash_completion.d/strata
 #[derive(Debug, Args)]

@@ -19,7 +19,7 @@ use crate::service::{App, DiffError, DiffForm, VersionDiff};
 /// The default number of listed records.
 const LISTED: u64 = 20;
 
-/// Show what two versions of a dataset differ in
+/// Compare two versions of a dataset
 ///
 /// Prints both versions and how many entities were added, subtracted and modified, then the records: of a modified
 /// entity each field with its old and its new value, of the others the entity.
@@ -28,10 +28,10 @@ pub(super) struct Arguments {
     /// The id of the dataset
     #[arg(value_name = "DATASET_ID", value_parser = dataset_id)]
     dataset: DatasetId,
-    /// The version that is compared: active, latest, or a number
+    /// The old version: active, latest, or a number
     #[arg(value_name = "V1", value_parser = VersionSelector::parse_or_number)]
     v1: VersionSelector,
-    /// The version that it is compared with: active, latest, or a number
+    /// The new version: active, latest, or a number
     #[arg(value_name = "V2", value_parser = VersionSelector::parse_or_number)]
     v2: VersionSelector,
     /// List only records of this type
@@ -41,16 +41,16 @@ pub(super) struct Arguments {
         value_parser = PossibleValuesParser::new(ChangeType::ALL.map(ChangeType::name)).try_map(change_type)
     )]
     change_type: Option<ChangeType>,
-    /// Skip the first so many records
+    /// Skip the first N records
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: u64,
-    /// List at most so many records, or all [default: 20, with --json all]
+    /// List at most N records, or all [default: 20, with --json all]
     #[arg(long, value_name = "N|all", value_parser = limit)]
     limit: Option<Limit>,
     /// Print long values and entities whole
     #[arg(long)]
     full: bool,
-    /// Print the Diff result as JSON, as GET /dataset/diff answers it
+    /// Print the diff as JSON, like GET /dataset/diff
     #[arg(long)]
     json: bool,
     /// When to print in colours; auto: on a terminal, unless NO_COLOR is set

@@ -73,16 +73,16 @@ pub(super) enum CliError {
     Password(&'static str),
     /// A file may be removed while a read uses it.
     #[error(
-        "sweep --older-than: it must be more than the {longest_read_s} s that a read may take (twice query.timeout_s or \
-         once query.diff_timeout_s, four times query.heavy_wait_s and server.answer_timeout_s together), or give --offline \
-         if no server is running"
+        "sweep --older-than must be more than {longest_read_s} s, the time that a read may take (the sum of twice \
+         query.timeout_s or once query.diff_timeout_s, four times query.heavy_wait_s, and server.answer_timeout_s); \
+         if no server is running, give --offline"
     )]
     SweepTooEarly {
         /// How long a read may take.
         longest_read_s: u64,
     },
     /// The sweep broke off.
-    #[error("the sweep broke off")]
+    #[error("the sweep failed")]
     Sweep(#[from] SweepError),
     /// The store does not remove files.
     #[error("{files} files could not be removed")]
@@ -91,7 +91,7 @@ pub(super) enum CliError {
         files: u64,
     },
     /// The check broke off.
-    #[error("the check broke off")]
+    #[error("the check failed")]
     Check(#[from] CheckError),
     /// The check found damage.
     #[error("the check found damage: {damaged} files, versions or places of the catalog")]

@@ -13,10 +13,10 @@ use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};
 
-/// Show the plan of a read, and what running it takes
+/// Show the plan of a read and its cost
 ///
-/// Makes the read once, of any dataset, frozen or not, and discards its answer. The caches are this command's own and
-/// empty when it begins: a server has more at hand.
+/// Makes the read once, of any dataset, frozen or not, and discards its answer. The command's caches are empty at its
+/// start, so a server may be faster.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The id of the dataset
@@ -42,7 +42,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let (path, query) = parts(&query);
     let path = path.map(path::parse).transpose().map_err(|error| CliError::Query(error.to_string()))?;
     if let Some(named) = path.as_ref().map(|path| path.target.dataset).filter(|named| *named != dataset) {
-        return Err(CliError::Query(format!("it is of dataset {named}, and DATASET_ID is {dataset}")));
+        return Err(CliError::Query(format!("it names dataset {named}, but DATASET_ID is {dataset}")));
     }
     let (mut request, unknown) = params::parse(query).map_err(|error| CliError::Query(error.to_string()))?;
     request.alt |= alt || path.as_ref().is_some_and(|path| path.alt);

@@ -27,13 +27,13 @@ pub(super) struct Arguments {
     /// The source: a file, - for standard input, or an http, https, s3 or store URL; plain, gzip or Zstandard
     #[arg(value_name = "FILE-OR-URL")]
     source: String,
-    /// The name of the dataset; the owner's dataset of that name gets a new version
+    /// The name of the dataset. If the owner has a dataset of this name, it gets a new version
     #[arg(long)]
     name: String,
     /// The e-mail address of the owner
     #[arg(long, value_name = "EMAIL")]
     owner: String,
-    /// Make a new dataset private: reading it takes its key
+    /// Make a new dataset private: a read needs its key
     #[arg(long)]
     private: bool,
     /// The format [default: detected]
@@ -46,7 +46,7 @@ pub(super) struct Arguments {
     /// The path to the array of entities in a JSON document that is an object, such as data.items
     #[arg(long, value_name = "PATH", value_parser = Path::parse)]
     records_path: Option<Path>,
-    /// Keep the query of the URL in the _source of entities; it is left out otherwise, for keys often stand there
+    /// Keep the query of the URL in the _source of entities. Without this it is left out, because it often holds keys
     #[arg(long)]
     publish_query: bool,
 }

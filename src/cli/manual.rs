@@ -12,7 +12,7 @@ use super::error::CliError;
 /// For example: strata manual /usr/local/share/man/man1
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// A directory; it is made where it is missing
+    /// A directory, made if it is missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

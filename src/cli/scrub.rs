@@ -10,7 +10,7 @@ use super::{json_line, print};
 use crate::config::Config;
 use crate::service::{App, DamagedFile, Scrubbed};
 
-/// Read every version file at a bounded pace, and tell what to restore
+/// Read every version file at a bounded rate, and list files to restore
 ///
 /// Compares each part of each file with its checksum; files from before there were checksums are decoded and compared
 /// with their documents. Prints a line for each damaged file with the versions that need it and, if there is one, a

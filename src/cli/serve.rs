@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     /// The address and port to listen on (server.listen) [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(super) listen: Option<String>,
-    /// First load the demo datasets, and print URLs to try; only where there are no other datasets
+    /// First load the demo datasets and print URLs to try. Refused if there are other datasets
     #[arg(long)]
     demo: bool,
 }

@@ -11,15 +11,15 @@ use super::{duration, json_line, print};
 use crate::config::Config;
 use crate::service::{App, Swept, SweptFile};
 
-/// Remove files that nothing needs any more
+/// Remove unused files
 ///
 /// Prints a line for each removed file, and a last line with the sum. A server sweeps by itself (sweep.interval_s).
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// For how long nothing must have needed a file, such as 90s, 15m, 12h or 7d (sweep.older_than_s) [default: 1d]
+    /// How long a file must have been unused, such as 90s, 15m, 12h or 7d (sweep.older_than_s) [default: 1d]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     older_than: Option<Duration>,
-    /// No server is running: files of any age may go, even those that a read may still use
+    /// No server is running, so files of any age may be removed
     #[arg(long)]
     offline: bool,
     /// Print lines of JSON

@@ -25,7 +25,7 @@ pub(super) struct Arguments {
 enum UserCommand {
     /// Add a user; the password is read from standard input, or asked for on a terminal
     Add(AddArguments),
-    /// Change a user's password, which ends all of the user's sessions; it is read as by `add`
+    /// Change a user's password and end all of the user's sessions. The password is read as by `add`
     Passwd(PasswdArguments),
     /// Change a user's plan; datasets beyond its limit stay
     Plan(PlanArguments),
@@ -39,7 +39,7 @@ pub(super) struct AddArguments {
     /// The plan
     #[arg(long, value_parser = plans())]
     plan: Plan,
-    /// Also make an API token of this name, and print it alone on the last line
+    /// Also make an API token of this name. The last line is the token
     #[arg(long, value_name = "NAME")]
     token: Option<String>,
 }
