@@ -8,8 +8,8 @@ pub(super) const INCLUDE_SOURCE: Parameter = Parameter {
     kind: ParameterKind::Boolean,
     default_text: "true",
     summary: "`false` removes the top-level `_source`",
-    documentation: "`false` removes the top-level `_source` of every entity before any other step, so that no later step finds it. A \
-         `_source` deeper in an entity stays. With `keep_field`, `_source` is kept only if it is listed.",
+    documentation: "`false` removes the top-level `_source` of every entity before any other step. So no later step \
+         finds it. A `_source` deeper in an entity stays. With `keep_field`, `_source` is kept only if it is listed.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| {
@@ -23,10 +23,10 @@ pub(super) const DENULL: Parameter = Parameter {
     name: "denull",
     kind: ParameterKind::Boolean,
     default_text: "false",
-    summary: "Removes nulls and empty strings at every depth, and the arrays that this empties",
-    documentation: "Removes nulls and empty strings from objects and arrays at every depth. An array that held something and is empty \
-         afterwards is removed too, from the inside out; arrays that came empty stay, and so do objects, even when nothing \
-         is left in them. The number of entities does not change.",
+    summary: "Removes nulls and empty strings at every depth, and arrays that become empty",
+    documentation: "Removes nulls and empty strings from objects and arrays at every depth. An array that becomes \
+         empty is removed too, from the inside out. Arrays that came empty stay. Objects stay, even when empty. The \
+         number of entities does not change.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| {
@@ -41,10 +41,10 @@ pub(super) const DEDUP: Parameter = Parameter {
     kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Keeps the first of equal entities, compared without `_source`, or by `dedup_key`",
-    documentation: "Keeps the first of each group of equal entities, in the order of `sort` if it is given. Entities are equal when \
-         their JSON values are: the order of keys and the spelling of numbers (`1`, `1.0`) do not matter, strings are \
-         compared exactly, null and missing differ. The top-level `_source` is left out. `dedup_key` compares chosen \
-         fields instead.",
+    documentation: "Keeps the first of each group of equal entities, in the order of `sort` if it is given. Entities \
+         are equal when their JSON values are. The order of keys and the spelling of numbers (`1`, `1.0`) do not \
+         matter. Strings are compared exactly. Null and missing differ. The top-level `_source` is left out. \
+         `dedup_key` compares chosen fields instead.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| {
@@ -125,10 +125,11 @@ pub(super) const STRICT: Parameter = Parameter {
     kind: ParameterKind::Boolean,
     default_text: "false",
     summary: "Refuses parameters that do not exist and fields that no entity has",
-    documentation: "Answers 400 to a parameter that does not exist, and to a path in `filter`, `filter_contains`, `sort`, `keep_field`, \
-         `drop_field` or `dedup_key` that no entity of the version has, or that `include_source`, `denull`, `keep_field` or \
-         `drop_field` has taken from every entity before. The text names the nearest path that exists, or the step. Without \
-         it such names stand in the headers `X-Unknown-Parameters` and `X-Unknown-Fields`. The answer itself is the same.",
+    documentation: "Answers 400 to a parameter that does not exist, and to a path in `filter`, `filter_contains`, \
+         `sort`, `keep_field`, `drop_field` or `dedup_key` that no entity of the version has, or that \
+         `include_source`, `denull`, `keep_field` or `drop_field` has removed from every entity. The text names the \
+         nearest path that exists, or the step. Without it such names stand in the headers `X-Unknown-Parameters` and \
+         `X-Unknown-Fields`. The answer itself is the same.",
     example: None,
     repetition: Repetition::Single,
     apply: |value, request| {

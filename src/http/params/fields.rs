@@ -7,13 +7,13 @@ pub(super) const KEEP_FIELD: Parameter = Parameter {
     name: "keep_field",
     kind: ParameterKind::Paths,
     default_text: "none",
-    summary: "Keeps only the listed fields; `a.b` keeps of `a` only `b`",
-    documentation: "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent `a` with only its \
-         field `b`; in arrays, nested ones too, every object is reduced so. What has no fields, a scalar, is removed \
-         there. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. The steps \
-         after it (`filter`, `keywords`, `sort`, `dedup`) find only what is kept. `\\.`, `\\,` and `\\\\` stand for the \
-         characters themselves. Blanks around a path do not count, and empty items are dropped; none left is as if the \
-         parameter were not given.",
+    summary: "Keeps only the listed fields; `a.b` keeps only `b` in `a`",
+    documentation: "Keeps only the listed fields, in the order in which the entity has them. `a.b` keeps the parent \
+         `a` with only its field `b`. In arrays, also nested ones, every object is reduced in the same way. Scalars \
+         in arrays are removed. `a,a.b` keeps all of `a`. `_source` is kept only if it is listed. The steps after it \
+         (`filter`, `keywords`, `sort`, `dedup`) find only what is kept. `\\.`, `\\,` and `\\\\` stand for the \
+         characters themselves. Blanks around a path do not count, and empty items are dropped. A list without items \
+         means the same as no parameter.",
     example: Some("name,region,area"),
     repetition: Repetition::List,
     apply: |value, request| {
@@ -28,11 +28,11 @@ pub(super) const DROP_FIELD: Parameter = Parameter {
     kind: ParameterKind::Paths,
     default_text: "none",
     summary: "Removes the listed fields; `a.b` reaches into objects and arrays of objects",
-    documentation: "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into objects and, through \
-         arrays, into every element. A parent that is emptied stays. Applied after `keep_field` and before `filter`, \
-         `keywords`, `sort` and `dedup`, which no longer find what is removed. `\\.`, `\\,` and `\\\\` \
-         stand for the characters themselves. Blanks around a path do not count, and empty items are dropped; none left \
-         is as if the parameter were not given.",
+    documentation: "Removes the listed fields from every entity, wherever the path reaches: `a.b` reaches into \
+         objects and, through arrays, into every element. A parent that becomes empty stays. Applied after \
+         `keep_field` and before `filter`, `keywords`, `sort` and `dedup`, which no longer find what is removed. \
+         `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a path do not count, and empty \
+         items are dropped. A list without items means the same as no parameter.",
     example: Some("name.native"),
     repetition: Repetition::List,
     apply: |value, request| {
@@ -47,10 +47,10 @@ pub(super) const DEDUP_KEY: Parameter = Parameter {
     kind: ParameterKind::Paths,
     default_text: "none",
     summary: "With `dedup=true`, compares only these fields",
-    documentation: "With `dedup=true`, entities are duplicates when the values that these paths reach are equal; `_source` may be named. \
-         A field that is missing is a value of its own, and an array is compared as a whole. Does nothing without \
-         `dedup=true`. `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a path do \
-         not count, and empty items are dropped; none left is as if the parameter were not given.",
+    documentation: "With `dedup=true`, entities are duplicates when the values that these paths reach are equal; \
+         `_source` may be named. A missing field is a value of its own, and an array is compared as a whole. Does \
+         nothing without `dedup=true`. `\\.`, `\\,` and `\\\\` stand for the characters themselves. Blanks around a \
+         path do not count, and empty items are dropped. A list without items means the same as no parameter.",
     example: Some("region,subregion"),
     repetition: Repetition::List,
     apply: |value, request| {

@@ -8,11 +8,11 @@ pub(super) const FILTER: Parameter = Parameter {
     kind: ParameterKind::PathValue,
     default_text: "none",
     summary: "Exact, case-insensitive match; dot-notation for nested fields; fans out across arrays; all must match",
-    documentation: "Keeps the entities in which any value that the path reaches equals the value, whatever the case. Numbers are also \
-         compared as numbers (`10` finds `10.0`), and `null` finds null. `a.b` reaches into objects and, through arrays, into every element. \
-         Split at the first colon that is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters \
-         themselves, the value has no escapes. May be repeated: all must match. Applied after `keep_field` and \
-         `drop_field`, so that a field which they have removed is not found.",
+    documentation: "Keeps the entities in which any value that the path reaches equals the value, regardless of case. \
+         Numbers are also compared as numbers (`10` finds `10.0`), and `null` finds null. `a.b` reaches into objects \
+         and, through arrays, into every element. Split at the first colon that is not escaped; `\\.`, `\\:` and \
+         `\\\\` in the path stand for the characters themselves, the value has no escapes. May be repeated: all must \
+         match. Applied after `keep_field` and `drop_field`, so that a field which they have removed is not found.",
     example: Some("region:Europe"),
     repetition: Repetition::Repeat,
     apply: |value, request| {
@@ -27,11 +27,12 @@ pub(super) const FILTER_CONTAINS: Parameter = Parameter {
     kind: ParameterKind::PathValue,
     default_text: "none",
     summary: "Case-insensitive substring match; dot-notation for nested fields; fans out across arrays; all must match",
-    documentation: "Keeps the entities in which the text of any value that the path reaches contains the value, whatever the case. Null \
-         has no text. An empty value finds everything that has one. `a.b` reaches into objects and, through arrays, into every element. \
-         Split at the first colon that is not escaped; `\\.`, `\\:` and `\\\\` in the path stand for the characters \
-         themselves, the value has no escapes. May be repeated: all must match. Applied after `keep_field` and \
-         `drop_field`, so that a field which they have removed is not found.",
+    documentation: "Keeps the entities in which the text of any value that the path reaches contains the value, \
+         regardless of case. Null has no text. An empty value matches every scalar that has a text. `a.b` reaches \
+         into objects and, through arrays, into every element. Split at the first colon that is not escaped; `\\.`, \
+         `\\:` and `\\\\` in the path stand for the characters themselves, the value has no escapes. May be repeated: \
+         all must match. Applied after `keep_field` and `drop_field`, so that a field which they have removed is not \
+         found.",
     example: Some("name.official:republic"),
     repetition: Repetition::Repeat,
     apply: |value, request| {

@@ -9,10 +9,10 @@ pub(super) const KEYWORDS: Parameter = Parameter {
     kind: ParameterKind::Keywords,
     default_text: "none",
     summary: "Case-insensitive search in every value at every depth; any keyword matches, or all with `keywords_mode=and`",
-    documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, whatever the case; with \
-         `keywords_mode=and` every keyword must be in some value. The names of fields are not searched, nor is anything \
-         that the steps before have removed. Split at every comma, without escapes; blanks around a keyword do not count, \
-         and empty ones are dropped; none left is as if the parameter were not given.",
+    documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, regardless \
+         of case; with `keywords_mode=and` every keyword must be in some value. The names of fields are not searched, \
+         nor fields that earlier steps have removed. Split at every comma, without escapes; blanks around a keyword \
+         do not count, and empty ones are dropped. A list without items means the same as no parameter.",
     example: Some("republic,kingdom"),
     repetition: Repetition::List,
     apply: |value, request| {
@@ -26,7 +26,7 @@ pub(super) const KEYWORDS_MODE: Parameter = Parameter {
     name: "keywords_mode",
     kind: ParameterKind::OneOf(&["or", "and"]),
     default_text: "or",
-    summary: "`or`: any keyword matches; `and`: all must be present, in whatever fields",
+    summary: "`or`: any keyword matches; `and`: all must be present, in any fields",
     documentation: "With `or` any of the `keywords` is enough; with `and` all of them must be present, in the same field or in different \
          ones. Does nothing without `keywords`.",
     example: None,

@@ -8,9 +8,9 @@ pub(super) const SAMPLE: Parameter = Parameter {
     kind: ParameterKind::WholeNumber,
     default_text: "none",
     summary: "Returns N entities at random, without repetition, in random order",
-    documentation: "Returns N of the entities that the steps before have left, or all when there are fewer: chosen without repetition, \
-         each as likely as any other, and shuffled, with a cryptographically secure generator. Every request draws anew. \
-         `offset` and `limit` apply to the sample.",
+    documentation: "Returns N random entities of the result of the earlier steps, or all if there are fewer, without \
+         repetition and in random order. Each selection is equally likely. The generator is cryptographically secure. \
+         Every request makes a new choice. `offset` and `limit` apply to the sample.",
     example: Some("100"),
     repetition: Repetition::Single,
     apply: |value, request| {
@@ -25,8 +25,8 @@ pub(super) const OFFSET: Parameter = Parameter {
     kind: ParameterKind::WholeNumber,
     default_text: "0",
     summary: "Skips the first N entities",
-    documentation: "Skips the first N entities of what the steps before it have left. An offset past the end gives an empty \
-         result, not an error. Applied before `limit`.",
+    documentation: "Skips the first N entities of the result of the earlier steps. An offset past the end gives an \
+         empty result, not an error. Applied before `limit`.",
     example: Some("2"),
     repetition: Repetition::Single,
     apply: |value, request| {

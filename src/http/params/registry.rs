@@ -101,7 +101,7 @@ pub enum ParameterError {
         reason: InvalidValue,
     },
     /// A strict request has a parameter that does not exist.
-    #[error("there is no parameter {}, and strict=true refuses it;{} valid: {}", quoted(.name), meant(.name), names())]
+    #[error("unknown parameter {}, which strict=true refuses;{} valid: {}", quoted(.name), meant(.name), names())]
     Unknown {
         /// Its name.
         name: String,

@@ -45,7 +45,7 @@ fn bounded(path: Path) -> Result<Path, InvalidValue> {
         ..=PATH_KEYS_LIMIT => Ok(path),
         keys => Err(InvalidValue::new(
             format!("has a path of {keys} names"),
-            format!("paths of at most {PATH_KEYS_LIMIT} names, as entities nest no deeper"),
+            format!("paths of at most {PATH_KEYS_LIMIT} names, because entities nest no deeper"),
         )),
     }
 }
