@@ -77,16 +77,16 @@ pub enum CatalogError {
     #[error("the dataset has no webhook")]
     NoWebhook,
     /// Another refresh of the dataset is running.
-    #[error("another refresh of the dataset is under way")]
+    #[error("another refresh of the dataset is running")]
     Busy,
     /// The refresh no longer holds its dataset. It has ended, or its lease has expired and another refresh took over.
     #[error("the refresh no longer holds its dataset")]
     LeaseLost,
     /// The path was never reserved, or the reservation expired and a sweep may have removed the file.
-    #[error("the file is not reserved, or no longer")]
+    #[error("the file is not reserved, or its reservation has ended")]
     ReservationLost,
     /// The state on which the change was based has changed.
-    #[error("the record has changed meanwhile, or is not as the change needs it")]
+    #[error("the record has changed, or does not allow the change")]
     Conflict,
     /// A number is larger than the database can hold (2^63 - 1).
     #[error("{field} is too large: {value}")]

@@ -42,8 +42,8 @@ impl fmt::Display for Unavailability {
             Unavailability::Locked => "its database is locked, or too busy",
             Unavailability::Full => "its disk is full",
             Unavailability::Unreachable => "its database server cannot be reached, or does not answer",
-            Unavailability::Missing => "its database, or a table of it, is not there",
-            Unavailability::ReadOnly => "its database takes no writes",
+            Unavailability::Missing => "its database, or a table of it, is missing",
+            Unavailability::ReadOnly => "its database is read-only",
             Unavailability::Exhausted => "there is no memory or file descriptor left for it",
             Unavailability::Replaced => "its file was removed or replaced",
         })

@@ -264,7 +264,7 @@ impl RefreshTrigger {
 
 /// A text that names no trigger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not what triggers a refresh; valid are schedule, ping, manual, import")]
+#[error("{0:?} is not a trigger of a refresh; valid: schedule, ping, manual, import")]
 pub struct UnknownTrigger(pub String);
 
 impl FromStr for RefreshTrigger {

@@ -185,7 +185,7 @@ impl fmt::Display for SourceFormat {
 
 /// A word that names no source format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a source format; valid are json, jsonl, csv, tsv, parquet")]
+#[error("{0:?} is not a source format; valid: json, jsonl, csv, tsv, parquet")]
 pub struct UnknownSourceFormat(pub String);
 
 impl FromStr for SourceFormat {

@@ -48,7 +48,7 @@ impl fmt::Display for Plan {
 
 /// A text that names no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a plan; valid are free, pro, scale")]
+#[error("{0:?} is not a plan; valid: free, pro, scale")]
 pub struct UnknownPlan(pub String);
 
 impl FromStr for Plan {

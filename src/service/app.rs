@@ -104,7 +104,7 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// The data directory is a backup that was not finished.
-    #[error("{} is a backup that was not finished: make another one", .0.display())]
+    #[error("{} is an incomplete backup; make another one", .0.display())]
     Incomplete(PathBuf),
     /// There is no catalog where the configuration says, and none is to be made.
     #[error("there is no catalog {}: give the service's data directory with --data", .0.display())]
@@ -113,7 +113,7 @@ pub enum OpenError {
     #[error("the catalog")]
     Catalog(#[from] CatalogError),
     /// The catalog is damaged.
-    #[error("the catalog is damaged ({reason}); `strata check` says where, a backup has what it held")]
+    #[error("the catalog is damaged ({reason}); `strata check` says where; restore it from a backup")]
     Damaged {
         /// What was noticed first.
         reason: String,

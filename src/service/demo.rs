@@ -58,10 +58,7 @@ pub enum DemoError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// There are datasets, and none of them is the demo's.
-    #[error(
-        "there are datasets here that are not the demo's, and it would mix its own with them; leave --demo out, or give it a \
-         directory of its own with --data"
-    )]
+    #[error("this catalog has datasets other than the demo's; leave out --demo, or name another directory with --data")]
     Occupied,
     /// The owner cannot be added.
     #[error("the demo owner")]

@@ -25,7 +25,7 @@ pub enum ManageError {
     #[error("wrong e-mail address or password")]
     WrongCredentials,
     /// Too many log-ins were tried.
-    #[error("too many log-ins; the next one is tried in {retry_after_s} s")]
+    #[error("too many log-ins; try again in {retry_after_s} s")]
     TooManyLogins {
         /// How long to wait.
         retry_after_s: u64,
@@ -98,8 +98,8 @@ pub enum ManageError {
     /// The dataset is public, so it has no key.
     #[error("the dataset is public")]
     Public,
-    /// Another refresh of the dataset is under way.
-    #[error("another refresh of the dataset is under way")]
+    /// Another refresh of the dataset is running.
+    #[error("another refresh of the dataset is running")]
     Busy,
     /// What the change was based on is no longer so.
     #[error("the record has changed meanwhile")]

@@ -48,7 +48,7 @@ impl EnvelopeFields {
         let known: Vec<&str> = self.with(|values| values.iter().map(|(name, _)| *name).chain([ENTITIES]).collect());
         let shown: String = name.chars().take(SHOWN_CHARACTERS).collect();
         let meant = similar::suggestion(name, known.iter().copied());
-        format!("{shown:?}: there is no such field;{meant} valid: {}", known.join(", "))
+        format!("unknown field {shown:?};{meant} valid: {}", known.join(", "))
     }
 
     pub(super) fn set(&self, index: usize, value: Value) {

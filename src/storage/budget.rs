@@ -11,21 +11,21 @@ const LOOK_BYTES: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpoolFull {
     /// One user spools as much as one may.
-    #[error("what is received and decoded for one user takes more than sources.user_spool_bytes ({limit}) of disk")]
+    #[error("the sources and bodies of one user take more disk than sources.user_spool_bytes ({limit})")]
     User {
         /// The bound.
         limit: u64,
     },
     /// All users together do.
-    #[error("what is received and decoded for all users takes sources.spool_bytes ({limit}) of disk at the moment")]
+    #[error("the sources and bodies of all users now take sources.spool_bytes ({limit}) of disk")]
     All {
         /// The bound.
         limit: u64,
     },
     /// One user spools as much as one may of what no other takes.
     #[error(
-        "what is received and decoded for one user takes more than fair.space_percent ({percent}) of the disk that others \
-         leave it of sources.spool_bytes ({limit})"
+        "the sources and bodies of one user take more than fair.space_percent ({percent}) of the disk that others \
+         leave of sources.spool_bytes ({limit})"
     )]
     Share {
         /// The share, in percent.

@@ -63,7 +63,7 @@ pub enum StorageError {
 /// A directory that is not mounted, or another one in its place. A cause of its own, so that it is found behind errors
 /// that are shared.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the store is not there: {reason}")]
+#[error("the store is missing: {reason}")]
 pub struct StoreGone {
     /// What shows it.
     pub reason: &'static str,

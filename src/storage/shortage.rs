@@ -64,7 +64,7 @@ impl fmt::Display for Shortage {
             Shortage::Threads => "the system starts no further thread: there is no memory, or there are too many",
             Shortage::Denied => "the disk refuses access",
             Shortage::Unreachable => "the store of the version files does not answer",
-            Shortage::Gone => "the store of the version files is not there",
+            Shortage::Gone => "the store of the version files is missing",
         })
     }
 }

@@ -145,7 +145,7 @@ async fn urls_are_refused_at_registration_however_they_are_spelt() {
         ("", "it is not a URL"),
         ("public.test", "it is not a URL"),
         ("//public.test/", "it is not a URL"),
-        ("ftp://public.test/", "ftp: is neither http: nor https:"),
+        ("ftp://public.test/", "ftp: is not valid; valid: http: and https:"),
         ("file:///etc/passwd", "file: is neither"),
         ("gopher://127.0.0.1/", "gopher: is neither"),
         ("javascript:alert(1)", "javascript: is neither"),
@@ -235,7 +235,7 @@ async fn every_redirect_is_checked() {
         ("/v6", "[::1] is a loopback address"),
         ("/name", "inside.test resolves to a private address"),
         ("/user", "10.0.0.1 is a private address"),
-        ("/scheme", "gopher: is neither http: nor https:"),
+        ("/scheme", "gopher: is not valid; valid: http: and https:"),
         ("/twice", "127.0.0.2 is a loopback address"),
     ] {
         let names = Names::new(&[("inside.test", &[&["10.0.0.1"]])]);

@@ -122,7 +122,7 @@ async def reading(client):
     await refused(client, "read", "parameter sort", dataset_id=DATASET_ID, sort=":up")
     await refused(client, "read", "valid: json, jsonl, csv, tsv", dataset_id=DATASET_ID, format="parquet")
     await refused(client, "read", "dataset_id: it is missing")
-    await refused(client, "read", "no dataset with this dataset_id that is public or yours", dataset_id=10**15)
+    await refused(client, "read", "No public dataset and none of yours has this dataset_id", dataset_id=10**15)
     await refused(client, "read", "no version 99", dataset_id=DATASET_ID, version="v99")
     await refused(client, "read", "active, latest, or the number of a version", dataset_id=DATASET_ID, version="newest")
     await refused(client, "read", "at most 1000", dataset_id=DATASET_ID, keywords=["x"] * 1001)

@@ -10,20 +10,23 @@ use crate::model::similar;
 pub enum CallError {
     /// Neither a session that lasts nor an API token that is valid.
     #[error(
-        "This needs a session cookie (POST /session/login) or an API token as Authorization: Bearer strata_…; what was \
-         sent, if anything, is neither or no longer valid."
+        "This call needs a session cookie (POST /session/login) or an API token as Authorization: Bearer strata_…. \
+         The call has none, or an invalid one."
     )]
     Unauthenticated,
     /// No API token that is valid.
-    #[error("This needs an API token as Authorization: Bearer strata_… (POST /token/create); a session does not do.")]
+    #[error(
+        "This call needs an API token as Authorization: Bearer strata_… (POST /token/create). A session is not \
+         enough."
+    )]
     NoToken,
     /// A page of another origin made a browser call.
     #[error("The header Origin names another origin than this service's.")]
     ForeignOrigin,
     /// The body is not said to be JSON.
     #[error(
-        "The body must be a JSON object, uncompressed, and say so: for example curl -H 'Content-Type: application/json' -d \
-         '{{\"dataset_id\":1}}'. Without that header curl says that it sends a form."
+        "The body must be an uncompressed JSON object with Content-Type: application/json, for example curl -H \
+         'Content-Type: application/json' -d '{{\"dataset_id\":1}}'. Without the header, curl sends the type of a form."
     )]
     NotJson,
     /// The body is not said to be in a format that sources have.
@@ -49,7 +52,7 @@ pub enum CallError {
         limit: u64,
     },
     /// The message to a tool is longer than it may be, the entities in it not counted.
-    #[error("The message is longer than {limit} bytes, entities that are pushed not counted.")]
+    #[error("The message is longer than {limit} bytes, without the pushed entities.")]
     MessageTooLarge {
         /// How long it may be.
         limit: u64,
@@ -90,7 +93,7 @@ pub enum CallError {
 fn unknown(name: &str, known: &[&'static str]) -> String {
     let meant = similar::suggestion(name, known.iter().copied());
     let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    format!("{}: there is no such field;{meant} valid: {valid}.", quoted(name))
+    format!("unknown field {};{meant} valid: {valid}.", quoted(name))
 }
 
 impl CallError {

@@ -6,7 +6,7 @@ use super::read;
 use super::shared::{busy, catalog_unavailable};
 use crate::catalog::CatalogError;
 use crate::model::version::VersionNumber;
-use crate::service::{DiffError, ManageError, ReadError};
+use crate::service::{DiffError, ManageError, ReadError, Refused};
 
 /// The status and the text for a management call that the service refused, or could not do.
 pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
@@ -16,19 +16,19 @@ pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
         }
         ManageError::WrongCredentials => (StatusCode::UNAUTHORIZED, "There is no user with this email and password."),
         ManageError::TooManyLogins { retry_after_s } => {
-            let text = format!("Too many log-ins; the next one is tried in {retry_after_s} s.");
+            let text = format!("Too many log-ins. Try again in {retry_after_s} s.");
             return (StatusCode::TOO_MANY_REQUESTS, text);
         }
         ManageError::LoginsBusy => {
-            (StatusCode::SERVICE_UNAVAILABLE, "Too many log-ins are being checked. Try again in a moment.")
+            let text = format!("Too many log-ins at the same time. Try again in {} s.", Refused::RETRY_AFTER_S);
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
         }
         ManageError::DatasetNotFound => (StatusCode::NOT_FOUND, "You have no dataset with this dataset_id."),
-        ManageError::CloneNotFound => (
-            StatusCode::NOT_FOUND,
-            "There is no dataset with this dataset_id that you can clone: a public one, or one of your own.",
-        ),
+        ManageError::CloneNotFound => {
+            (StatusCode::NOT_FOUND, "You can clone public datasets and your own. None of these has this dataset_id.")
+        }
         ManageError::NothingToClone => {
-            (StatusCode::CONFLICT, "This dataset has no version yet that a clone could begin with.")
+            (StatusCode::CONFLICT, "This dataset has no version yet, so it cannot be cloned.")
         }
         ManageError::VersionNotFound => (StatusCode::NOT_FOUND, "This dataset has no such version."),
         ManageError::NoVersionYet => (StatusCode::NOT_FOUND, "This dataset has no version yet."),
@@ -43,32 +43,33 @@ pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
             return (StatusCode::FORBIDDEN, text);
         }
         ManageError::PlanWebhooks => {
-            (StatusCode::FORBIDDEN, "Your plan has no webhooks; they are part of the plans pro and scale.")
+            (StatusCode::FORBIDDEN, "Your plan has no webhooks. The plans pro and scale have them.")
         }
         ManageError::TooManyTokens { limit } => {
-            return (StatusCode::CONFLICT, format!("You have {limit} API tokens; delete one first."));
+            let text = format!("You have {limit} API tokens, the most that are allowed. Delete one first.");
+            return (StatusCode::CONFLICT, text);
         }
-        ManageError::NameTaken => (StatusCode::CONFLICT, "You have another dataset of this name."),
-        ManageError::TokenNameTaken => (StatusCode::CONFLICT, "You have an API token of this name."),
+        ManageError::NameTaken => (StatusCode::CONFLICT, "You already have a dataset of this name."),
+        ManageError::TokenNameTaken => (StatusCode::CONFLICT, "You already have an API token of this name."),
         ManageError::Frozen => (StatusCode::CONFLICT, "This dataset is frozen; unfreeze it first."),
         ManageError::NotFrozen => (StatusCode::CONFLICT, "This dataset is not frozen."),
         ManageError::HasVersions => (
             StatusCode::CONFLICT,
-            "This dataset has versions, which are permanent: it cannot be deleted. Freeze it (POST /dataset/rollback with freeze) \
-             to stop serving it; a frozen dataset does not count for your plan.",
+            "A dataset with versions cannot be deleted, because versions are permanent. To stop serving it, freeze it \
+             (POST /dataset/rollback with freeze). A frozen dataset does not count for your plan.",
         ),
         ManageError::Public => (StatusCode::CONFLICT, "This dataset is public and has no private key."),
-        ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is under way."),
+        ManageError::Busy => (StatusCode::CONFLICT, "Another refresh of this dataset is running."),
         ManageError::Stale => (
             StatusCode::CONFLICT,
-            "This is not the etag that the version has now: its alternate was saved or deleted after the etag was given, or the \
-             etag is not written as pull_for_edit gave it, 32 hexadecimal digits in double quotes, the quotes included. Nothing \
-             was saved. Pull again, edit what is there now, and push with the new etag.",
+            "The etag is not the current one. Either the alternate was saved or deleted since the pull, or the etag \
+             differs from the one of pull_for_edit: 32 hexadecimal digits, with the double quotes. Nothing was saved. \
+             Pull again, edit the new entities, and push with the new etag.",
         ),
         ManageError::SourceChanged => (
             StatusCode::CONFLICT,
-            "The dataset got another version, or another alternate, while its files were read; nothing was cloned. Clone \
-             it again.",
+            "The dataset changed while it was cloned: it has a new version or alternate. Nothing was cloned. Try \
+             again.",
         ),
         ManageError::Refused(refused) => return (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
         ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => return catalog_unavailable(*reason),
@@ -85,11 +86,11 @@ pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
         DiffError::Manage(error) => public(error),
         DiffError::VersionNotFound { number, there_are } => (StatusCode::NOT_FOUND, no_version_of(*number, there_are)),
         DiffError::Read(ReadError::Timeout { seconds }) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("Comparing these versions was stopped after {seconds} s."))
+            (StatusCode::SERVICE_UNAVAILABLE, format!("The diff was stopped after {seconds} s."))
         }
         DiffError::Read(ReadError::OutOfMemory) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "Comparing these versions needed more memory than the service has for it now. Try again later.".into(),
+            "The diff needed more memory than is free for it now. Try again later.".into(),
         ),
         DiffError::Read(error) => read::public(error),
     }

@@ -34,7 +34,7 @@ use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
 use crate::storage::shortage::Shortage;
 
-/// Why a request gets no other answer.
+/// The reason of an error answer.
 #[derive(Debug)]
 pub enum HttpError {
     /// No route has this path.
@@ -63,14 +63,15 @@ pub enum HttpError {
         /// The body's length in bytes.
         length: u64,
     },
-    /// The service could not answer the read. Of 503, only the text says when to ask again (docs/semantics.md, Errors).
+    /// The service could not answer the read. A 503 says only in its text when to try again (docs/semantics.md,
+    /// Errors).
     Read(ReadError),
     /// The service could not read what an owner or an agent asks for: as a read, but that a header, too, says when to
     /// ask again.
     Inspect(ReadError),
     /// The service is too busy for what an owner or an agent sends.
     Busy(Refused),
-    /// A management call is not one.
+    /// The form of a management call is wrong.
     Call(CallError),
     /// The service refused a management call, or could not do it.
     Manage(ManageError),
@@ -192,8 +193,8 @@ impl HttpError {
         match self {
             HttpError::NoSuchPath => (
                 StatusCode::NOT_FOUND,
-                "There is nothing at this path. Datasets are read at /api/{dataset_id}/{name_slug}/{version}/; \
-                 /openapi.json describes all paths."
+                "This path does not exist. Read a dataset at /api/{dataset_id}/{name_slug}/{version}/. /openapi.json \
+                 describes all paths."
                     .into(),
             ),
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
@@ -201,21 +202,20 @@ impl HttpError {
             }
             HttpError::MethodNotAllowed { allowed: None } => (
                 StatusCode::METHOD_NOT_ALLOWED,
-                "This path does not take this method; the header Allow lists those it takes.".into(),
+                "This path does not allow this method. The header Allow lists the allowed methods.".into(),
             ),
             HttpError::Host => (
                 StatusCode::BAD_REQUEST,
-                "An HTTP/1.1 request must have the header Host, and have it once (RFC 9112, section 3.2).".into(),
+                "An HTTP/1.1 request must have exactly one header Host (RFC 9112, section 3.2).".into(),
             ),
             HttpError::Invalid { status, text } => (*status, text.clone()),
-            HttpError::RateLimited { retry_after_s } => (
-                StatusCode::TOO_MANY_REQUESTS,
-                format!("Too many requests; the next one is answered in {retry_after_s} s."),
-            ),
+            HttpError::RateLimited { retry_after_s } => {
+                (StatusCode::TOO_MANY_REQUESTS, format!("Too many requests. Try again in {retry_after_s} s."))
+            }
             HttpError::RangeNotSatisfiable { length } => (
                 StatusCode::RANGE_NOT_SATISFIABLE,
                 format!(
-                    "The header Range asks for bytes beyond the body's {length}; valid: bytes=0-{}.",
+                    "The header Range asks for bytes outside of the body, which has {length} bytes; valid: bytes=0-{}.",
                     length.saturating_sub(1)
                 ),
             ),
@@ -229,10 +229,10 @@ impl HttpError {
                 StatusCode::NOT_FOUND,
                 match error {
                     ProfileError::NotKept { version } => format!(
-                        "Version {version} was written before profiles were kept. Refresh the dataset: its next version \
-                         has a profile."
+                        "Version {version} has no profile, because an older build wrote it. Refresh the dataset: the \
+                         next version has one."
                     ),
-                    _ => "There is no dataset with this dataset_id that is public or yours.".into(),
+                    _ => "No public dataset and none of yours has this dataset_id.".into(),
                 },
             ),
             HttpError::NoSuchPing => (StatusCode::NOT_FOUND, "No dataset has this ping URL.".into()),
@@ -260,7 +260,7 @@ impl HttpError {
         }
     }
 
-    /// Logs what the caller is not told; nothing for errors that are the caller's own.
+    /// Logs causes that the caller must not see. Logs nothing for the caller's own errors.
     fn log_cause(&self) {
         match self {
             HttpError::NoSuchPath
@@ -306,7 +306,7 @@ const RETRY_REFRESH_S: u64 = 10;
 pub(super) struct ServerFailure(pub String);
 
 impl HttpError {
-    /// The status and the text that the caller sees; the cause that is not told is logged.
+    /// The status and the public text. Logs the cause.
     pub(super) fn told(&self) -> (StatusCode, String) {
         self.log_cause();
         self.public()
@@ -382,7 +382,7 @@ fn wrong_method(allowed: &str) -> String {
         [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
         _ => allowed.concat(),
     };
-    format!("This path does not take this method; it takes {allowed}.")
+    format!("This path does not allow this method. Allowed: {allowed}.")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
             (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id and name_slug.".into())
         }
         ReadError::NotReadable => {
-            (StatusCode::NOT_FOUND, "There is no dataset with this dataset_id that is public or yours.".into())
+            (StatusCode::NOT_FOUND, "No public dataset and none of yours has this dataset_id.".into())
         }
         ReadError::Unauthorized => (
             StatusCode::UNAUTHORIZED,
@@ -39,8 +39,8 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
         ReadError::EntityTooLarge { limit_bytes } => (
             StatusCode::BAD_REQUEST,
             format!(
-                "An entity of the answer would take more than {limit_bytes} bytes in this form. Choose fewer fields with \
-                 keep_field, or a form that repeats nothing: format=jsonl, or pretty=false, without flatten."
+                "An entity of the answer would take more than {limit_bytes} bytes in this form. Choose fewer fields \
+                 with keep_field, or a compact form: format=jsonl or pretty=false, without flatten."
             ),
         ),
         ReadError::UnknownFields(fields) => (StatusCode::BAD_REQUEST, unknown_fields(fields)),
@@ -50,13 +50,13 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
         ),
         ReadError::OutOfMemory => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "The query needed more memory than the service has for it now. Try again later, or ask for less.".into(),
+            "The query needed more memory than is free for it now. Try again later, or ask for less.".into(),
         ),
         ReadError::TooMuchMemory { needed_bytes, limit_bytes } => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "The answer needs {needed_bytes} bytes of memory while it is made, and query.memory_bytes allows \
-                 one client {limit_bytes}. Ask for fewer columns with keep_field, or for another format."
+                "The answer needs {needed_bytes} bytes of memory. query.memory_bytes allows one client {limit_bytes}. \
+                 Choose fewer columns with keep_field, or another format."
             ),
         ),
         ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
@@ -71,21 +71,21 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
 /// Fields that a refusal of a strict request names.
 const NAMED_FIELDS: usize = 3;
 
-/// Which fields a strict request names in vain, and what would do.
+/// Names the unknown fields of a strict request, with suggestions.
 fn unknown_fields(fields: &[UnknownField]) -> String {
-    let mut text = "Invalid query: strict=true takes only fields that are there.".to_owned();
+    let mut text = "Invalid query: strict=true refuses unknown fields.".to_owned();
     for UnknownField { parameter, path, cause } in fields.iter().take(NAMED_FIELDS) {
         let path = path.to_string();
         let (path, cause) = (
             quoted(&path),
             match cause {
                 UnknownCause::Absent { nearest: Some(nearest) } => {
-                    format!("no entity of this version has it; did you mean {}?", quoted(nearest))
+                    format!("no entity of this version has it. Did you mean {}?", quoted(nearest))
                 }
                 UnknownCause::Absent { nearest: None } => {
-                    "no entity of this version has it; GET /dataset/profile lists the paths that there are.".to_owned()
+                    "no entity of this version has it. GET /dataset/profile lists the existing paths.".to_owned()
                 }
-                UnknownCause::Taken { step } => format!("{step} has taken it from every entity before."),
+                UnknownCause::Taken { step } => format!("{step} has removed it from every entity."),
             },
         );
         text.push_str(&format!(" {parameter}: {path}: {cause}"));

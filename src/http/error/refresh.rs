@@ -56,7 +56,7 @@ pub(super) fn public_entities(error: &SourceError) -> (StatusCode, String) {
         SourceError::BadDocument { .. } => {
             (StatusCode::UNPROCESSABLE_ENTITY, format!("These entities cannot be used: {error}."))
         }
-        SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("This is too large: {error}.")),
+        SourceError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, format!("Too large: {error}.")),
         SourceError::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, format!("Invalid request: {error}.")),
         SourceError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, format!("{error}.")),
         SourceError::Full(SpoolFull::User { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}.")),

@@ -8,9 +8,9 @@ use crate::service::Refused;
 /// The text for a request that found a gate shut.
 pub(super) fn busy(refused: &Refused) -> String {
     let Refused { gate, waited } = refused;
-    let waited = waited.map_or(String::new(), |waited| format!(" This one waited for {} s.", waited.as_secs()));
+    let waited = waited.map_or(String::new(), |waited| format!(" This request waited for {} s.", waited.as_secs()));
     format!(
-        "The service has as many {} as it takes, from one client or in all.{waited} Try again in {} s, or ask for less.",
+        "Too many {} at the same time, from this client or in total.{waited} Try again in {} s, or ask for less.",
         gate.what,
         Refused::RETRY_AFTER_S
     )

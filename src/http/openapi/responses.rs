@@ -65,8 +65,8 @@ const ERRORS: [ErrorAnswer; 11] = [
     ErrorAnswer {
         status: 405,
         component: "MethodNotAllowed",
-        when: "The path does not take this method.",
-        example: "This path does not take this method; it takes GET.",
+        when: "The path does not allow this method.",
+        example: "This path does not allow this method. Allowed: GET.",
         headers: &[&["Allow", "Referrer-Policy"]],
     },
     ErrorAnswer {
@@ -87,14 +87,14 @@ const ERRORS: [ErrorAnswer; 11] = [
         status: 416,
         component: "RangeNotSatisfiable",
         when: "`Range` asks for bytes beyond the end of a parquet file.",
-        example: "The header Range asks for bytes beyond the body's 146515; valid: bytes=0-146514.",
+        example: "The header Range asks for bytes outside of the body, which has 146515 bytes; valid: bytes=0-146514.",
         headers: &[&["Content-Range", "Accept-Ranges"], RATE, &["X-Unknown-Parameters"]],
     },
     ErrorAnswer {
         status: 429,
         component: "TooManyRequests",
         when: "The rate limit of the tier is exceeded.",
-        example: "Too many requests; the next one is answered in 42 s.",
+        example: "Too many requests. Try again in 42 s.",
         headers: &[&["Retry-After"], RATE, &["X-Unknown-Parameters"]],
     },
     ErrorAnswer {

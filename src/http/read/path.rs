@@ -43,7 +43,7 @@ pub enum ReadPathError {
     #[error("version is {}; valid: active, latest, or v with a version number", quoted(.0))]
     Version(String),
     /// Something other than `alt` follows the version.
-    #[error("{} follows the version; valid: alt, or nothing", quoted(.0))]
+    #[error("{} after the version is not valid; valid: alt, or nothing", quoted(.0))]
     AfterVersion(String),
 }
 

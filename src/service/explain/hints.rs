@@ -18,7 +18,7 @@ use crate::storage::reader::VersionReader;
 
 /// How a path gets a shredded column.
 const INDEX: &str =
-    "`index` with `always` gives the path a shredded column in the versions to come (see docs/performance.md, Tuning)";
+    "To shred the path in later versions, list it in `always` of `index` (see docs/performance.md, Tuning)";
 
 /// Absent paths for which the nearest one that exists is looked for.
 const SUGGESTED: usize = 5;
@@ -32,11 +32,11 @@ pub(super) fn hints(
 ) -> Vec<String> {
     let mut hints = Vec::new();
     if explanation.frozen {
-        hints.push("The dataset is frozen: a read of it is 410.".to_owned());
+        hints.push("The dataset is frozen, so a read of it is 410.".to_owned());
     }
     if !explanation.ignored.is_empty() {
         let names: Vec<&str> = explanation.ignored.iter().map(|ignored| ignored.name.as_str()).collect();
-        hints.push(format!("Ignored, since no read takes them: {}.", names.join(", ")));
+        hints.push(format!("Ignored parameters, which no read knows: {}.", names.join(", ")));
     }
     hints.extend(profile.and_then(one_column));
     let absent = absent(request, profile, &mut hints);
@@ -44,22 +44,22 @@ pub(super) fn hints(
     keys(explanation, reader, &absent, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
-            "{} needs its columns first, so that documents are fetched twice: json, jsonl and xml need none.",
+            "{} fetches documents twice, because it must find its columns first. json, jsonl and xml need no columns.",
             request.format.name()
         ));
     }
     for operator in explanation.operators.iter().filter(|operator| operator.spills > 0) {
         let name = operator.operator.split(':').next().unwrap_or_default();
         hints.push(format!(
-            "{name} wrote {} to disk: with more `query.memory_bytes`, or a `limit`, it works in memory.",
+            "{name} wrote {} to disk. More `query.memory_bytes`, or a `limit`, keeps it in memory.",
             size(operator.spilled_bytes)
         ));
     }
     if let Some(bytes) = explanation.documents.spilled_bytes {
         let enough = size(reader.layout().document_bytes.saturating_mul(2));
         hints.push(format!(
-            "The documents were put in order by way of the disk ({}): a smaller `limit`, or a `cache.memory_bytes` of {enough} \
-             or more, saves that.",
+            "The documents were sorted on disk ({}). A smaller `limit`, or a `cache.memory_bytes` of {enough} or \
+             more, avoids this.",
             size(bytes)
         ));
     }
@@ -73,8 +73,8 @@ fn one_column(profile: &StoredProfile) -> Option<String> {
     let name = Path::parse(&field.path).ok()?.keys().concat();
     let delimiter = foreign_delimiter(&name)?;
     Some(format!(
-        "The only field is named `{name}`: was the source a table with {delimiter} between the cells? The format csv takes commas, \
-         and tsv tabs (see docs/owners.md, Sources)."
+        "The only field is named `{name}`. The source may be a table with {delimiter} between the cells. csv needs \
+         commas, tsv needs tabs (see docs/owners.md, Sources)."
     ))
 }
 
@@ -95,7 +95,7 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         (
             "dedup_key",
             if request.dedup { request.dedup_key.clone() } else { Vec::new() },
-            "takes all entities for equal in it",
+            "treats all entities as equal in it",
         ),
     ];
     // What is left of an object is compared.
@@ -112,15 +112,14 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
                 let known = profile.filter(|_| absent.len() < SUGGESTED).into_iter().flat_map(|profile| &profile.paths);
                 let nearest = similar::nearest(&text, known.map(|record| record.path.as_str()));
                 let instead = nearest.map_or_else(
-                    || "the profile lists the paths that there are.".to_owned(),
-                    |nearest| format!("did you mean `{nearest}`?"),
+                    || "The profile lists the existing paths.".to_owned(),
+                    |nearest| format!("Did you mean `{nearest}`?"),
                 );
-                hints
-                    .push(format!("No entity of this version has `{text}`, so that `{step}` {consequence}: {instead}"));
+                hints.push(format!("No entity of this version has `{text}`, so `{step}` {consequence}. {instead}"));
             } else if is_later && !reshape.sees(path.keys()) && !(step == "dedup_key" && is_partly_kept(&path)) {
                 hints.push(format!(
-                    "`{text}` is not there when `{step}` runs: include_source, keep_field or drop_field has taken it away \
-                     before, so that `{step}` {consequence}."
+                    "include_source, keep_field or drop_field removes `{text}` before `{step}` runs, so `{step}` \
+                     {consequence}."
                 ));
             } else {
                 continue;
@@ -129,12 +128,11 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         }
     }
     if request.strict && !absent.is_empty() {
-        hints.push("With `strict=true` this read is 400, for it names fields that are not there.".to_owned());
+        hints.push("With `strict=true` this read is 400, because it names unknown fields.".to_owned());
     }
     if !request.keywords.is_empty() && reshape.hides_fields() {
         hints.push(
-            "`keywords` finds nothing in fields that include_source, keep_field or drop_field has taken away before."
-                .to_owned(),
+            "`keywords` does not search fields that include_source, keep_field or drop_field has removed.".to_owned(),
         );
     }
     absent
@@ -154,8 +152,8 @@ fn predicates(
             Predicate::Keywords(keywords) => {
                 if !keywords.sees_everything() && explanation.scan.is_some() {
                     hints.push(
-                        "`keywords` reads the documents that its words are found in, since fields are taken away before: \
-                         without include_source=false, keep_field and drop_field the search text decides."
+                        "`keywords` reads the documents that may match, because an earlier step removes fields. \
+                         Without include_source=false, keep_field and drop_field, the search text alone decides."
                             .to_owned(),
                     );
                 }
@@ -172,7 +170,7 @@ fn predicates(
         }
         let what = match access::choose(layout, &predicate) {
             Access::ShreddedColumn(_) | Access::Search => continue,
-            Access::SearchThenDocuments => "goes through the search text and reads the documents that it finds",
+            Access::SearchThenDocuments => "scans the search text, and reads the documents of its matches",
             Access::Documents => "reads the documents",
         };
         if explanation.scan.is_some() {
@@ -188,17 +186,18 @@ fn keys(explanation: &Explanation, reader: &VersionReader, absent: &[Path], hint
         let is_absent = absent.iter().any(|path| path.keys() == std::slice::from_ref(field));
         hints.extend((!is_absent).then(|| match reader.layout().shredded(std::slice::from_ref(field)) {
             Some(_) => {
-                format!("`{field}` is an array in some entities: a sort by it reads the documents, shredded column or not.")
+                format!("`{field}` is an array in some entities, so a sort by it always reads the documents.")
             }
             None => format!(
-                "`{field}` has no shredded column: the sort by it reads the documents. {INDEX}, which helps if it holds values and no arrays or objects."
+                "`{field}` has no shredded column: the sort by it reads the documents. {INDEX}. This helps if the \
+                 field holds scalars only."
             ),
         }));
     }
     if scan.dedup.as_ref().is_some_and(|dedup| dedup.access == AccessName::Documents) {
         hints.push(
-            "This dedup reads the documents: only whole entities, without denull, keep_field and drop_field, have a stored \
-             hash."
+            "This dedup reads the documents, because a stored hash covers only whole entities. Without dedup_key, \
+             denull, keep_field and drop_field it uses the hashes."
                 .to_owned(),
         );
     }

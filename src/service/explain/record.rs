@@ -66,8 +66,8 @@ pub struct IgnoredParameter {
 
 impl fmt::Display for IgnoredParameter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "`{}` is ignored: no read takes it", self.name)?;
-        self.nearest.map_or(Ok(()), |nearest| write!(out, "; did you mean `{nearest}`?"))
+        write!(out, "`{}` is ignored, because no read knows it", self.name)?;
+        self.nearest.map_or(Ok(()), |nearest| write!(out, ". Did you mean `{nearest}`?"))
     }
 }
 
@@ -148,7 +148,7 @@ pub struct KeptAnswer {
 pub struct DocumentUse {
     /// All of the file's.
     pub pages: u64,
-    /// Read to settle the selection: to verify predicates, and for keys that no column holds.
+    /// Read to select: to verify predicates, and for keys that no column holds.
     pub pages_to_select: u64,
     /// Read for the answer.
     pub pages_to_answer: u64,

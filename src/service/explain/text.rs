@@ -31,7 +31,7 @@ impl fmt::Display for Explanation {
         plan(out, &self.operators)?;
         match &self.scan {
             Some(used) => scan(out, used)?,
-            None => writeln!(out, "\nScan\n  none: nothing had to be looked at")?,
+            None => writeln!(out, "\nScan\n  none: no entity had to be read")?,
         }
         self.file(out)?;
         if !self.hints.is_empty() {
@@ -82,13 +82,13 @@ impl Explanation {
         writeln!(out, "  work of {bytes} estimated: {weight} ({limits})")?;
         match &self.kept {
             Some(kept) => writeln!(out, "  {}", lies_ready(kept))?,
-            None => writeln!(out, "  kept or not: that is up to the server")?,
+            None => writeln!(out, "  not known: only a server has a cache of answers")?,
         }
         writeln!(out, "\nTime")?;
         for stage in &self.stages {
             writeln!(out, "  {:>10}  {}", duration(stage.duration_us), about(stage.stage))?;
         }
-        writeln!(out, "  {:>10}  in all", duration(self.total_us))
+        writeln!(out, "  {:>10}  in total", duration(self.total_us))
     }
 
     fn is_count(&self) -> bool {
@@ -107,7 +107,7 @@ impl Explanation {
             writeln!(out, "  {:>10}  {what}", number(pages))?;
         }
         if let Some(bytes) = documents.spilled_bytes {
-            writeln!(out, "  {:>10}  of documents put in order by way of the disk", size(bytes))?;
+            writeln!(out, "  {:>10}  of documents sorted on disk", size(bytes))?;
         }
         let parts = &self.parts;
         writeln!(out, "\nParts of the file\n      cached     fetched")?;
@@ -128,12 +128,14 @@ impl Explanation {
 
 fn lies_ready(kept: &KeptAnswer) -> String {
     match (kept.cacheable, kept.export) {
-        (false, _) => "never kept: another sample each time".to_owned(),
+        (false, _) => "never kept: each request makes a new sample".to_owned(),
         (true, Some("made")) => "kept on disk: a read takes the export from there".to_owned(),
         (true, Some("being_made")) => "being made for the cache on disk".to_owned(),
         (true, Some(_)) => "not kept: it does not fit into the cache of exports".to_owned(),
-        (true, None) if kept.response.is_empty() => "not kept: a read makes it as here".to_owned(),
-        (true, None) => format!("kept in memory, coded as {}: such a read takes it", kept.response.join(", ")),
+        (true, None) if kept.response.is_empty() => "not kept: a read computes it again".to_owned(),
+        (true, None) => {
+            format!("kept in memory, coded as {}: a read with this coding gets it", kept.response.join(", "))
+        }
     }
 }
 
@@ -170,7 +172,7 @@ fn plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Result {
 fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     writeln!(out, "\nScan")?;
     let groups = &scan.row_groups;
-    write!(out, "  row groups: {} in all, {} scanned", number(groups.total), number(groups.scanned))?;
+    write!(out, "  row groups: {} in total, {} scanned", number(groups.total), number(groups.scanned))?;
     for (count, why) in [
         (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
         (groups.pruned_by_numbers, "pruned by the minimum and maximum of numbers"),

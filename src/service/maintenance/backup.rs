@@ -64,7 +64,7 @@ pub enum BackupError {
     NotEmpty(PathBuf),
     /// The place lies in what is backed up.
     #[error(
-        "{} lies in {}, which it would back up: choose a directory elsewhere, best on another disk",
+        "{} is inside {}, which is to be backed up; choose another directory, best on another disk",
         directory.display(),
         within.display()
     )]
@@ -89,7 +89,7 @@ pub enum BackupError {
     #[error("the backup's store")]
     Store(#[source] StorageError),
     /// The copy of the catalog is damaged, as the catalog then is.
-    #[error("the catalog is damaged: {reason}; `strata check` tells all of it")]
+    #[error("the catalog is damaged: {reason}; `strata check` lists all damage")]
     Damaged {
         /// The first thing that is wrong.
         reason: String,

@@ -3,7 +3,7 @@
 //!
 //! The catalog has an identity from its first opening, and the store holds it as the object [`IDENTITY`]:
 //!
-//! 1. The catalog's identity is settled.
+//! 1. The catalog gets its identity, once.
 //! 2. A store that holds it is the catalog's. One that holds another one is not.
 //! 3. One that holds none is given it, if it has no version files, or those that the catalog names: an older build
 //!    wrote them. It is not, if it has version files that the catalog does not know, or if it was given before and is
@@ -60,8 +60,8 @@ pub enum BindingError {
     },
     /// The catalog names files of a store that was given its identity, and this one was not.
     #[error(
-        "the store {store} is not the one of the catalog {catalog}: it has no {IDENTITY}; mount it or correct store.url, or, if \
-         it is the restored store, write {expected} to its {IDENTITY}"
+        "the store {store} does not belong to the catalog {catalog}: it has no {IDENTITY}; mount the right store or \
+         correct store.url; if this is the restored store, write {expected} to its {IDENTITY}"
     )]
     Missing {
         /// Where the store is.

@@ -106,7 +106,7 @@ pub(in crate::service) enum Damage {
     Missing,
     #[error("it has {found} bytes, and should have {recorded}")]
     Size { found: u64, recorded: u64 },
-    #[error("its documents are not those that were written")]
+    #[error("its documents have changed")]
     Content,
     #[error("it cannot be read: {}", without_path(.0))]
     Unreadable(#[from] StorageError),

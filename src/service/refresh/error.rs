@@ -16,10 +16,10 @@ pub enum RefreshError {
     #[error("there is no such dataset")]
     NotFound,
     /// The dataset is frozen.
-    #[error("the dataset is frozen: unfreeze it before refreshing it")]
+    #[error("the dataset is frozen; unfreeze it first")]
     Frozen,
-    /// Another refresh of the dataset is under way.
-    #[error("another refresh of the dataset is under way; try again when it is over")]
+    /// Another refresh of the dataset is running.
+    #[error("another refresh of the dataset is running; try again when it has ended")]
     Busy,
     /// There is nothing to fetch.
     #[error("the dataset's source is push, so there is nothing to fetch: send the entities, or give it a source URL")]
@@ -46,10 +46,10 @@ pub enum RefreshError {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The attempt was too slow with a sign of life, and another may have taken the dataset over.
-    #[error("the refresh lost its hold on the dataset: the catalog did not answer in time, or another took over")]
+    #[error("the refresh lost its lease: the catalog did not answer in time, or another refresh took over")]
     LeaseLost,
     /// The process is about to stop.
-    #[error("the service stopped before the refresh was over")]
+    #[error("the service stopped before the refresh ended")]
     Stopping,
     /// A worker ended early.
     #[error("the refresh's worker ended early")]

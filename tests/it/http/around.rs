@@ -77,7 +77,7 @@ async fn a_wrong_path_names_the_wrong_part() {
         ("/api/1.0/x/v1", "dataset_id is \"1.0\""),
         ("/api/1/%FF/v1", "name_slug is \"%FF\""),
         ("/api/1/x/V1", "version is \"V1\""),
-        ("/api/1/x/v1/alt/x", "\"alt/x\" follows the version"),
+        ("/api/1/x/v1/alt/x", "\"alt/x\" after the version is not valid"),
     ] {
         let answer = refusal("GET", path).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");

@@ -452,7 +452,7 @@ async fn reads_by_agents_count_as_reads_and_calls_of_tools_are_counted() {
         given(&owned.tool("read", json!({"dataset_id": id})).await);
     }
     let text = failure(&owned.tool("read", json!({"dataset_id": id})).await);
-    assert!(text.starts_with("Too many requests; the next one is answered in "), "{text}");
+    assert!(text.starts_with("Too many requests. Try again in "), "{text}");
     owned.service.get(&format!("/api/{id}/things/v1/")).await.is_error(429);
     // Other tests of this binary may call it, too.
     assert!(counted("done").await >= before.0 + 3 && counted("refused").await > before.1);

@@ -377,7 +377,7 @@ fn the_items_of_a_request_are_bounded_over_all_lists() {
 #[test]
 fn paths_are_not_deeper_than_entities() {
     let longest = vec!["a"; 128].join(".");
-    let valid = "valid: paths of at most 128 names, as entities nest no deeper";
+    let valid = "valid: paths of at most 128 names, because entities nest no deeper";
     for (name, value) in
         [("keep_field", ""), ("drop_field", ""), ("dedup_key", ""), ("filter", ":1"), ("filter_contains", ":1")]
     {

@@ -287,7 +287,8 @@ async fn heavy_queries_beyond_the_queue_are_refused_and_light_ones_are_not() {
     assert!(!refused.is_empty() && refused.len() < heavy.len(), "{} of {}", refused.len(), heavy.len());
     for answer in refused {
         answer.is_error(503);
-        let expected = "The service has as many heavy queries as it takes, from one client or in all. Try again in 5 s, or ask for less.";
+        let expected =
+            "Too many heavy queries at the same time, from this client or in total. Try again in 5 s, or ask for less.";
         assert!(answer.text().starts_with(expected), "{}", answer.text());
         // The text says it (docs/semantics.md, Errors).
         assert_eq!(answer.header("retry-after"), None);

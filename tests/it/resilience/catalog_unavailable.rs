@@ -391,7 +391,7 @@ async fn a_postgresql_server_that_is_stopped_is_named_at_once_however_long_calls
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_dropped_or_replaced_is_named() {
-    const MISSING: &str = "its database, or a table of it, is not there";
+    const MISSING: &str = "its database, or a table of it, is missing";
     let server = Postgres::shared();
     let url = server.create_database().await;
     let owned = Owned::start(Some(url.clone())).await;

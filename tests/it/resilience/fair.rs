@@ -129,7 +129,7 @@ async fn two_datasets(service: &TestService) {
 
 fn refused_by(answer: &Answer, what: &str) {
     answer.is_error(503);
-    let expected = format!("The service has as many {what} as it takes, from one client or in all.");
+    let expected = format!("Too many {what} at the same time, from this client or in total.");
     assert!(answer.text().starts_with(&expected), "{}", answer.text());
     assert!(answer.text().contains("Try again in 5 s"), "{}", answer.text());
 }

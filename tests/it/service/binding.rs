@@ -137,7 +137,7 @@ async fn a_store_that_goes_is_missed_and_found_again() {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#, r#"[{"a":2}]"#]).await;
     let (store, away) = (owned.service.directory().join("store"), owned.service.directory().join("away"));
-    let gone = "the store of the version files is not there";
+    let gone = "the store of the version files is missing";
     // Nothing, an empty directory, and a file in its place.
     for place in 0..3 {
         fs::rename(&store, &away).expect("moved");

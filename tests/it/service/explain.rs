@@ -105,32 +105,29 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
     for (query, words) in [
         ("", &["VersionScan: positions=0..250", "all defaults", "250 entities"][..]),
         ("offset=10&limit=5", &["VersionScan: positions=10..15", "5 selected"]),
-        ("count=true", &["PlaceholderRowExec", "a count of 250", "none: nothing had to be looked at"]),
+        ("count=true", &["PlaceholderRowExec", "a count of 250", "none: no entity had to be read"]),
         ("filter=cca3:fra", &["filter=cca3:fra: by the shredded column cca3, 250 -> 1", "1 entity"]),
         ("filter=cca3:fra&count=true", &["AggregateExec", "VersionScan", "a count of 1"]),
         ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the shredded column name.common"]),
         ("filter=nowhere:x", &["by the search text, then documents", "No entity of this version has `nowhere`"]),
-        ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so that `filter` finds nothing"]),
+        ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so `filter` finds nothing"]),
         ("filter=regoin:x", &["No entity of this version has `regoin`, so that", "did you mean `region`?"]),
-        (
-            "keep_field=name.comon",
-            &["has `name.comon`, so that `keep_field` keeps nothing", "did you mean `name.common`?"],
-        ),
-        ("dedup=true&dedup_key=rgion", &["`dedup_key` takes all entities for equal in it: did you mean `region`?"]),
-        ("keywords=island&keep_field=area", &["`keywords` finds nothing in fields that"]),
-        ("sort=area&drop_field=area", &["`area` is not there when `sort` runs", "`sort` changes nothing"]),
-        ("limt=1", &["`limt` is ignored: no read takes it; did you mean `limit`?", "all defaults"]),
+        ("keep_field=name.comon", &["has `name.comon`, so `keep_field` keeps nothing", "Did you mean `name.common`?"]),
+        ("dedup=true&dedup_key=rgion", &["`dedup_key` treats all entities as equal in it: did you mean `region`?"]),
+        ("keywords=island&keep_field=area", &["`keywords` does not search fields that"]),
+        ("sort=area&drop_field=area", &["removes `area` before `sort` runs", "`sort` changes nothing"]),
+        ("limt=1", &["`limt` is ignored, because no read knows it. Did you mean `limit`?", "all defaults"]),
         ("keywords=island,sea", &["keywords=island,sea (or): by the search text"]),
         ("keywords=island&include_source=false", &["by the search text, then documents", "`keywords` reads"]),
         ("sort=area", &["SortExec: expr=[order", "sort by area: from the shredded column area"]),
         ("sort=area&limit=3", &["SortExec: TopK(fetch=3)", "left out early"]),
-        ("sort=nothing:desc", &["sort by nothing: from documents", "has `nothing`, so that `sort`"]),
+        ("sort=nothing:desc", &["sort by nothing: from documents", "has `nothing`, so `sort`"]),
         ("dedup=true", &["AggregateExec", "CompactBatches", "dedup by all fields but _source: from the stored hashes"]),
         ("dedup=true&dedup_key=region", &["dedup by region: from documents", "This dedup reads the documents"]),
         ("sample=4", &["SortExec: TopK(fetch=4)", "random()", "never kept"]),
         ("format=csv&limit=3", &["find columns", "text/csv", " columns, whole"]),
-        ("keep_field=area&filter=region:x", &["`region` is not there when `filter` runs"]),
-        ("lmit=3&limit=2", &["Ignored, since no read takes them: lmit."]),
+        ("keep_field=area&filter=region:x", &["removes `region` before `filter` runs"]),
+        ("lmit=3&limit=2", &["Ignored parameters, which no read knows: lmit."]),
     ] {
         let text = owner.text(query).await;
         for word in words {
@@ -531,8 +528,8 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
         "filter  born:1906\n",
         "VersionScan: positions=0..2, filter=born:1906 by ",
         "1 selected",
-        "kept or not: that is up to the server",
-        "Ignored, since no read takes them: lmit.",
+        "not known: only a server has a cache of answers",
+        "Ignored parameters, which no read knows: lmit.",
     ] {
         assert!(text.contains(word), "{word} is not in\n{text}");
     }
@@ -555,7 +552,7 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
             &["explain", "1", "/api/1/small-things/v"],
             "strata: QUERY: version is \"v\"; valid: active, latest, or v with",
         ),
-        (&["explain", "1", "/api/2/other/v1/"], "strata: QUERY: it is of dataset 2, and DATASET_ID is 1"),
+        (&["explain", "1", "/api/2/other/v1/"], "strata: QUERY: it names dataset 2, but DATASET_ID is 1"),
     ] {
         let failure = failed(&machine.run(arguments));
         assert!(failure.starts_with(message), "{failure}");
@@ -604,7 +601,7 @@ fn what_goes_by_way_of_the_disk_is_told() {
         assert!(number(&explained, "/documents/spilled_bytes") >= 24_000 * 700, "{explained:#}");
         assert!(explained["stages"].to_string().contains("\"order\""), "{explained:#}");
         let hints = explained["hints"].to_string();
-        assert!(hints.contains("SortExec wrote") && hints.contains("by way of the disk"), "{hints}");
+        assert!(hints.contains("SortExec wrote") && hints.contains("sorted on disk"), "{hints}");
     }
 }
 

@@ -443,7 +443,7 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
         (r#"{"entities":[]} x"#, 400, "the end of the document"),
         (r#"{"entities":[{}],}"#, 400, "a key in quotes"),
         (r#"{dataset_id:7}"#, 400, "a key in quotes"),
-        (r#"{"x":{},"entities":[]}"#, 400, "\"x\": there is no such field; valid: dataset_id, etag, alt, entities"),
+        (r#"{"x":{},"entities":[]}"#, 400, "unknown field \"x\"; valid: dataset_id, etag, alt, entities"),
         (r#"{"entities":[{}],"dataset_di":7}"#, 400, "did you mean dataset_id?"),
         (r#"{"entities":[{"a":1},[3]]}"#, 422, "item 2: an entity must be a JSON object; this is an array"),
         (r#"{"entities":[{"a":1},{"a":01}]}"#, 422, "item 2: byte 6: not a JSON number"),

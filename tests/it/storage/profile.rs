@@ -439,7 +439,11 @@ async fn an_old_file_has_no_profile_until_the_dataset_is_refreshed(owned: Owned)
     let uri = format!("/dataset/profile?dataset_id={id}");
     let answer = beside.get(&uri).await;
     answer.is_error(404);
-    assert!(answer.text().contains("Version 1 was written before profiles were kept. Refresh"), "{}", answer.text());
+    assert!(
+        answer.text().contains("Version 1 has no profile, because an older build wrote it. Refresh"),
+        "{}",
+        answer.text()
+    );
     let found = beside
         .app
         .maintenance()

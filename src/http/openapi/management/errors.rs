@@ -45,7 +45,7 @@ pub(super) const ERRORS: &[ErrorAnswer] = &[
         component: "Conflict",
         when: "What is there does not allow it: a name is taken, the dataset is frozen, or not, or being refreshed; an etag is \
          stale.",
-        example: "You have another dataset of this name.",
+        example: "You already have a dataset of this name.",
         headers: &[&["Cache-Control", "Referrer-Policy"]],
     },
     ErrorAnswer {
@@ -73,7 +73,7 @@ pub(super) const ERRORS: &[ErrorAnswer] = &[
         status: 429,
         component: "TooManyTries",
         when: "Too many log-ins, pings, or calls without credentials.",
-        example: "Too many log-ins; the next one is tried in 42 s.",
+        example: "Too many log-ins. Try again in 42 s.",
         headers: &[&["Cache-Control", "Referrer-Policy", "Retry-After"]],
     },
     ErrorAnswer {
@@ -95,7 +95,7 @@ pub(super) const ERRORS: &[ErrorAnswer] = &[
         component: "TooBusy",
         when: "The service has too much to do, or is about to stop; or its catalog is not available; or a comparison or an explained read took too long, or needed \
          more memory than it may.",
-        example: "Too many log-ins are being checked. Try again in a moment.",
+        example: "Too many log-ins at the same time. Try again in 5 s.",
         headers: &[&["Cache-Control", "Referrer-Policy", "Retry-After"]],
     },
 ];

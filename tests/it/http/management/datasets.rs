@@ -310,7 +310,7 @@ async fn a_dataset_without_versions_is_deleted_and_no_other(owners: Owners) {
     refused(&delete(&second).await, 409, "Another refresh");
     catalog.fail_refresh(held.attempt, "a test").await.expect("given back");
     ok(&owners.post("/dataset/refresh", json!({"dataset_id": second, "entities": []})).await);
-    refused(&delete(&second).await, 409, "versions, which are permanent");
+    refused(&delete(&second).await, 409, "because versions are permanent");
     ok(&owners.get(&format!("/dataset/view?dataset_id={second}")).await);
     // A place in the plan is free again.
     let free = [("authorization", owners.free.as_str())];

@@ -170,11 +170,11 @@ async fn combinations_of_them_are_answered_several_at_once() {
             // Nothing in them is wrong; a table may be too wide, fields may be absent, and there may be too little
             // memory or time for all at once.
             let refusals = [
-                "strict=true takes only fields that are there",
+                "strict=true refuses unknown fields",
                 "more than 10000 columns",
                 "in this form",
                 "more memory",
-                "from one client or in all",
+                "from this client or in total",
                 "was stopped after",
             ];
             let text = answer.text();

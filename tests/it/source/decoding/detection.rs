@@ -60,6 +60,6 @@ fn an_asked_format_wins() {
     }
     assert_eq!(
         "JSON".parse::<SourceFormat>().map_err(|error| error.to_string()),
-        Err("\"JSON\" is not a source format; valid are json, jsonl, csv, tsv, parquet".to_owned())
+        Err("\"JSON\" is not a source format; valid: json, jsonl, csv, tsv, parquet".to_owned())
     );
 }
