@@ -431,10 +431,7 @@ fn the_demo_is_not_loaded_beside_other_data_and_no_backup_into_what_it_backs_up(
         ["strata-data/backup", "strata-data", "strata-data/store/a/b", "link/backup", "./strata-data/../strata-data/b"]
     {
         let message = failed(&machine.run(&["backup", place]));
-        assert!(
-            message.contains(" lies in ") && message.contains("choose a directory elsewhere"),
-            "{place}: {message}"
-        );
+        assert!(message.contains(" is inside ") && message.contains("choose another directory"), "{place}: {message}");
     }
     assert_eq!(machine.data_files(), before);
     assert!(!machine.path("strata-data/backup").exists());

@@ -94,7 +94,7 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
     assert_eq!(strict.header("etag"), plain.header("etag"), "it is the same answer");
 
     for (query, parts) in [
-        ("filter=nmae:A", &["filter", "\"nmae\"", "did you mean \"name\"?"][..]),
+        ("filter=nmae:A", &["filter", "\"nmae\"", "Did you mean \"name\"?"][..]),
         ("sort=zzzzzzzz", &["sort", "\"zzzzzzzz\"", "/dataset/profile"]),
         ("keep_field=name&sort=stock", &["sort", "\"stock\"", "keep_field has removed it"]),
         ("drop_field=stock&filter=stock.berlin:3", &["filter", "\"stock.berlin\"", "drop_field has removed it"]),

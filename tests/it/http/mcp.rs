@@ -188,7 +188,7 @@ async fn a_message_is_small_but_for_the_entities_that_it_pushes() {
     let wide = format!(r#"{{"dataset_id":{id},"filter":[{}[]]}}"#, "[],".repeat(100_000));
     let answer = message(&owned, Some(&owned.token), &calling("read", &wide)).await;
     assert_eq!(answer.status, 413, "{}", answer.text());
-    assert!(answer.text().contains("longer than 131072 bytes, entities"), "{}", answer.text());
+    assert!(answer.text().contains("longer than 131072 bytes, without the pushed entities"), "{}", answer.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
