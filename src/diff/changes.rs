@@ -4,7 +4,7 @@ use std::fmt;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 
-/// What a change is.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeType {
     /// The entity is in v2 only.
@@ -103,7 +103,7 @@ pub struct DiffPage {
 /// Stands for no position.
 pub(super) const NONE: u64 = u64::MAX;
 
-/// What two versions differ in: 16 bytes for each entity of v1 that has changed or is gone, 8 for each that is new.
+/// The changes between two versions: 16 bytes for each entity of v1 that has changed or is gone, 8 for each new one.
 /// They are accounted to the engine's memory pool until it is dropped, or given to another's account
 /// ([`Diff::unaccounted`]).
 #[derive(Debug)]
@@ -115,7 +115,7 @@ pub struct Diff {
     pub(super) ones: Vec<(u64, u64)>,
     /// Positions in v2, ascending.
     pub(super) added: Vec<u64>,
-    /// What accounts for them.
+    /// Their account in the memory pool.
     #[expect(dead_code, reason = "held until the diff is dropped")]
     pub(super) accounted: Option<[MemoryReservation; 2]>,
 }
@@ -132,7 +132,7 @@ impl Diff {
         size_of_val(self.ones.as_slice()) + size_of_val(self.added.as_slice())
     }
 
-    /// The same, no longer accounted to the pool: whoever keeps it has to bound what it holds.
+    /// The same, no longer accounted to the pool. The new owner must bound its size.
     pub fn unaccounted(self) -> Diff {
         Diff { accounted: None, ..self }
     }
@@ -226,7 +226,7 @@ impl Diff {
     }
 }
 
-/// What is left of a page of a [`Diff`].
+/// The rest of a page of a [`Diff`].
 #[derive(Clone, Debug)]
 pub struct Cursor {
     change_type: Option<ChangeType>,

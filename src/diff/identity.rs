@@ -41,13 +41,13 @@ pub(super) const SOURCE: &str = "_source";
 /// 128 bits each of the hashes of `_source` and entity, a byte for the version, 64 bits of position.
 const KEY_BYTES: usize = 41;
 
-/// What the sorted keys hold.
+/// The layout of the sorted keys.
 const HASHES: Range<usize> = 0..32;
 const SOURCE_HASH: Range<usize> = 0..16;
 const VERSION: usize = 32;
 const POSITION: Range<usize> = 33..41;
 
-/// What no equal entity of the same `_source` was there for.
+/// Entities without an equal one of the same `_source` in the other version.
 pub(super) struct Unmatched {
     /// Positions in v1 and v2 whose `_source` leaves none in the other version: ascending within a `_source`.
     pub(super) alone: [Accounted<u64>; 2],

@@ -45,7 +45,7 @@ const FEW_PAIRS: usize = 64;
 /// How many candidates of an entity are kept.
 const KEPT: usize = 4;
 
-/// After so many pairs others may use the thread.
+/// Pairs after which other tasks may use the thread.
 const PAIRS_AT_ONCE: usize = 1 << 16;
 
 /// The entities of one source in one version: some of those that were read, by position.
@@ -133,7 +133,7 @@ pub(super) async fn match_source(
     Ok(())
 }
 
-/// What an entity of v2 holds: its best pair so far.
+/// The best pair of an entity of v2 so far.
 #[derive(Clone, Copy, Debug)]
 struct Proposal {
     similarity: f64,

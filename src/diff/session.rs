@@ -1,4 +1,4 @@
-//! What all parts of one diff share.
+//! The state that all parts of one diff share.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use super::values::Seeds;
 use crate::storage::reader::VersionReader;
 
-/// What all parts of one diff share.
+/// The state that all parts of one diff share.
 #[derive(Clone)]
 pub(super) struct Session {
     pub(super) readers: [VersionReader; 2],

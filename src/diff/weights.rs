@@ -1,4 +1,4 @@
-//! What each field weighs: its distinct values over the entities that have it, in both versions together.
+//! The weight of each field: its distinct values over the entities that have it, in both versions together.
 //!
 //! Equal entities have equal values, so only the first of them is read ([`super::identity`]): for two versions
 //! that are much alike, about half of all entities.

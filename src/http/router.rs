@@ -39,7 +39,7 @@ pub fn router(app: App) -> Router {
     layered(routes, log, limits)
 }
 
-/// What every route shares: answers for paths and methods that no route takes, and the layers, the last one outermost.
+/// Adds to the routes: answers for unknown paths and methods, and the layers, the last one outermost.
 pub fn around(routes: Router) -> Router {
     layered(routes, LogOptions::default(), DrainLimits::from(&config::Limits::default()))
 }

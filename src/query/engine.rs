@@ -26,7 +26,7 @@ use crate::query::tenants::{Budget, DiskShare, Tenant, TenantFiles, TenantPool, 
 /// its share.
 const MIN_MEMORY_BYTES: u64 = 16 << 20;
 
-/// What bounds the engine.
+/// The limits of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Threads for queries and for encoding their answers; also how many row groups one query works on at once.
@@ -104,7 +104,7 @@ pub(super) const BATCH_ROWS: usize = 2_048;
 /// smaller.
 const STACK_BYTES: usize = 4 << 20;
 
-/// What a sort sets aside for the merge of what it has spilled, where there is much memory.
+/// Memory that a sort reserves for merging its spilled runs, where there is much memory.
 const MERGE_BYTES: usize = 10 << 20;
 
 impl Engine {

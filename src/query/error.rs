@@ -1,4 +1,4 @@
-//! What can go wrong with a query.
+//! The errors of a query.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What all management has in common: why an owner's request is refused, and what follows every write.
+//! The common part of all management: why an owner's request is refused, and what follows every write.
 
 use std::sync::Arc;
 

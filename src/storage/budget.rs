@@ -101,7 +101,7 @@ impl Shared {
     }
 }
 
-/// Whose spools are charged, and to which budget.
+/// The user whose spools are charged, and the budget.
 #[derive(Clone, Debug)]
 pub struct SpoolAccount {
     /// `None` counts nothing.
@@ -153,7 +153,7 @@ impl SpoolCharge {
         if free_bytes(&limits.directory).is_some_and(|free| free < limits.reserve_bytes) {
             let mut used = budget.shared.used();
             used.give_back(self.account.user, bytes);
-            // Whoever comes next looks again.
+            // The next caller looks again.
             used.until_look = 0;
             return Err(SpoolFull::Disk { reserve: limits.reserve_bytes });
         }

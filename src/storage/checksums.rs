@@ -34,7 +34,7 @@ pub const CHECKSUMS_KEY: &str = "strata.checksums";
 /// Where the seal lies there.
 pub const SEAL_KEY: &str = "strata.seal";
 
-/// What the seal's value begins with, so that it is found before the footer is parsed.
+/// The prefix of the seal's value, by which it is found before the footer is parsed.
 const SEAL_MARK: &[u8] = b"strata.seal:";
 
 /// Hexadecimal digits of an offset.

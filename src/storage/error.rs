@@ -1,4 +1,4 @@
-//! What can go wrong between the service and its version files.
+//! The errors of version files and their store.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the end of a version file says, decoded once for all readers of the file.
+//! The footer of a version file, decoded once for all its readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::checksums::{CHECKSUMS_KEY, PartChecksums};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 
-/// What the end of a version file says. Shared by all readers of the file.
+/// The footer of a version file. All readers of the file share it.
 pub struct Footer {
     pub(super) id: u64,
     pub(super) size_bytes: u64,

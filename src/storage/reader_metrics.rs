@@ -1,4 +1,4 @@
-//! What one reader, of all that share the cache and the store, has asked them for.
+//! The use of the cache and the store by one reader of those that share them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

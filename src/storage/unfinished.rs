@@ -1,4 +1,4 @@
-//! What writers leave in a directory when they are killed.
+//! Files that killed writers leave in a directory.
 //!
 //! `object_store` writes `NAME#1` (or `#2`, …) beside `NAME` and renames it when all of it is there. Its listings leave
 //! such names out, so a file whose writer was killed would stay for ever.

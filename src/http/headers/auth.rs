@@ -1,4 +1,4 @@
-//! What the `Authorization` header of a request says. Whether it is right is decided in `service`.
+//! Parses the `Authorization` header of a request. `service` checks the key.
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;

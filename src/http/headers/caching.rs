@@ -1,7 +1,7 @@
-//! What clients and caches may keep of an answer, and how they ask whether it still holds.
+//! The caching of answers by clients and caches, and conditional requests.
 //!
-//! Whatever is kept must be asked about each time (`no-cache`): a dataset can be frozen, rolled back or made private at
-//! any moment. Asking is cheap, as the answer's tag is known before anything is planned or read.
+//! A cached answer must be revalidated each time (`no-cache`): a dataset can be frozen, rolled back or made private at
+//! any moment. A revalidation is cheap, because the answer's tag is known before anything is planned or read.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Whose request it is, as far as trusted proxies tell.
+//! The client's address of a request, as far as trusted proxies tell.
 //!
 //! Every proxy adds the address that it was reached from at the end of `X-Forwarded-For` or `Forwarded`; what stands
 //! before may be anybody's invention. So the walk goes backwards:

@@ -6,7 +6,7 @@
 use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS};
 use axum::http::{HeaderMap, HeaderValue};
 
-/// What such a script may see besides the few headers that it always may.
+/// The headers that such a script may see besides those that it always may.
 const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Unknown-Parameters, \
                        X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id, \
                        ETag, Retry-After, Content-Disposition, Accept-Ranges, Content-Range";

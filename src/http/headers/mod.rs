@@ -1,4 +1,4 @@
-//! What headers say: each as plain data, which depends on no endpoint.
+//! Headers as plain data, independent of endpoints.
 //!
 //! | Module | Holds |
 //! |---|---|

@@ -48,15 +48,15 @@ const PATH_CHARACTERS: usize = 100;
 /// Most characters of a query string and of a plan that are logged.
 const SLOW_CHARACTERS: usize = 4_000;
 
-/// What comes before the token in the path of a ping.
+/// The path of a ping, before the token.
 const PING: &str = "/ping/";
 
-/// What the log is told of the configuration.
+/// The log's part of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(in crate::http) struct LogOptions {
     /// After how long a request is slow, if it can be.
     pub slow_after: Option<Duration>,
-    /// Whose word is taken for who the client is.
+    /// The proxies that may name the client.
     pub trusted_proxies: TrustedProxies,
 }
 
@@ -170,7 +170,7 @@ struct Line {
     slow: Option<Slow>,
 }
 
-/// What is logged of a request that was slow.
+/// The log record of a slow request.
 struct Slow {
     after: Duration,
     query: String,

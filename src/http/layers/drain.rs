@@ -36,7 +36,7 @@ impl From<&config::Limits> for DrainLimits {
     }
 }
 
-/// What the request's body is in the hands of: the handler's, and after it this layer's.
+/// The reader of the request's body: the handler, and after it this layer.
 #[derive(Clone)]
 struct SharedBody {
     inner: Arc<Mutex<Body>>,

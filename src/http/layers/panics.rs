@@ -25,7 +25,7 @@ pub(in crate::http) async fn caught<T>(handling: impl Future<Output = T>) -> Res
     AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| HttpError::Panic(message(&*panic)))
 }
 
-/// What `panic!` was given, when it was text.
+/// The message of a panic, if it is text.
 fn message(panic: &(dyn Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).to_owned()

@@ -140,7 +140,7 @@ fn wrapped<E>(
     begun.chain(futures::stream::once(async move { Ok(Bytes::from_static(after.as_bytes())) }))
 }
 
-/// What both ways of pulling have in common, given the fields of the call.
+/// The common part of both ways of pulling, given the fields of the call.
 pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
     let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION_NAME)?);
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
@@ -186,7 +186,7 @@ async fn push_alt_version(
     Ok(Json(push(&app, &user, request.into_body().into_data_stream()).await?))
 }
 
-/// What both ways of pushing have in common, given the body of the call.
+/// The common part of both ways of pushing, given the body of the call.
 pub(in crate::http) async fn push<S, E>(app: &App, user: &User, body: S) -> Result<PushAnswer, HttpError>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,

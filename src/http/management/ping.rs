@@ -1,4 +1,4 @@
-//! `GET` and `POST /ping/{token}`: a refresh for whoever has the URL, without a session.
+//! `GET` and `POST /ping/{token}`: a refresh without a session, for everybody who has the URL.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -16,7 +16,7 @@ use crate::http::headers::client_ip;
 use crate::http::read::rate;
 use crate::service::{App, Bucket, RateLimitStatus, RefreshError};
 
-/// What comes before the token.
+/// The path before the token.
 const PREFIX: &str = "/ping/";
 
 /// The endpoints of this module.

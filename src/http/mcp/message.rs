@@ -10,7 +10,7 @@ use crate::model::limits;
 /// Most bytes of a message besides the entities in it.
 const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
 
-/// What every message must be.
+/// The form of every message.
 pub(super) const EXPECTED: &str = "it must be one JSON-RPC 2.0 message";
 
 /// One JSON object, in its parts.

@@ -1,4 +1,4 @@
-//! What the protocol asks of the service: who it is, which tools there are, and to call one.
+//! The protocol's methods: the server's name, the list of tools, and the call of a tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::http::layers::panics;
 use crate::http::management::Fields;
 use crate::metrics::metrics;
 
-/// What every client hears first, and hands to its model.
+/// The instructions that every client gets first, for its model.
 const INSTRUCTIONS: &str = "\
 strata keeps datasets: named lists of JSON entities. Every refresh of a dataset makes a new version, numbered from 1, \
 which never changes and is never deleted. `active` is the version that readers get, the newest one unless the owner \

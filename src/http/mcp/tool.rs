@@ -1,4 +1,4 @@
-//! What a tool is.
+//! The description of a tool.
 
 use futures::future::BoxFuture;
 use rmcp::model::JsonObject;

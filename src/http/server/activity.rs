@@ -1,4 +1,4 @@
-//! What each connection is doing, and whose turn it is: the service's or its client's.
+//! The activity of each connection, and whether the service or the client is next.
 //!
 //! It is the client's turn where no request is in flight, where a handler waits for more of a request's body, and where
 //! an answer waits to be taken. Everything else is the service's. A body that comes more slowly than
@@ -41,7 +41,7 @@ pub(super) struct Patience {
     pub drain_idle: Duration,
 }
 
-/// What is to be done about a connection.
+/// The action for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Tell the HTTP/2 client to go away.
@@ -63,7 +63,7 @@ pub(super) enum Cut {
     Idle,
 }
 
-/// What one connection is doing.
+/// The activity of one connection.
 pub(super) struct Activity {
     patience: Patience,
     state: Mutex<State>,

@@ -111,7 +111,7 @@ impl Held {
     }
 }
 
-/// What becomes of a connection.
+/// The decision about a connection.
 pub(super) enum Admission {
     /// It has a place.
     Admitted(Place),

@@ -27,7 +27,7 @@ const HEADERS: u8 = 0x1;
 const END_STREAM: u8 = 0x1;
 const PADDED: u8 = 0x8;
 
-/// What the frames of one connection have been, from the end of its preface on.
+/// The frames of one connection so far, from the end of its preface on.
 #[derive(Debug)]
 pub(super) struct Frames {
     head: [u8; HEAD_BYTES],

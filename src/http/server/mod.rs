@@ -64,7 +64,7 @@ use request_lines::ParsedHead;
 use timed_body::{AwaitedBody, TimedBody};
 use timed_stream::TimedStream;
 
-/// What one connection may take, and how many there may be.
+/// The limits of one connection, and the number of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Connections served at the same time.
@@ -339,7 +339,7 @@ async fn over(at: Option<Instant>) {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Server {
     router: Router,
     limits: ServerLimits,

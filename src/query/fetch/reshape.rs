@@ -8,7 +8,7 @@ use crate::document::{self, Projection};
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 
-/// What a request makes of every entity before it selects.
+/// The reshaping of every entity before the selection.
 #[derive(Clone, Debug)]
 pub struct Reshape {
     include_source: bool,

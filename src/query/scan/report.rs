@@ -1,4 +1,4 @@
-//! What a scan has done, as plain data.
+//! The report of a scan, as plain data.
 
 use crate::model::path::Path;
 use crate::query::scan::access::Access;

@@ -178,7 +178,7 @@ fn remembering<V: Clone + Send + Sync + 'static>() -> CacheBuilder<u64, V, Cache
     Cache::builder().max_capacity(REMEMBERED).eviction_policy(EvictionPolicy::lru())
 }
 
-/// Seconds, rounded up, at least 1: whoever waits for them has waited long enough.
+/// Seconds, rounded up, at least 1, so that waiting for them is enough.
 fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
 }

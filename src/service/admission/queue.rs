@@ -33,7 +33,7 @@ pub enum Holder {
     User(UserId),
     /// Who uses the command line, as one more user.
     Operator,
-    /// Whoever sends from a network: an IPv4 address or an IPv6 network of 64 bits.
+    /// All clients of a network: an IPv4 address or an IPv6 network of 64 bits.
     Anonymous(Client),
 }
 

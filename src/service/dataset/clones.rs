@@ -56,7 +56,7 @@ impl Datasets {
     }
 }
 
-/// What an error of the catalog means to whoever clones.
+/// The meaning of a catalog error for a clone.
 fn refused(error: impl Into<ManageError>) -> ManageError {
     match error.into() {
         ManageError::DatasetNotFound => ManageError::CloneNotFound,

@@ -1,6 +1,6 @@
-//! What a read does: its plans, and what running them took. The read itself is made, to its last byte, by the same
-//! functions that answer reads ([`Reads::make_answer`]); only that an [`Observer`] sees it, that no cache of answers is
-//! asked, and that the bytes are counted and discarded.
+//! Explains a read: its plans, and the cost of running them. The functions that answer reads ([`Reads::make_answer`])
+//! make the whole answer. An [`Observer`] sees it, and no cache of answers is asked. The bytes are counted and
+//! discarded.
 //!
 //! | Module | Holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Whose files may take how much of the cache of exports.
+//! The shares of holders in the cache of exports.
 //!
 //! - What somebody reads, or makes, cannot be taken away. So of that a holder has at most `fair.space_percent` of what
 //!   the others leave, and anonymous holders together leave `fair.user_percent` to users.

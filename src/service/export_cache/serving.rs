@@ -103,7 +103,7 @@ struct Reading {
     end: u64,
 }
 
-/// What a reader gets next.
+/// The next item for a reader.
 enum Step {
     Chunk(Bytes),
     /// The file is not kept: the rest has to be made once more.

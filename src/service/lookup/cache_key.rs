@@ -1,4 +1,4 @@
-//! What an answer is the answer to: equal for requests that must be answered with the same bytes.
+//! The key of an answer: equal for requests that must be answered with the same bytes.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What the catalog said about the targets of reads, kept for less than a second.
+//! Caches the catalog's records of the targets of reads, for less than a second.
 //!
 //! A look-up costs more than the rest of a small warm read, most of it the way to the database's thread or server and
 //! back. Kept answers must not hide changes (docs/semantics.md, Caching):

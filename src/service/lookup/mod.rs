@@ -24,7 +24,7 @@ use crate::service::lookup::catalog_cache::CatalogCache;
 use crate::service::lookup::error::ReadError;
 use crate::service::rate_limit::Client;
 
-/// What the path of a read names.
+/// The target in the path of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTarget {
     /// The dataset.
@@ -35,7 +35,7 @@ pub struct ReadTarget {
     pub version: VersionSelector,
 }
 
-/// What the `Authorization` header held.
+/// The content of the `Authorization` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization<'a> {
     /// There was none.

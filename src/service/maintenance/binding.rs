@@ -1,5 +1,5 @@
-//! That catalog and store belong together: a store with another catalog, or with none of what the catalog names, is
-//! neither swept nor written.
+//! Checks that catalog and store belong together. A store of another catalog, or without the files that the catalog
+//! names, is neither swept nor written.
 //!
 //! The catalog has an identity from its first opening, and the store holds it as the object [`IDENTITY`]:
 //!
@@ -26,7 +26,7 @@ use crate::storage::store::{IDENTITY, Store};
 /// Files that are compared to tell whether a store without an identity is the catalog's.
 const COMPARED: u32 = 100;
 
-/// What an S3 server answers where there is no such bucket. The client's error holds it as text alone.
+/// The answer of an S3 server to a missing bucket. The client's error has it only as text.
 const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 
 /// Catalog and store do not belong together, or it cannot be told whether they do.
@@ -131,7 +131,7 @@ pub(in crate::service) async fn bind(config: &Config, catalog: &Catalog, store: 
     Ok(())
 }
 
-/// What a store without an identity is to a catalog.
+/// How a store without an identity relates to a catalog.
 enum StoreOwnership {
     /// New, or its own from before there were identities.
     Free,

@@ -72,7 +72,7 @@ pub enum Finding {
     },
 }
 
-/// What a check found in all.
+/// The totals of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Recorded files.
@@ -112,7 +112,7 @@ pub(in crate::service) enum Damage {
     Unreadable(#[from] StorageError),
 }
 
-/// What is wrong with a file, for who has named it.
+/// The damage of a file, for the versions that name it.
 fn without_path(error: &StorageError) -> String {
     match error {
         StorageError::Damaged { part, cause, .. } => format!("{part}: {cause}"),
@@ -290,7 +290,7 @@ impl Maintenance {
     }
 }
 
-/// What the catalog answered; `None` when it is damaged there.
+/// The catalog's answer; `None` if the catalog is damaged there.
 pub(in crate::service) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -302,7 +302,7 @@ pub(in crate::service) fn unless_damaged<T>(answer: Result<T, CatalogError>) -> 
     }
 }
 
-/// What a file is called whose record cannot be read.
+/// The name of a file whose record cannot be read.
 pub(in crate::service) fn record_name(file: FileId) -> String {
     format!("(record {file} of the catalog's files)")
 }

@@ -1,5 +1,5 @@
-//! What the log says of version files that cannot be read: the file, what is wrong with it, and every version that
-//! needs it, so that whoever restores it knows what to restore.
+//! Logs version files that cannot be read: the file, its damage, and every version that needs it. So an operator knows
+//! what to restore.
 //!
 //! Readers report ([`crate::storage::cache::PartCache::reporting`]) and fail; they wait for nobody. A task of the
 //! process looks up who needs the file, and logs it: once a minute for each file, however many reads fail.

@@ -1,7 +1,7 @@
 //! Whether what lies on the disk is closed to the machine's other users.
 //!
-//! What the service creates is (`main.rs` sets the mask); what was there before, or was given other permissions since,
-//! is told of at the start and left as it is.
+//! Files that the service creates are closed (`main.rs` sets the mask). Older files, or changed permissions, may be
+//! open: the service reports them at the start and does not change them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Whether the service can do its work: a small write to the catalog and to the store says so.
 //!
-//! What was found holds for `server.ready_probe_s`, and who asks meanwhile is told the same; who asks while it is being
-//! found waits for it. So probes cannot be used as load. That it changed is logged, once.
+//! A result holds for `server.ready_probe_s`. Requests in that time get the same result, and requests during a probe
+//! wait for it. So probes cannot be used as load. A change of the result is logged once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

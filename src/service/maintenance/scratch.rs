@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What the names of directories begin with.
+/// The prefix of the directories' names.
 const PREFIX: &str = "process-";
 
 /// The name of the lock in a directory.
@@ -120,7 +120,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What an ended process left and is gone now.
+/// Leftovers of ended processes that were removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::service) struct Abandoned {
     /// The directory's name.

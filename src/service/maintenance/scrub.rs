@@ -56,7 +56,7 @@ pub struct DamagedFile {
     pub intact_copy: Option<String>,
 }
 
-/// What a scrub did in all.
+/// The totals of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Files that were read.

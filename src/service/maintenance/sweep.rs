@@ -15,9 +15,9 @@
 //! A store that does not hold the catalog's identity ([`crate::service::maintenance::binding`]) is not swept: its files
 //! may be another one's.
 //!
-//! What protects whom: a writer's reservation protects its file. A read has none, in whatever process; it is protected
-//! by the age, which is more than the longest read takes ([`crate::config::Config::longest_read`]): a read that still
-//! uses a file began when a version named it. A hold (a backup, a check) stops all removals.
+//! A writer's reservation protects its file. A read has no reservation. The age protects it, because it is more than
+//! the longest read takes ([`crate::config::Config::longest_read`]), and a read that still uses a file began when a
+//! version named it. A hold (a backup, a check) stops all removals.
 //!
 //! Sweeps of several processes at once do no harm: each removal is checked by itself, and files that are gone already
 //! are passed over.
@@ -40,7 +40,7 @@ use crate::storage::StorageError;
 /// Files that are looked up, or whose records are removed, at a time.
 const PAGE: u32 = 100;
 
-/// What a sweep did to one file.
+/// The result of a sweep for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFile {
     /// Its path in the store; of an abandoned directory, in the data directory.
@@ -78,7 +78,7 @@ impl SweepReason {
     }
 }
 
-/// What a sweep did in all.
+/// The totals of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Files removed.

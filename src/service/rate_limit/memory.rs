@@ -145,7 +145,7 @@ impl Window {
     }
 }
 
-/// Seconds, rounded up: whoever waits for them has waited long enough.
+/// Seconds, rounded up, so that waiting for them is enough.
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

@@ -1,7 +1,7 @@
 //! How many requests a client may make: who counts as one client, in which bucket, and what counting answers.
 //!
-//! Whoever counts stands behind [`RateLimiter`], so that replicas can share their counts; [`MemoryRateLimiter`] counts
-//! in this process.
+//! [`RateLimiter`] is the interface, so that replicas can share their counts. [`MemoryRateLimiter`] counts in this
+//! process.
 //!
 //! [`MemoryRateLimiter`]: crate::service::MemoryRateLimiter
 

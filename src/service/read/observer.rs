@@ -1,4 +1,4 @@
-//! What is seen of an answer that is being made, for whoever explains it.
+//! Observes the making of an answer, for explanations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub(in crate::service) struct Observer {
     columns: Option<usize>,
 }
 
-/// What was seen.
+/// The observations of an answer.
 pub(in crate::service) struct Observed {
     /// What opening the file and selecting asked for.
     pub selecting: Arc<ReaderMetrics>,
@@ -113,7 +113,7 @@ impl Observer {
         self.columns = Some(columns);
     }
 
-    /// What was seen in all.
+    /// All observations.
     pub(in crate::service) fn finish(self) -> Observed {
         let Observer { selecting, answering, stages, opened, explained, spilled_bytes, columns, .. } = self;
         Observed { selecting, answering, stages, opened, explained, spilled_bytes, columns }

@@ -8,7 +8,7 @@
 //! 2. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
 //!    then the work stops until the reader has taken one.
 //!
-//! What the service itself takes, for the cache of exports, is taken at once and spares the way by the disk.
+//! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer.
 //!
 //! [`Admission::parquet`]: crate::service::admission::Admission::parquet
 
@@ -44,13 +44,13 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Between two tries to get memory.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a body holds while it makes a row group.
+/// The memory of a body while it makes a row group.
 struct Held {
     _permit: Option<Permit>,
     _memory: MemoryReservation,
 }
 
-/// What the memory of a row group is taken from.
+/// The budgets for the memory of a row group.
 struct Memory {
     capacity: Capacity,
     size_bytes: usize,
@@ -86,7 +86,7 @@ impl Memory {
     }
 }
 
-/// What a reader gets of a row group.
+/// The part of a row group that a reader gets.
 enum Piece {
     Memory(Bytes),
     Disk(SpilledBytes),

@@ -36,7 +36,7 @@ const COMPRESSED_PARTS: usize = 2;
 /// Bytes that are compressed before other work has its permit.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What an answer takes in the cache besides its bytes.
+/// Bytes of an answer in the cache besides its body.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Which answer, and how it is coded.

@@ -13,7 +13,7 @@ const MOST_ENTRIES: usize = 1_024;
 /// Work that is under way. All who wait for it drive it; it stops when they have all left.
 pub(in crate::service) type Work<T> = Shared<BoxFuture<'static, T>>;
 
-/// What is under way, by what it is for.
+/// The running work, by its key.
 pub(in crate::service) struct SingleFlight<K, T: Clone> {
     works: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
 }

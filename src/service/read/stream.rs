@@ -41,7 +41,7 @@ const MOST_ENTITIES: u64 = 8_192;
 /// A unit that lay for longer was made for a slow reader.
 const LEFT_LYING: Duration = Duration::from_secs(1);
 
-/// What a streamed body is made of.
+/// The parts of a streamed body.
 pub(in crate::service) struct Paced<F> {
     /// Where and when units are encoded.
     pub capacity: Capacity,
@@ -164,7 +164,7 @@ where
         let capacity = if long { capacity.at(Priority::Long) } else { capacity };
         let task = capacity.engine().clone().spawn(async move {
             let permit = capacity.admission().unit(long).await;
-            // What nobody waits for any more keeps its permit until it has indeed stopped.
+            // Abandoned work keeps its permit until it has stopped.
             let work = async move {
                 let _permit = permit;
                 work.await

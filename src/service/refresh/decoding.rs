@@ -151,7 +151,7 @@ fn decode(
     let mut first = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
     let more = decoder.next(&mut first);
     if let Some((begin, fields)) = begin {
-        // Whoever waited may have given up.
+        // The waiting task may have ended.
         let _ = begin.send(fields);
     }
     let mut more = more?;

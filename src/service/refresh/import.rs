@@ -28,7 +28,7 @@ use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::service::refresh::{Entities, Refreshes, not_asked};
 use crate::source::{Opened, SourceError, SourceInput};
 
-/// What to import, and for whom.
+/// The source of an import, and the owner.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
     /// A path of a local file, `-` for standard input, or the URL of a source: http, https, s3 or store.
@@ -233,7 +233,7 @@ impl Ingest {
     }
 }
 
-/// What names standard input.
+/// The name of standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// The local file that a source is: a path, a `file:` URL, which no dataset may have as its source, or `-` for

@@ -1,4 +1,4 @@
-//! What entities pass on their way in: received whole, then decoded, then written.
+//! The stages of incoming entities: received whole, then decoded, then written.
 //!
 //! - **Received** by nobody's leave but a place among `sources.receiving`, shared between users: a sender that dawdles
 //!   holds no thread and no permit. What was received is on disk, bounded for each user and in all (`SpoolBudget`).

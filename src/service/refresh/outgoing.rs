@@ -1,4 +1,4 @@
-//! What goes out, within the configuration: the fetching of sources.
+//! Outgoing requests, within the configuration: the fetching of sources.
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ const CLEAN_UP: Duration = Duration::from_secs(60);
 /// Schedules looked at in one round.
 const AT_ONCE: u32 = 100;
 
-/// What became of a schedule that is due.
+/// The outcome of a schedule that is due.
 enum Due {
     /// It stays due.
     Left,
@@ -168,7 +168,7 @@ impl Schedules {
         self.tasks.begin(async move {
             let made = refreshes.make_version(dataset, RefreshTrigger::Schedule, Entities::Fetched(Some(place))).await;
             match made {
-                // Whoever holds the dataset makes the version of this moment.
+                // The running refresh makes the version of this moment.
                 Err(RefreshError::Busy) => {
                     tracing::info!(dataset_id = dataset.get(), "a scheduled refresh found another under way");
                 }

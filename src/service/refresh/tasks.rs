@@ -12,7 +12,7 @@ use crate::service::refresh::error::RefreshError;
 /// How long refreshes that are told to stop may take to record that they have.
 const STOPPING: Duration = Duration::from_secs(3);
 
-/// What runs at the moment.
+/// The running refreshes.
 pub(in crate::service) struct RefreshTasks {
     tasks: TaskTracker,
     /// No more are begun.

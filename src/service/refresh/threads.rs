@@ -18,7 +18,7 @@ pub(in crate::service) fn on_thread<T: Send + 'static>(
     let span = tracing::Span::current();
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let _entered = span.enter();
-        // Whoever waited may have left.
+        // The waiting task may have ended.
         let _ = tell.send(work());
     });
     async move {

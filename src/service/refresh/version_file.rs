@@ -7,7 +7,7 @@
 //! 3. The catalog records the file, which ends the reservation; or the file is abandoned, at the latest when its
 //!    [`ReservedFile`] or [`WrittenFile`] is dropped.
 //!
-//! Whatever happens in between, a killed process too, the file ends up recorded, removed, or neither recorded nor
+//! After any failure in between, even a killed process, the file is recorded, removed, or neither recorded nor
 //! reserved, so that the next sweep finds it.
 
 use std::sync::Arc;
@@ -164,7 +164,7 @@ impl VersionFiles {
 enum ReservedBy {
     /// A reservation of its own, which its writer renews.
     Itself,
-    /// The lease of a refresh. Whoever holds it ends the attempt first, and gives the file up then.
+    /// The lease of a refresh. Its holder ends the attempt first, and then gives up the file.
     Lease,
 }
 

@@ -12,7 +12,7 @@ use super::sketch::{DistinctSketch, FrequentValues};
 use super::{DISTINCT, DISTINCT_TOTAL, SAMPLED, TEXT_TOTAL_BYTES, TOP};
 use crate::document::Scalar;
 
-/// What all paths of a profile share.
+/// The state that all paths of a profile share.
 #[derive(Default)]
 pub(super) struct Shared {
     hasher: foldhash::fast::FixedState,

@@ -10,7 +10,7 @@ use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::schema::GROUP;
 
-/// What to group by.
+/// The key to group by.
 pub(super) fn group_spec(request: &ReadRequest, reshape: &Reshape) -> Option<GroupSpec> {
     request.dedup.then(|| GroupSpec { paths: request.dedup_key.clone(), reshape: reshape.clone() })
 }
