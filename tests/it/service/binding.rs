@@ -84,7 +84,7 @@ async fn a_store_is_opened_with_its_own_catalog_alone() {
     // Another place than that of the files, as where nothing is mounted.
     let empty = elsewhere.path().join("empty");
     let text = refusal(&with_store(&owned, &empty)).await;
-    assert!(text.contains("it has no strata.id; mount it") && text.contains(given.trim()), "{text}");
+    assert!(text.contains("it has no strata.id; mount the right store") && text.contains(given.trim()), "{text}");
     assert_eq!(files(&empty), Vec::<PathBuf>::new());
     assert!(!empty.join("strata.id").exists());
     // A catalog that names no file may have another store.

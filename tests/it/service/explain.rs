@@ -111,9 +111,9 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the shredded column name.common"]),
         ("filter=nowhere:x", &["by the search text, then documents", "No entity of this version has `nowhere`"]),
         ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so `filter` finds nothing"]),
-        ("filter=regoin:x", &["No entity of this version has `regoin`, so that", "did you mean `region`?"]),
+        ("filter=regoin:x", &["No entity of this version has `regoin`, so `filter`", "Did you mean `region`?"]),
         ("keep_field=name.comon", &["has `name.comon`, so `keep_field` keeps nothing", "Did you mean `name.common`?"]),
-        ("dedup=true&dedup_key=rgion", &["`dedup_key` treats all entities as equal in it: did you mean `region`?"]),
+        ("dedup=true&dedup_key=rgion", &["`dedup_key` treats all entities as equal in it. Did you mean `region`?"]),
         ("keywords=island&keep_field=area", &["`keywords` does not search fields that"]),
         ("sort=area&drop_field=area", &["removes `area` before `sort` runs", "`sort` changes nothing"]),
         ("limt=1", &["`limt` is ignored, because no read knows it. Did you mean `limit`?", "all defaults"]),
@@ -135,7 +135,7 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         }
         let advice = text.split("\nHints\n").nth(1).unwrap_or_default();
         assert!(
-            query.contains("index") || !advice.contains("`index` with `always`"),
+            query.contains("index") || !advice.contains("list it in `always` of `index`"),
             "{query}: no shredded column would help\n{text}"
         );
         for section in ["Request", "Answer", "Time", "Logical plan", "Physical plan", "Scan", "Pages of documents"] {
