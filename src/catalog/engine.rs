@@ -3,8 +3,7 @@
 //! A statement is written once, with `$1` placeholders, `RETURNING` and `ON CONFLICT`, which both engines
 //! take. Its values are a list of [`Value`], its rows any type that derives `sqlx::FromRow`.
 //!
-//! The drivers' futures take kilobytes each, so they are boxed here. Whoever awaits the catalog, and every future around
-//! that, stays small.
+//! The drivers' futures take kilobytes each, so they are boxed here. The futures around them stay small.
 
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
