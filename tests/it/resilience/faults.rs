@@ -414,7 +414,7 @@ async fn a_backup_from_a_store_that_fails_is_marked_as_incomplete() {
             break;
         }
         assert!(outcome.is_err_and(|error| error.to_string().contains("Things")));
-        assert!(opened.err().is_some_and(|error| error.to_string().contains("not finished")));
+        assert!(opened.err().is_some_and(|error| error.to_string().contains("incomplete")));
     }
     assert_eq!(complete, 1);
     doomed.is_sound("backups").await;

@@ -322,7 +322,7 @@ async fn a_backup_of_a_damaged_file_names_the_version_and_cannot_be_opened() {
     let mut config = Config::default();
     config.data.directory = directory.path().to_owned();
     let opened = App::open(&config).await.err().expect("it must not open").to_string();
-    assert!(opened.contains("not finished"), "{opened}");
+    assert!(opened.contains("incomplete"), "{opened}");
     assert!(!directory.path().join("catalog.sqlite").exists());
 }
 
@@ -462,7 +462,7 @@ fn the_command_backup_runs_beside_a_server_and_another_serves_the_copy() {
     machine.write("INCOMPLETE-BACKUP", "");
     let refused = machine.run(&["serve", "--data", ".", "--listen", "127.0.0.1:0"]);
     assert_eq!(printed(&refused, 1), "");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("a backup that was not finished"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("an incomplete backup"));
 }
 
 #[test]
