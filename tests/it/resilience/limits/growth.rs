@@ -80,7 +80,8 @@ async fn wide_and_sparse_tables_take_the_memory_that_is_promised() {
     eprintln!("{} MiB for a Parquet export of 9,000 columns; {} MiB are promised", grown >> 20, promised >> 20);
     assert!(grown < promised, "{} MiB, {} were promised", grown >> 20, promised >> 20);
 
-    // So many entities of 30 bytes are 180 MB of commas. What is ahead of the reader is there, and what is being made.
+    // So many entities of 30 bytes are 180 MB of commas. What is ahead of the reader is there, and what is being made:
+    // a part on each thread, in a buffer that grows by doubling. A loaded machine has all of them at their largest.
     reset_peak(world.server.process_id());
     let before = peak_bytes(world.server.process_id());
     let answer = world.read(&format!("{id}/sparse"), "format=csv&limit=20000").await;
@@ -88,7 +89,7 @@ async fn wide_and_sparse_tables_take_the_memory_that_is_promised() {
     assert!(answer.body.len() > 20_000 * 8_999, "{} bytes", answer.body.len());
     let grown = peak_bytes(world.server.process_id()) - before;
     eprintln!("{} MiB for a table of 180 MB", grown >> 20);
-    assert!(grown < 96 << 20, "{} MiB", grown >> 20);
+    assert!(grown < 128 << 20, "{} MiB", grown >> 20);
     world.end();
 }
 
