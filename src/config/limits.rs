@@ -20,10 +20,11 @@ section! {
         body_min_bytes_per_s: u64 = 1_024, within 0..=1 << 30;
         /// Seconds over which `limits.body_min_bytes_per_s` is measured.
         body_rate_window_s: u64 = 30, within 1..=3_600;
-        /// Bytes of a refused request's body that are read and dropped. So a client that sends its whole body first
-        /// sees the refusal. 0 reads none.
+        /// Bytes that are read and dropped of a body that nobody uses: that of a refused request, of a GET, or of
+        /// another call whose handler reads no body, such as a ping. So a client that sends its whole body first sees
+        /// the answer. 0 reads none.
         refused_body_bytes: u64 = 256 << 20, within 0..=1 << 40;
-        /// Seconds in which the body of a refused request is read.
+        /// Seconds in which such a body is read.
         refused_body_s: u64 = 30, within 1..=3_600;
         /// Columns that a table (`format=csv`, `tsv`, `parquet`) may have.
         columns: u64 = 10_000, within 1..=100_000;
