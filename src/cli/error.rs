@@ -81,7 +81,7 @@ pub(super) enum CliError {
         /// How long a read may take.
         longest_read_s: u64,
     },
-    /// The sweep broke off.
+    /// The sweep failed.
     #[error("the sweep failed")]
     Sweep(#[from] SweepError),
     /// The store does not remove files.
@@ -90,7 +90,7 @@ pub(super) enum CliError {
         /// How many.
         files: u64,
     },
-    /// The check broke off.
+    /// The check failed.
     #[error("the check failed")]
     Check(#[from] CheckError),
     /// The check found damage.

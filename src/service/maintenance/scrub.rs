@@ -237,7 +237,7 @@ impl Maintenance {
                 self.catalog.finish_scrub().await
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the scrub broke off");
+                tracing::warn!(error = &error as &dyn std::error::Error, "the scrub failed");
                 self.catalog.release_scrub().await
             }
         };

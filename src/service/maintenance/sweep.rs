@@ -91,7 +91,7 @@ pub struct Swept {
     pub held: bool,
 }
 
-/// A sweep broke off. What it removed is gone; the rest is left for the next.
+/// Why a sweep stopped. What it removed is gone; the rest is left for the next.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The catalog failed.
@@ -280,7 +280,7 @@ impl Maintenance {
                 Ok(Swept { removed, removed_bytes, failed, held }) => {
                     tracing::info!(removed, removed_bytes, failed, held, "swept");
                 }
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the sweep broke off"),
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the sweep failed"),
             }
             tokio::time::sleep(interval).await;
         }

@@ -127,7 +127,7 @@ fn fill_block(decoder: &mut dyn Decode, block: &mut Vec<u8>) -> Result<bool, Sou
 /// Decodes a source into a spool: the decoder on a thread of its own, unless it ends soon; the profile on this one.
 fn decode(
     input: SourceInput,
-    open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError> + Send,
+    open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<Begin>), SourceError>,
     directory: &Path,
     charge: SpoolCharge,
     progress: &ImportProgress,
