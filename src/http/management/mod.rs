@@ -44,7 +44,7 @@ pub(super) use base_url::BaseUrl;
 pub(super) use body::Fields;
 use body::JsonBody;
 pub(super) use caller::{Caller, SESSION_COOKIE};
-pub(crate) use explanation::ExplanationAnswer;
+pub(crate) use explanation::Explanation as ExplanationAnswer;
 use query::QueryString;
 
 use axum::Router;
