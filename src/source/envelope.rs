@@ -101,6 +101,7 @@ impl EnvelopeFields {
     ) -> Result<Option<T>, SourceError> {
         let value = self.with(|values| {
             let member = values.iter().find(|(known, _)| *known == name);
+            debug_assert!(member.is_some(), "{name} is taken, but not wanted");
             member.and_then(|(_, value)| value.clone())
         });
         match value {

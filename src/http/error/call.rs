@@ -122,13 +122,10 @@ impl CallError {
     ///
     /// # Errors
     /// [`CallError::NoSuchField`].
-    pub fn check_known<'a>(
-        names: impl IntoIterator<Item = &'a str>,
-        known: Vec<&'static str>,
-    ) -> Result<(), CallError> {
+    pub fn check_known<'a>(names: impl IntoIterator<Item = &'a str>, known: &[&'static str]) -> Result<(), CallError> {
         match names.into_iter().find(|name| !known.contains(name)) {
             None => Ok(()),
-            Some(name) => Err(CallError::NoSuchField { name: name.to_owned(), known }),
+            Some(name) => Err(CallError::NoSuchField { name: name.to_owned(), known: known.to_vec() }),
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -30,23 +29,27 @@ use crate::service::{App, BodyRoom, Holder};
 ///
 /// Rejects with 415, 413, 503, 408 and 400, in this order; 503 where large bodies take as much as they may. Nesting is
 /// bounded by the parser, at 128.
-pub(super) struct JsonBody(Fields);
+pub(super) struct JsonBody {
+    members: Map<String, Value>,
+    /// Of the body that they came in.
+    room: Option<BodyRoom>,
+}
 
 impl JsonBody {
     /// The fields of an endpoint.
     ///
     /// # Errors
-    /// [`CallError::NoSuchField`] for one that it does not take.
+    /// [`CallError::NoSuchField`] for one that it does not list.
     pub(super) fn of(self, endpoint: &Endpoint) -> Result<Fields, CallError> {
-        let JsonBody(fields) = self;
-        CallError::check_known(fields.members.keys().map(String::as_str), names(endpoint.members()))?;
-        Ok(fields)
+        let listed = names(endpoint.members());
+        CallError::check_known(self.members.keys().map(String::as_str), &listed)?;
+        Ok(Fields { members: self.members, listed, _room: self.room })
     }
 }
 
 impl From<Map<String, Value>> for JsonBody {
     fn from(members: Map<String, Value>) -> JsonBody {
-        JsonBody(Fields::from(members))
+        JsonBody { members, room: None }
     }
 }
 
@@ -72,7 +75,7 @@ pub(super) async fn read(app: &App, request: Request, limit: u64) -> Result<Json
     let holder = caller.unwrap_or_else(|| Holder::Anonymous(client_ip::of(&head, app)));
     let (bytes, room) = collect(app, holder, body, limit).await?;
     let problem = match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(members)) => return Ok(JsonBody(Fields { members, _room: room.map(Arc::new) })),
+        Ok(Value::Object(members)) => return Ok(JsonBody { members, room }),
         Ok(_) => "it is JSON, but not an object".to_owned(),
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
         Err(error) => format!("it is not JSON: {error}"),
@@ -148,23 +151,34 @@ pub(in crate::http) async fn collect(
     collected.unwrap_or_else(|_| Err(CallError::TooSlow { seconds }.into()))
 }
 
-/// The members of a JSON object, each taken with the type that it must have.
-#[derive(Clone, Default)]
+/// The members of a JSON object, each taken with the type that it must have. To take one that is not listed is a
+/// mistake of the program, and panics where debug assertions are on.
 pub(in crate::http) struct Fields {
-    pub members: Map<String, Value>,
+    members: Map<String, Value>,
+    /// The names of those that may be there. No other is.
+    listed: Vec<&'static str>,
     /// Of the body that they came in.
-    _room: Option<Arc<BodyRoom>>,
-}
-
-impl From<Map<String, Value>> for Fields {
-    fn from(members: Map<String, Value>) -> Fields {
-        Fields { members, _room: None }
-    }
+    _room: Option<BodyRoom>,
 }
 
 impl Fields {
+    /// The members of an object that has none but the listed ones.
+    pub(in crate::http) fn new(members: Map<String, Value>, listed: Vec<&'static str>) -> Fields {
+        Fields { members, listed, _room: None }
+    }
+
+    /// All that are there.
+    pub(in crate::http) fn members(&self) -> &Map<String, Value> {
+        &self.members
+    }
+
+    fn member(&self, name: &str) -> Option<&Value> {
+        debug_assert!(self.listed.contains(&name), "{name} is taken, but not listed");
+        self.members.get(name)
+    }
+
     fn present(&self, name: &str) -> Option<&Value> {
-        self.members.get(name).filter(|value| !value.is_null())
+        self.member(name).filter(|value| !value.is_null())
     }
 
     /// `dataset_id`: a positive integer.
@@ -254,7 +268,7 @@ impl Fields {
 
     /// As [`Fields::nullable_text`], of a form that is told when it is none.
     pub(crate) fn nullable_text_of(&self, name: &'static str, form: &str) -> Result<Option<Option<&str>>, CallError> {
-        match self.members.get(name) {
+        match self.member(name) {
             None => Ok(None),
             Some(Value::Null) => Ok(Some(None)),
             Some(Value::String(text)) => Ok(Some(Some(text))),
@@ -275,7 +289,7 @@ impl Fields {
     pub(crate) fn index(&self) -> Result<Option<IndexSettings>, CallError> {
         const NAME: &str = "index";
         const VALID: &str = "{\"always\":[…],\"never\":[…]}, lists of paths, or null";
-        let lists = match self.members.get(NAME) {
+        let lists = match self.member(NAME) {
             None => return Ok(None),
             Some(Value::Null) => return Ok(Some(IndexSettings::default())),
             Some(Value::Object(lists)) => lists,
@@ -304,7 +318,7 @@ impl Fields {
     }
 
     fn wrong(&self, name: &'static str, expected: &str) -> CallError {
-        let found = match self.members.get(name) {
+        let found = match self.member(name) {
             None => "it is missing".to_owned(),
             Some(Value::Null) => "it is null".to_owned(),
             Some(Value::Bool(value)) => format!("{value} is not valid"),
@@ -320,4 +334,17 @@ impl Fields {
 /// The value of a field that is a text.
 pub(in crate::http) fn parse<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, CallError> {
     text.parse().map_err(|error: T::Err| CallError::field(name, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "limit is taken, but not listed")]
+    fn a_member_that_is_not_listed_is_not_taken() {
+        let fields = Fields::new(Map::new(), vec!["offset"]);
+        let _ = fields.optional_whole_number("limit");
+    }
 }

@@ -76,7 +76,7 @@ async fn explain(
     State(app): State<App>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
-    let query = query.beside_a_read();
+    let query = query.beside_a_read(&EXPLAIN_READ);
     let dataset = query.dataset_id()?;
     let version = query.optional_version(VERSION)?.unwrap_or(VersionSelector::Active);
     let form = query.one_of(EXPLAIN, [Form::Text, Form::Json], Form::name)?.unwrap_or_else(|| preferred(&headers));

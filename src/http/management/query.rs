@@ -14,18 +14,23 @@ use crate::model::ids::DatasetId;
 use crate::model::version::{VERSION_FORM, VersionSelector};
 use crate::service::App;
 
-/// The parameters of a call.
-#[derive(Clone, Debug, Default)]
-pub(in crate::http) struct Query(Vec<(String, String)>);
+/// The parameters of a call. To take one that is not listed is a mistake of the program, and panics where debug
+/// assertions are on.
+pub(super) struct Query {
+    parameters: Vec<(String, String)>,
+    /// The names of those that are the endpoint's own.
+    listed: Vec<&'static str>,
+}
 
 /// The query string of a call, whose parameters are taken once their names are checked.
-pub(super) struct QueryString(Query);
+pub(super) struct QueryString(Vec<(String, String)>);
 
 impl FromRequestParts<App> for QueryString {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
-        Ok(QueryString(Query::parse(parts.uri.query().unwrap_or_default())))
+        let query = parts.uri.query().unwrap_or_default();
+        Ok(QueryString(form_urlencoded::parse(query.as_bytes()).into_owned().collect()))
     }
 }
 
@@ -33,30 +38,27 @@ impl QueryString {
     /// The parameters of an endpoint.
     ///
     /// # Errors
-    /// [`CallError::NoSuchField`] for one that it does not take.
+    /// [`CallError::NoSuchField`] for one that it does not list.
     pub(super) fn of(self, endpoint: &Endpoint) -> Result<Query, CallError> {
-        let QueryString(query) = self;
-        CallError::check_known(query.0.iter().map(|(name, _)| name.as_str()), names(endpoint.parameters()))?;
+        let query = Query { parameters: self.0, listed: names(endpoint.parameters()) };
+        CallError::check_known(query.parameters.iter().map(|(name, _)| name.as_str()), &query.listed)?;
         Ok(query)
     }
 
     /// The parameters of an endpoint that takes those of a read, too: their parser knows all names.
-    pub(super) fn beside_a_read(self) -> Query {
-        self.0
+    pub(super) fn beside_a_read(self, endpoint: &Endpoint) -> Query {
+        Query { parameters: self.0, listed: names(endpoint.parameters()) }
     }
 }
 
 impl Query {
-    fn parse(query: &str) -> Query {
-        Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
     /// A parameter that may be absent.
     ///
     /// # Errors
     /// [`CallError::Field`] when it is given twice.
     pub(crate) fn optional(&self, name: &'static str) -> Result<Option<&str>, CallError> {
-        let mut values = self.0.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        debug_assert!(self.listed.contains(&name), "{name} is taken, but not listed");
+        let mut values = self.parameters.iter().filter(|(given, _)| given == name).map(|(_, value)| value.as_str());
         match (values.next(), values.next()) {
             (value, None) => Ok(value),
             (_, Some(_)) => Err(CallError::field(name, "it is given twice")),
@@ -147,5 +149,18 @@ impl Query {
     /// [`CallError::Field`].
     pub(crate) fn dataset_id(&self) -> Result<DatasetId, CallError> {
         self.positive(DATASET_ID).map(DatasetId::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "limit is taken, but not listed")]
+    fn a_parameter_that_is_not_listed_is_not_taken() {
+        let query = Query { parameters: Vec::new(), listed: vec!["offset"] };
+        let _ = query.optional_whole_number("limit");
     }
 }

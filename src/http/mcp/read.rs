@@ -131,8 +131,8 @@ fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
 }
 
 fn request(arguments: &Fields) -> Result<ReadRequest, ToolError> {
-    let mut request = params::parse_json(&arguments.members)?;
-    let is_given = |name: &str| arguments.members.get(name).is_some_and(|value| !value.is_null());
+    let mut request = params::parse_json(arguments.members())?;
+    let is_given = |name: &str| arguments.members().get(name).is_some_and(|value| !value.is_null());
     if !is_given("pretty") {
         request.pretty = false;
     }

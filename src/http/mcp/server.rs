@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use futures::{FutureExt, future};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Described,
 };
 use rmcp::service::RequestContext;
@@ -19,7 +19,6 @@ use super::output::Output;
 use super::tool::Tool;
 use super::tools;
 use crate::http::layers::panics;
-use crate::http::management::Fields;
 use crate::metrics::metrics;
 
 /// The instructions that every client gets first, for its model.
@@ -77,7 +76,7 @@ impl ServerHandler for Server {
             let text = format!("There is no such tool; there are {}.", tools::names().collect::<Vec<_>>().join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
-        let arguments = Fields::from(request.arguments.unwrap_or_default());
+        let arguments = request.arguments.unwrap_or_default();
         let called = tokio::select! {
             called = call(tool, &caller, arguments) => called,
             // The client has left.
@@ -110,8 +109,8 @@ fn count(tool: &'static str, outcome: Outcome) {
 }
 
 /// Runs a tool as part of the request: with its span and its log context, within the time that an answer may take.
-async fn call(tool: &Tool, caller: &Caller, arguments: Fields) -> Result<Output, ToolError> {
-    tools::check_names(tool, &arguments)?;
+async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> Result<Output, ToolError> {
+    let arguments = tools::arguments(tool, arguments)?;
     let seconds = caller.app.config().server.answer_timeout_s;
     let running = tokio::time::timeout(Duration::from_secs(seconds), (tool.call)(caller, arguments));
     let running = running.map(|done| done.map_err(|_| ToolError::TooSlow { seconds }).flatten());

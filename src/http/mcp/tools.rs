@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use rmcp::model::{Tool as Described, ToolAnnotations};
+use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 
 use super::error::ToolError;
 use super::tool::{Effect, Tool};
@@ -31,18 +31,17 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     TOOLS.iter().map(|tool| tool.name)
 }
 
-/// A slip in the name of an argument must not go unnoticed.
+/// The arguments of a tool. A slip in the name of one must not go unnoticed.
 ///
 /// # Errors
 /// [`ToolError::NoSuchArgument`].
-pub(super) fn check_names(tool: &Tool, arguments: &Fields) -> Result<(), ToolError> {
+pub(super) fn arguments(tool: &Tool, given: JsonObject) -> Result<Fields, ToolError> {
     let described = described().iter().find(|described| described.name == tool.name);
-    let known = described.and_then(|described| described.input_schema.get("properties")?.as_object());
-    let is_known = |name: &str| known.is_some_and(|known| known.contains_key(name));
-    match arguments.members.keys().find(|name| !is_known(name)) {
-        None => Ok(()),
+    let properties = described.and_then(|described| described.input_schema.get("properties")?.as_object());
+    let known: Vec<&str> = properties.into_iter().flat_map(|known| known.keys().map(String::as_str)).collect();
+    match given.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(Fields::new(given, known)),
         Some(name) => {
-            let known: Vec<&str> = known.into_iter().flat_map(|known| known.keys().map(String::as_str)).collect();
             let nearest = similar::nearest(name, known.iter().copied()).map(str::to_owned);
             Err(ToolError::NoSuchArgument { name: name.clone(), known: known.join(", "), nearest })
         }

@@ -10,16 +10,13 @@ use strata::http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
 use strata::model::request::Format;
 
 use crate::support::machine::{Machine, Server, one_json_line, succeeded};
-use crate::support::openapi::Document;
+use crate::support::openapi::{Document, MANAGED};
 use crate::support::pages::between;
 use crate::support::scripts::{tool, tools_file};
 use crate::support::{FIXTURES, TestService};
 
 const READ: &str = "/api/{dataset_id}/{name_slug}/{version}/";
 const READ_ALT: &str = "/api/{dataset_id}/{name_slug}/{version}/alt/";
-
-/// The tags of what owners do.
-const MANAGED: [&str; 5] = ["accounts", "datasets", "versions", "alternates", "webhooks"];
 
 /// A value in a URL, encoded.
 fn encoded(name: &str, value: &str) -> String {

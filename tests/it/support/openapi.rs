@@ -9,6 +9,9 @@ use crate::support::{Answer, TestService};
 /// Headers of HTTP itself, which a document need not describe.
 pub const UNDESCRIBED: [&str; 4] = ["content-type", "content-length", "date", "x-content-type-options"];
 
+/// The tags of what owners do.
+pub const MANAGED: [&str; 5] = ["accounts", "datasets", "versions", "alternates", "webhooks"];
+
 /// The document, as the service sends it.
 pub struct Document(pub Value);
 

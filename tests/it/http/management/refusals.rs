@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::OWNER;
 use crate::support::databases::on_both_databases;
+use crate::support::openapi::MANAGED;
 
 use crate::support::PASSWORD;
 
@@ -16,6 +17,7 @@ on_both_databases! {
     Owners:
     what_a_get_does_not_know_is_refused
     every_operation_refuses_in_the_same_order
+    every_operation_takes_all_fields_that_it_lists
     foreign_pages_cannot_use_a_cookie
     hostile_bodies_never_make_a_server_error
 }
@@ -180,6 +182,38 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
     refused(&owners.send("POST", "/session/login", &[], &json!({"email": OWNER})).await, 400, "password");
     refused(&owners.send("POST", "/session/login", &[], &json!({"email": 1, "password": ""})).await, 400, "email");
     cookie(&owners.raw("POST", "/session/login", &[json_type], body).await);
+}
+
+/// With their examples. A handler that takes a field that is not listed fails.
+async fn every_operation_takes_all_fields_that_it_lists(owners: Owners) {
+    let id = owners.dataset("Listed", false, 2).await;
+    let example = |name: &str, example: &Value| if name == "dataset_id" { json!(id) } else { example.clone() };
+    let mut called = 0;
+    for (path, item) in owners.document.0["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            if !MANAGED.iter().any(|tag| operation["tags"][0] == **tag) || path == "/ping/{token}" {
+                continue;
+            }
+            let own =
+                operation["parameters"].as_array().into_iter().flatten().filter(|field| field["name"].is_string());
+            let query: Vec<String> = own
+                .map(|field| (field["name"].as_str().expect("a name"), &field["example"]))
+                .map(|(name, value)| (name, example(name, value)))
+                .map(|(name, value)| format!("{name}={}", value.as_str().map_or(value.to_string(), str::to_owned)))
+                .collect();
+            let body = &operation["requestBody"]["content"]["application/json"]["example"];
+            let body = body.as_object().map(|body| body.iter().map(|(name, value)| (name, example(name, value))));
+            let body = body.map_or(json!({}), |body| body.map(|(name, value)| (name.clone(), value)).collect());
+            let uri = format!("{path}?{}", query.join("&"));
+            let uris = if query.is_empty() || body == json!({}) { vec![uri] } else { vec![path.clone(), uri] };
+            for uri in uris {
+                let answer = owners.call(&method.to_ascii_uppercase(), &uri, body.clone()).await;
+                assert!(answer.status != 400 && answer.status < 500, "{method} {uri} {body}: {}", answer.text());
+                called += 1;
+            }
+        }
+    }
+    assert!(called >= 25, "{called}");
 }
 
 async fn foreign_pages_cannot_use_a_cookie(owners: Owners) {
