@@ -3,6 +3,7 @@
 //! Router, OpenAPI document and the check of names read the same value, which stands beside the handler. So a field
 //! that is added there is taken, documented and suggested at once.
 
+use axum::Router;
 use axum::routing::{MethodFilter, MethodRouter};
 use serde_json::Value;
 use utoipa::openapi::{Content, HttpMethod, RefOr, Schema};
@@ -26,7 +27,7 @@ pub(in crate::http) struct Endpoint {
     pub input: Input,
     /// What it answers with 200.
     pub answer: Answer,
-    /// The statuses of its errors besides those that all endpoints with its caller and its input have.
+    /// The statuses of its errors besides those that all endpoints with its group, its caller and its input have.
     pub errors: &'static [u16],
     /// Its handler, for these methods.
     pub handler: fn(MethodFilter) -> MethodRouter<App>,
@@ -40,6 +41,8 @@ pub(in crate::http) enum Group {
     Versions,
     Alternates,
     Webhooks,
+    /// Those of the service itself. Their errors are described as those of reads are.
+    Operational,
 }
 
 /// Who may call an endpoint.
@@ -125,12 +128,15 @@ pub(in crate::http) enum FieldKind {
 pub(in crate::http) struct Answer {
     /// What it holds, as a sentence.
     pub about: &'static str,
-    /// Its schema and those that it refers to, each under its name; its own comes first.
+    /// The schema of its JSON and those that it refers to, each under its name; its own comes first. None where it is
+    /// no JSON record.
     pub schemas: fn() -> Vec<NamedSchema>,
-    /// What it may be besides JSON, by content type.
+    /// What it may be besides that, by content type.
     pub media: &'static [Medium],
-    /// Its headers besides those that all endpoints with its caller and its input have.
-    pub headers: &'static [&'static str],
+    /// Its headers besides those that all endpoints with its group, its caller and its input have.
+    pub headers: &'static [&'static [&'static str]],
+    /// What 304 means, if it may be that instead, with the same headers.
+    pub not_modified: Option<&'static str>,
 }
 
 /// A content type, and what a body of it holds.
@@ -141,8 +147,8 @@ pub(in crate::http) type NamedSchema = (String, RefOr<Schema>);
 
 impl Group {
     /// All, in the order in which tools show them.
-    pub(in crate::http) const ALL: [Group; 5] =
-        [Group::Accounts, Group::Datasets, Group::Versions, Group::Alternates, Group::Webhooks];
+    pub(in crate::http) const ALL: [Group; 6] =
+        [Group::Accounts, Group::Datasets, Group::Versions, Group::Alternates, Group::Webhooks, Group::Operational];
 
     /// Its name, and what it is about.
     pub(in crate::http) fn described(self) -> (&'static str, &'static str) {
@@ -154,13 +160,14 @@ impl Group {
             }
             Group::Alternates => ("alternates", "Second entity lists of versions, saved by owners and by agents"),
             Group::Webhooks => ("webhooks", "The POST that follows a new version"),
+            Group::Operational => ("operational", "Health, metrics, and this document"),
         }
     }
 }
 
 impl Endpoint {
     /// Its route: the handler for its methods.
-    pub(in crate::http) fn route(&self) -> MethodRouter<App> {
+    fn route(&self) -> MethodRouter<App> {
         let filters = self.operations.iter().map(|(method, _)| match method {
             HttpMethod::Get => MethodFilter::GET,
             HttpMethod::Post => MethodFilter::POST,
@@ -197,6 +204,11 @@ impl Endpoint {
     }
 }
 
+/// The routes of endpoints.
+pub(in crate::http) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<App> {
+    endpoints.fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, endpoint.route()))
+}
+
 /// The names of fields, in their order.
 pub(in crate::http) fn names(fields: &[Field]) -> Vec<&'static str> {
     fields.iter().map(|field| field.name).collect()
@@ -227,7 +239,12 @@ impl Field {
 impl Answer {
     /// A record, as JSON.
     pub(in crate::http) const fn record<T: ToSchema + PartialSchema>(about: &'static str) -> Answer {
-        Answer { about, schemas: record_schemas::<T>, media: &[], headers: &[] }
+        Answer { schemas: record_schemas::<T>, ..Answer::of(about, &[]) }
+    }
+
+    /// One of these content types.
+    pub(in crate::http) const fn of(about: &'static str, media: &'static [Medium]) -> Answer {
+        Answer { about, schemas: Vec::new, media, headers: &[], not_modified: None }
     }
 }
 

@@ -1,16 +1,57 @@
 //! `/healthz`: the process answers. `/readyz`: catalog and store can be written.
 
+use axum::Router;
 use axum::extract::State;
+use axum::routing::on;
+use utoipa::openapi::{Content, HttpMethod};
 
+use super::description::{self, TEXT};
+use super::endpoint::{self, Answer, Callers, Endpoint, Group, Input};
 use super::error::HttpError;
 use crate::service::App;
 
-/// `GET /healthz`: 200 `ok` whenever the process can answer at all.
-pub(super) async fn healthz() -> &'static str {
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&HEALTH, &READINESS];
+
+/// Their routes.
+pub(super) fn routes() -> Router<App> {
+    endpoint::routes(ENDPOINTS.iter().copied())
+}
+
+static HEALTH: Endpoint = Endpoint {
+    path: "/healthz",
+    operations: &[(HttpMethod::Get, "getHealth")],
+    group: Group::Operational,
+    summary: "Whether the process answers",
+    callers: Callers::Anybody,
+    input: Input::Nothing,
+    answer: Answer::of("The process answers.", &[(TEXT, ok)]),
+    errors: &[],
+    handler: |method| on(method, healthz),
+};
+
+/// 200 `ok` whenever the process can answer at all.
+async fn healthz() -> &'static str {
     "ok"
 }
 
-/// `GET /readyz`: 200 `ok` when the catalog and the store can be written, else 503 with the part that cannot.
-pub(super) async fn readyz(State(app): State<App>) -> Result<&'static str, HttpError> {
+static READINESS: Endpoint = Endpoint {
+    path: "/readyz",
+    operations: &[(HttpMethod::Get, "getReadiness")],
+    group: Group::Operational,
+    summary: "Whether the catalog and the store can be written, too",
+    callers: Callers::Anybody,
+    input: Input::Nothing,
+    answer: Answer::of("The service can serve requests.", &[(TEXT, ok)]),
+    errors: &[503],
+    handler: |method| on(method, readyz),
+};
+
+/// 200 `ok` when the catalog and the store can be written, else 503 with the part that cannot.
+async fn readyz(State(app): State<App>) -> Result<&'static str, HttpError> {
     app.readiness().check().await.map(|()| "ok").map_err(HttpError::NotReady)
+}
+
+fn ok() -> Content {
+    description::text(Some("ok"))
 }

@@ -3,13 +3,14 @@
 //! | Module | Holds |
 //! |---|---|
 //! | `server/` | connections: accepting, limits, graceful shutdown |
-//! | `router` | every route, in one table, and the layers around them |
+//! | `router` | the routes that the modules offer, and the layers around them |
 //! | `mcp/` | the service as tools for agents |
 //! | `openapi/` | `/openapi.json`: the service described for tools |
 //! | `management/` | the operations of owners: accounts, datasets, webhooks; `/ping/{token}` |
-//! | `read/` | the read endpoint: the path of a read, its answer, the rate of its client |
-//! | `params/` | the query string of a read |
 //! | `health`, `metrics` | `/healthz`, `/readyz` and `/metrics` |
+//! | `read/` | the read endpoint: the path of a read, its answer, the rate of its client |
+//! | `description/` | what the descriptions of endpoints share: headers, errors, parameters |
+//! | `params/` | the query string of a read |
 //! | `layers/` | the layers around every handler: log, panics, bodies that nobody takes |
 //! | `endpoint` | an endpoint as data, for router, document and the check of names |
 //! | `body` | bodies that come in parts |
@@ -20,6 +21,7 @@
 //! Each uses only what stands below it.
 
 mod body;
+mod description;
 mod endpoint;
 pub mod error;
 pub mod headers;
@@ -28,7 +30,7 @@ mod layers;
 pub mod management;
 pub mod mcp;
 mod metrics;
-pub mod openapi;
+mod openapi;
 pub mod params;
 pub mod read;
 pub mod router;

@@ -1,4 +1,4 @@
-//! Every route of the service, in one table, and the layers around them.
+//! The routes that the modules offer, and the layers around them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::MatchedPath;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{any, get};
 
 use super::error::HttpError;
 use super::layers::access_log::{self, LogOptions};
@@ -24,19 +23,10 @@ pub fn router(app: App) -> Router {
         trusted_proxies: app.config().server.trusted_proxies.clone(),
     };
     let limits = DrainLimits::from(&app.config().limits);
-    let routes = Router::new()
-        // Everything under /api/ goes to one handler with its own path parser, which can say what is wrong with a path.
-        .route("/api", any(read::read))
-        .route("/api/", any(read::read))
-        .route("/api/{*path}", any(read::read))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/openapi.json", get(openapi::openapi))
-        .route("/metrics", metrics::route())
-        .route("/mcp", mcp::route())
-        .merge(management::routes())
-        .with_state(app);
-    layered(routes, log, limits)
+    let modules =
+        [read::routes(), management::routes(), mcp::routes(), health::routes(), metrics::routes(), openapi::routes()];
+    let routes = modules.into_iter().fold(Router::new(), Router::merge);
+    layered(routes.with_state(app), log, limits)
 }
 
 /// Adds to the routes: answers for unknown paths and methods, and the layers, the last one outermost.

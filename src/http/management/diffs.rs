@@ -50,10 +50,12 @@ static DIFF: Endpoint = Endpoint {
         ),
     ]),
     answer: Answer {
-        about: "How many entities were added, subtracted and modified in all, and a page of the records.",
         schemas: diff_schemas::schemas,
-        media: &[("application/x-ndjson", diff_schemas::lines)],
-        headers: &["Vary", "Content-Encoding"],
+        headers: &[&["Vary", "Content-Encoding"]],
+        ..Answer::of(
+            "How many entities were added, subtracted and modified in all, and a page of the records.",
+            &[("application/x-ndjson", diff_schemas::lines)],
+        )
     },
     errors: &[404, 503],
     handler: |method| on(method, diff),

@@ -66,10 +66,9 @@ static PULL: Endpoint = Endpoint {
         Field::optional("alt", FieldKind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
     ]),
     answer: Answer {
-        about: "The entities exactly as they are stored, and the etag, which is also the `ETag`.",
         schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
-        media: &[],
-        headers: &["ETag"],
+        headers: &[&["ETag"]],
+        ..Answer::of("The entities exactly as they are stored, and the etag, which is also the `ETag`.", &[])
     },
     errors: &[404, 503],
     handler: |method| on(method, pull_for_edit),

@@ -7,9 +7,10 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use serde_json::json;
-use utoipa::openapi::{Content, ContentBuilder, HttpMethod, ObjectBuilder, Type};
+use utoipa::openapi::HttpMethod;
 
 use super::{Caller, ExplanationAnswer, QueryString, fields};
+use crate::http::description::{self, TEXT};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, names};
 use crate::http::error::HttpError;
 use crate::http::headers::content_encoding::weighted_items;
@@ -62,7 +63,7 @@ static EXPLAIN_READ: Endpoint = Endpoint {
         ),
     ]),
     answer: Answer {
-        media: &[("text/plain; charset=utf-8", text)],
+        media: &[(TEXT, || description::text(None))],
         ..Answer::record::<ExplanationAnswer>("The explanation, as JSON or as text.")
     },
     errors: &[404, 503],
@@ -88,14 +89,10 @@ async fn explain(
         Form::Json => Json(ExplanationAnswer::from(explanation)).into_response(),
         Form::Text => {
             // It quotes the request: no browser may take it for anything but text.
-            let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+            let headers = [(CONTENT_TYPE, TEXT), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
             (headers, explanation.to_string()).into_response()
         }
     })
-}
-
-fn text() -> Content {
-    ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).build())).build()
 }
 
 /// Text for who names it in `Accept` and likes it more than JSON; JSON, as all management gives, for all others.

@@ -53,7 +53,7 @@ use axum::http::header::CACHE_CONTROL;
 use axum::middleware::map_response;
 use axum::response::Response;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{self, Endpoint};
 use crate::service::App;
 
 /// The member or parameter that names a dataset.
@@ -80,8 +80,7 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
 
 /// Their routes.
 pub(super) fn routes() -> Router<App> {
-    let routes = endpoints().fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, endpoint.route()));
-    routes.layer(map_response(private))
+    endpoint::routes(endpoints()).layer(map_response(private))
 }
 
 /// No cache may keep what owners see: keys and addresses among it.

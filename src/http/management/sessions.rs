@@ -46,7 +46,7 @@ static LOGIN: Endpoint = Endpoint {
         Field::required("email", FieldKind::Text, "The e-mail address.", || json!("ada@example.org")),
         Field::required("password", FieldKind::Text, "The password.", || json!("a password")),
     ]),
-    answer: Answer { headers: &["Set-Cookie"], ..USER },
+    answer: Answer { headers: &[&["Set-Cookie"]], ..USER },
     errors: &[401, 403, 429, 503],
     handler: |method| on(method, login),
 };
@@ -79,7 +79,7 @@ static LOGOUT: Endpoint = Endpoint {
     summary: "Ends the session",
     callers: Callers::Users,
     input: Input::Nothing,
-    answer: Answer { headers: &["Set-Cookie"], ..Answer::record::<Done>("It is done.") },
+    answer: Answer { headers: &[&["Set-Cookie"]], ..Answer::record::<Done>("It is done.") },
     errors: &[],
     handler: |method| on(method, logout),
 };

@@ -32,7 +32,6 @@ mod tools;
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -40,6 +39,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
+use axum::{Json, Router};
 use http_body_util::{BodyExt, Full};
 use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -76,8 +76,13 @@ struct Caller {
     _room: Option<BodyRoom>,
 }
 
+/// Its route.
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/mcp", route())
+}
+
 /// The route's one method.
-pub(super) fn route() -> MethodRouter<App> {
+fn route() -> MethodRouter<App> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)

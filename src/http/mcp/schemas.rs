@@ -5,7 +5,7 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::http::openapi::parameters;
+use crate::http::description::parameters;
 use crate::http::params::Parameter;
 
 /// An object with these properties and no others, of which some must be there.

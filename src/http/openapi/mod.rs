@@ -2,72 +2,82 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `read` | the read endpoint; its parameters come from the registry in `http::params` |
-//! | `management` | the endpoints of owners, as they stand beside their handlers |
-//! | `operational` | health, metrics, and this document |
-//! | `parameters` | a parameter of the registry as a parameter of the document |
-//! | `headers`, `responses` | what the answers of several operations share |
+//! | `operations` | endpoints as operations, as each [`Endpoint`] says |
+//! | `errors` | the errors of what owners do |
+//! | `schemas` | the schemas of fields and bodies |
 //!
-//! To describe further operations, write a function that returns their `Section` and add it to `SECTIONS`: its tag,
-//! its paths, and the schemas they refer to. A schema that is a type of the code should be that type, with
-//! `utoipa::ToSchema` derived (`ComponentsBuilder::schema_from`).
+//! The read endpoint describes itself (`http::read`): its path is not its route, and its parameters are a registry.
 //!
 //! The document depends on nothing but the build, so it is made once.
 
-mod headers;
-mod management;
-mod operational;
-pub(super) mod parameters;
-mod read;
-mod responses;
+mod errors;
+mod operations;
+mod schemas;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use axum::Router;
 use axum::body::Bytes;
 use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::routing::on;
 use sha2::{Digest, Sha256};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::tag::Tag;
 use utoipa::openapi::{
-    Components, ComponentsBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathItem, Paths, Server,
+    ComponentsBuilder, Content, ContentBuilder, HttpMethod, Info, InfoBuilder, LicenseBuilder, ObjectBuilder, OpenApi,
+    OpenApiBuilder, PathItem, Paths, Server, Type,
 };
 
+use super::description::headers::{CACHING, CORS};
+use super::description::{headers, responses};
+use super::endpoint::{self, Answer, Callers, Endpoint, Group, Input};
 use super::error::HttpError;
+use super::{health, management, metrics, read};
+use crate::service::App;
 
-/// The parts of the document, in the order in which tools show them.
-const SECTIONS: &[fn() -> Section] = &[read::section, management::section, operational::section];
+/// The endpoints of this module.
+static ENDPOINTS: &[&Endpoint] = &[&DOCUMENT];
 
-/// The name of the scheme by which a private dataset is read.
-const PRIVATE_KEY: &str = "privateKey";
+/// Their routes.
+pub(super) fn routes() -> Router<App> {
+    endpoint::routes(ENDPOINTS.iter().copied())
+}
 
-/// Operations that belong together.
-struct Section {
-    /// Under which names tools show them, in this order. Every operation of the section carries one of them.
-    tags: Vec<Tag>,
-    /// The operations.
-    paths: Paths,
-    /// What they refer to. Names are unique over all sections.
-    components: Components,
+static DOCUMENT: Endpoint = Endpoint {
+    path: "/openapi.json",
+    operations: &[(HttpMethod::Get, "getOpenApi")],
+    group: Group::Operational,
+    summary: "This document",
+    callers: Callers::Anybody,
+    input: Input::Nothing,
+    answer: Answer {
+        headers: &[CORS, CACHING],
+        not_modified: Some("`If-None-Match` names the document."),
+        ..Answer::of("An OpenAPI 3.1 document.", &[("application/json", any_object)])
+    },
+    errors: &[],
+    handler: |method| on(method, openapi),
+};
+
+fn any_object() -> Content {
+    ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::Object).build())).build()
+}
+
+/// Every endpoint of the document but the read endpoint.
+fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
+    let operational = [health::ENDPOINTS, metrics::ENDPOINTS, ENDPOINTS];
+    management::endpoints().chain(operational.into_iter().flatten().copied())
 }
 
 /// The whole document.
-pub fn document() -> OpenApi {
-    let private_key = HttpBuilder::new()
-        .scheme(HttpAuthScheme::Bearer)
-        .description(Some("The dataset's private key. Needed for private datasets, ignored for public ones."))
-        .build();
-    let mut components = ComponentsBuilder::new()
-        .security_scheme(PRIVATE_KEY, SecurityScheme::Http(private_key))
-        .responses_from_iter(responses::shared())
-        .build();
+fn document() -> OpenApi {
+    let mut components = ComponentsBuilder::new().responses_from_iter(responses::shared()).build();
     components.headers = headers::shared();
     let mut paths = Paths::new();
     let mut tags = Vec::new();
-    for section in SECTIONS {
-        let section = section();
+    // In the order in which tools show them.
+    for section in [read::section(), operations::section(endpoints())] {
         tags.extend(section.tags);
         paths.merge(section.paths);
         components.schemas.extend(section.components.schemas);
@@ -129,8 +139,8 @@ pub(super) fn methods_of(pattern: &str) -> Option<&'static str> {
     METHODS.get(pattern).map(String::as_str)
 }
 
-/// `GET /openapi.json`: 200, or 304 when the caller has it already. Readable by scripts of any origin.
-pub(super) async fn openapi(headers: HeaderMap) -> Response {
+/// 200, or 304 when the caller has the document already. Readable by scripts of any origin.
+async fn openapi(headers: HeaderMap) -> Response {
     let rendered = match &*RENDERED {
         Ok(rendered) => rendered,
         Err(reason) => return HttpError::Panic(format!("the OpenAPI document: {reason}")).into_response(),

@@ -13,22 +13,28 @@
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | `operations` | the endpoint as the document describes it |
 //! | `path` | the path of a read |
 //! | `rate` | the counting of reads, and where a client stands |
 //! | `export` | an export as an answer: all of it, or a range |
 
 mod export;
+mod operations;
 pub mod path;
 pub(super) mod rate;
 
+pub(super) use operations::section;
+
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use axum::routing::any;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::http::body::streamed;
@@ -76,10 +82,15 @@ struct ResponseContext {
     private: bool,
 }
 
+/// Its routes: everything under `/api`, for the path's own parser can say what is wrong with a path.
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/api", any(read)).route("/api/", any(read)).route("/api/{*path}", any(read))
+}
+
 /// The handler, for every method and every path under `/api`.
 ///
 /// Answers to requests that could be parsed name their unknown parameters, whatever their status.
-pub async fn read(State(app): State<App>, request: Request) -> Response {
+async fn read(State(app): State<App>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut context = ResponseContext::default();
     let mut response = answer(&app, &head, &mut context).await.unwrap_or_else(|error| {

@@ -8,12 +8,13 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 33] = [
+const LAYERS: [&str; 34] = [
     "catalog",
     "diff",
     "document",
     "encode",
     "http",
+    "http/description",
     "http/error",
     "http/headers",
     "http/layers",

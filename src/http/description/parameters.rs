@@ -8,7 +8,7 @@ use utoipa::openapi::{ArrayBuilder, Object, ObjectBuilder, RefOr, Required, Sche
 use crate::http::params::{Parameter, ParameterKind, Repetition};
 
 /// The parameter, with its schema, its default, its example and its documentation.
-pub(super) fn described(parameter: &Parameter) -> Described {
+pub(in crate::http) fn described(parameter: &Parameter) -> Described {
     let described = ParameterBuilder::new()
         .name(parameter.name)
         .parameter_in(ParameterIn::Query)

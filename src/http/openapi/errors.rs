@@ -1,6 +1,6 @@
-//! The errors of management: one table of them, by status.
+//! The errors of what owners do: one table of them, by status.
 
-use crate::http::openapi::responses::ErrorAnswer;
+use crate::http::description::responses::ErrorAnswer;
 
 pub(super) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer {

@@ -1,12 +1,4 @@
-//! The endpoints of owners, each as its `Endpoint` says.
-//!
-//! | Module | Holds |
-//! |---|---|
-//! | `errors` | the one table of errors |
-//! | `schemas` | the schemas of fields and bodies |
-
-mod errors;
-mod schemas;
+//! Endpoints as operations of the document, each as its [`Endpoint`] says.
 
 use serde_json::json;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
@@ -15,40 +7,40 @@ use utoipa::openapi::security::{
 };
 use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{
-    Components, ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, Paths, PathsBuilder, Ref,
-    Required, ResponseBuilder, Type,
+    ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, PathsBuilder, Ref, Required,
+    ResponseBuilder, Type,
 };
 
-use self::errors::ERRORS;
-use self::schemas::{body, schema};
-use super::Section;
-use super::headers::{self, CORS, EVERY, RATE};
-use super::responses::with_errors;
+use super::errors::ERRORS;
+use super::schemas::{body, schema};
+use crate::http::description::Section;
+use crate::http::description::headers::{self, CORS, EVERY, RATE};
+use crate::http::description::responses::with_errors;
 use crate::http::endpoint::{Callers, Endpoint, Field, Group, Input, Need};
-use crate::http::management::{SESSION_COOKIE, endpoints};
+use crate::http::management::SESSION_COOKIE;
 use crate::http::params::PARAMETERS;
 
 /// The names of the schemes by which users authenticate.
 const SESSION: &str = "session";
 const API_TOKEN: &str = "apiToken";
 
-pub(super) fn section() -> Section {
-    Section { tags: Group::ALL.map(tag).to_vec(), paths: paths(), components: components() }
+/// Endpoints, and what several of them refer to.
+pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Section {
+    let (mut paths, mut components) = (PathsBuilder::new(), components());
+    for endpoint in endpoints {
+        for (method, id) in endpoint.operations {
+            paths = paths.path(endpoint.path, PathItem::new(method.clone(), described(endpoint, method, id)));
+        }
+        for (name, schema) in (endpoint.answer.schemas)() {
+            components = components.schema(name, schema);
+        }
+    }
+    Section { tags: Group::ALL.map(tag).to_vec(), paths: paths.build(), components: components.build() }
 }
 
 fn tag(group: Group) -> Tag {
     let (name, about) = group.described();
     TagBuilder::new().name(name).description(Some(about)).build()
-}
-
-fn paths() -> Paths {
-    let operations = endpoints().flat_map(|endpoint| {
-        endpoint
-            .operations
-            .iter()
-            .map(move |(method, id)| (endpoint.path, PathItem::new(method.clone(), described(endpoint, method, id))))
-    });
-    operations.fold(PathsBuilder::new(), |paths, (path, item)| paths.path(path, item)).build()
 }
 
 fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
@@ -74,15 +66,13 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
         Input::BodyOrDocument { body: fields, .. } => described.request_body(Some(body(fields, true))),
         Input::Token => described.parameter(token()),
     };
-    let mut shared = vec![405];
-    if endpoint.callers == Callers::UsersAndAnybody {
-        shared.push(410);
+    described = described.response("200", answer(endpoint));
+    if let Some(about) = endpoint.answer.not_modified {
+        let not_modified = ResponseBuilder::new().description(about);
+        described = described.response("304", with_headers(endpoint, not_modified));
     }
-    if matches!(endpoint.input, Input::Read(_)) {
-        shared.push(414);
-    }
-    let described = with_errors(described.response("200", answer(endpoint)), &shared);
-    let errors = errors_of(endpoint, method);
+    let described = with_errors(described, &shared_errors(endpoint));
+    let errors = own_errors(endpoint, method);
     ERRORS
         .iter()
         .filter(|error| errors.contains(&error.status))
@@ -95,12 +85,21 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
 /// What is answered with 200.
 fn answer(endpoint: &Endpoint) -> ResponseBuilder {
     let described = &endpoint.answer;
-    let schemas = (described.schemas)();
-    let schema = schemas.first().map(|(name, _)| Ref::from_schema_name(name.as_str()));
-    let json = ContentBuilder::new().schema(schema).build();
-    let answer = ResponseBuilder::new().description(described.about).content("application/json", json);
+    let mut answer = ResponseBuilder::new().description(described.about);
+    if let Some((name, _)) = (described.schemas)().first() {
+        let json = ContentBuilder::new().schema(Some(Ref::from_schema_name(name.as_str()))).build();
+        answer = answer.content("application/json", json);
+    }
     let answer = described.media.iter().fold(answer, |answer, (media, content)| answer.content(*media, content()));
-    let mut answer = headers::with(answer, &[EVERY, &["Cache-Control"], described.headers]);
+    with_headers(endpoint, answer)
+}
+
+/// The headers of an answer that is no error.
+fn with_headers(endpoint: &Endpoint, answer: ResponseBuilder) -> ResponseBuilder {
+    let mut answer = headers::with(headers::with(answer, &[EVERY]), endpoint.answer.headers);
+    if is_managed(endpoint) {
+        answer = headers::with(answer, &[&["Cache-Control"]]);
+    }
     if matches!(endpoint.input, Input::Token) {
         answer = headers::with(answer, &[RATE, &["Referrer-Policy"]]);
     }
@@ -110,8 +109,31 @@ fn answer(endpoint: &Endpoint) -> ResponseBuilder {
     answer
 }
 
-/// The statuses of an endpoint's errors, but 405, 410 and 414.
-fn errors_of(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
+/// Whether an endpoint is what owners do, whose errors have a table of their own.
+fn is_managed(endpoint: &Endpoint) -> bool {
+    endpoint.group != Group::Operational
+}
+
+/// The statuses of its errors that are described as those of a read are.
+fn shared_errors(endpoint: &Endpoint) -> Vec<u16> {
+    if !is_managed(endpoint) {
+        return endpoint.errors.to_vec();
+    }
+    let mut errors = vec![405];
+    if endpoint.callers == Callers::UsersAndAnybody {
+        errors.push(410);
+    }
+    if matches!(endpoint.input, Input::Read(_)) {
+        errors.push(414);
+    }
+    errors
+}
+
+/// The statuses of its other errors.
+fn own_errors(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
+    if !is_managed(endpoint) {
+        return Vec::new();
+    }
     let mut errors = [endpoint.errors, &[500]].concat();
     if endpoint.callers != Callers::Anybody {
         errors.extend([401, 403]);
@@ -150,20 +172,16 @@ fn token() -> Parameter {
         .build()
 }
 
-fn components() -> Components {
+fn components() -> ComponentsBuilder {
     let token = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("An API token of the user: `POST /token/create`, or `strata user add --token`."))
         .build();
     let cookie = ApiKeyValue::with_description(SESSION_COOKIE, "The cookie that `POST /session/login` sets.");
-    let mut components = ComponentsBuilder::new()
+    ComponentsBuilder::new()
         .security_scheme(SESSION, SecurityScheme::ApiKey(ApiKey::Cookie(cookie)))
         .security_scheme(API_TOKEN, SecurityScheme::Http(token))
-        .responses_from_iter(ERRORS.iter().map(|error| error.described(&[EVERY, RATE, CORS])));
-    for (name, schema) in endpoints().flat_map(|endpoint| (endpoint.answer.schemas)()) {
-        components = components.schema(name, schema);
-    }
-    components.build()
+        .responses_from_iter(ERRORS.iter().map(|error| error.described(&[EVERY, RATE, CORS])))
 }
 
 #[cfg(test)]
@@ -171,6 +189,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::http::openapi::endpoints;
 
     #[test]
     fn operations_have_ids_of_their_own_and_errors_that_are_described() {
@@ -178,8 +197,9 @@ mod tests {
         for endpoint in endpoints() {
             for (method, id) in endpoint.operations {
                 assert!(ids.insert(*id), "{id} is there twice");
-                for status in errors_of(endpoint, method) {
-                    assert!(ERRORS.iter().any(|error| error.status == status), "{id}: {status} is not described");
+                let described = described(endpoint, method, id).responses.responses;
+                for status in [shared_errors(endpoint), own_errors(endpoint, method)].concat() {
+                    assert!(described.contains_key(&status.to_string()), "{id}: {status} is not described");
                 }
             }
         }

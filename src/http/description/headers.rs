@@ -80,7 +80,7 @@ const HEADERS: [Described; 24] = [
 struct Described(&'static str, Type, &'static str, fn() -> Value);
 
 /// The components that [`with`] refers to.
-pub(super) fn shared() -> BTreeMap<String, RefOr<Header>> {
+pub(in crate::http) fn shared() -> BTreeMap<String, RefOr<Header>> {
     HEADERS
         .into_iter()
         .map(|Described(name, value_type, description, example)| {
@@ -95,7 +95,7 @@ pub(super) fn shared() -> BTreeMap<String, RefOr<Header>> {
 }
 
 /// The response with these headers, by their names in [`HEADERS`].
-pub(super) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuilder {
+pub(in crate::http) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuilder {
     names
         .concat()
         .into_iter()
@@ -103,16 +103,16 @@ pub(super) fn with(response: ResponseBuilder, names: &[&[&str]]) -> ResponseBuil
 }
 
 /// Of every answer of the service.
-pub(super) const EVERY: &[&str] = &["X-Request-Id"];
+pub(in crate::http) const EVERY: &[&str] = &["X-Request-Id"];
 
 /// How much of the rate is left; of none when the operator has switched the limit off.
-pub(super) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+pub(in crate::http) const RATE: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
 /// What was served.
-pub(super) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];
+pub(in crate::http) const DATASET: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];
 
 /// Of what scripts of other origins may read.
-pub(super) const CORS: &[&str] = &["Access-Control-Allow-Origin", "Access-Control-Expose-Headers"];
+pub(in crate::http) const CORS: &[&str] = &["Access-Control-Allow-Origin", "Access-Control-Expose-Headers"];
 
 /// Of what caches may store.
-pub(super) const CACHING: &[&str] = &["ETag", "Cache-Control", "Vary"];
+pub(in crate::http) const CACHING: &[&str] = &["ETag", "Cache-Control", "Vary"];

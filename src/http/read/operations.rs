@@ -1,21 +1,25 @@
-//! The read endpoint: both forms of its path, all parameters of the registry, all formats.
+//! The read endpoint as two operations of the document, one for each form of its path: all parameters of the registry,
+//! all formats.
 
 use serde_json::{Value, json};
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{SchemaFormat, SchemaType};
-use utoipa::openapi::security::SecurityRequirement;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, OneOfBuilder,
     PathItem, PathsBuilder, Ref, Required, Response, ResponseBuilder, Schema, Type,
 };
 
-use super::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
-use super::{PRIVATE_KEY, Section, parameters, responses};
+use crate::http::description::headers::{self, CACHING, CORS, DATASET, EVERY, RATE};
+use crate::http::description::{Section, parameters, responses, text};
 use crate::http::params::{ITEMS_LIMIT, PARAMETERS, PATH_KEYS_LIMIT, QUERY_BYTES_LIMIT};
 use crate::model::request::Format;
 
 const TAG: &str = "read";
+
+/// The name of the scheme by which a private dataset is read.
+const PRIVATE_KEY: &str = "privateKey";
 
 /// Every error of the endpoint.
 const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 414, 416, 429, 500, 503];
@@ -23,7 +27,7 @@ const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 414, 416, 429, 500, 503];
 /// What most answers carry.
 const COMMON: &[&[&str]] = &[EVERY, RATE, DATASET, CACHING, CORS, &["X-Unknown-Parameters"]];
 
-pub(super) fn section() -> Section {
+pub(in crate::http) fn section() -> Section {
     let version = "The version of the dataset";
     let alternate = "The alternate of the version, as with `alt=true`; 404 when it has none";
     Section {
@@ -67,7 +71,12 @@ fn operation(id: &str, summary: &str) -> PathItem {
 }
 
 fn components() -> Components {
+    let private_key = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("The dataset's private key. Needed for private datasets, ignored for public ones."))
+        .build();
     let mut components = ComponentsBuilder::new()
+        .security_scheme(PRIVATE_KEY, SecurityScheme::Http(private_key))
         .schema("Entity", entity())
         .schema("Count", count())
         .response("Entities", entities())
@@ -198,7 +207,6 @@ fn not_modified() -> Response {
 
 /// What a body of the format holds.
 fn content(format: Format) -> Content {
-    let text = || Some(ObjectBuilder::new().schema_type(Type::String).build());
     let content = ContentBuilder::new();
     match format {
         Format::Json => {
@@ -206,13 +214,14 @@ fn content(format: Format) -> Content {
             let schema = OneOfBuilder::new().item(entities).item(Ref::from_schema_name("Count")).build();
             content.schema(Some(Schema::OneOf(schema))).example(Some(json!([{ "name": "Aruba", "area": 180 }])))
         }
-        Format::Jsonl => content.schema(text()).example(Some("{\"name\":\"Aruba\",\"area\":180}\n".into())),
-        Format::Csv => content.schema(text()).example(Some("name,area\nAruba,180\n".into())),
-        Format::Tsv => content.schema(text()).example(Some("name\tarea\nAruba\t180\n".into())),
-        Format::Xml => content.schema(text()).example(Some(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><name>Aruba</name><area>180</area></entity></dataset>"
-                .into(),
-        )),
+        Format::Jsonl => return text(Some("{\"name\":\"Aruba\",\"area\":180}\n")),
+        Format::Csv => return text(Some("name,area\nAruba,180\n")),
+        Format::Tsv => return text(Some("name\tarea\nAruba\t180\n")),
+        Format::Xml => {
+            return text(Some(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><name>Aruba</name><area>180</area></entity></dataset>",
+            ));
+        }
         Format::Parquet => {
             let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(SchemaFormat::Custom("binary".to_owned())));
             content.schema(Some(bytes.build()))

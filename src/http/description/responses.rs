@@ -1,12 +1,13 @@
-//! The error answers of the document: plain text, each described once.
+//! The error answers of reads and of several other operations: plain text, each described once.
 
 use utoipa::openapi::path::OperationBuilder;
-use utoipa::openapi::{ContentBuilder, ObjectBuilder, Ref, Response, ResponseBuilder, Type};
+use utoipa::openapi::{Ref, Response, ResponseBuilder};
 
 use super::headers::{self, CORS, EVERY, RATE};
+use super::{TEXT, text};
 
 /// The answer to a request that fails in one way.
-pub(super) struct ErrorAnswer {
+pub(in crate::http) struct ErrorAnswer {
     pub status: u16,
     /// The name of its component.
     pub component: &'static str,
@@ -20,12 +21,8 @@ pub(super) struct ErrorAnswer {
 
 impl ErrorAnswer {
     /// Its component, with these headers beside its own.
-    pub(super) fn described(&self, shared: &[&[&str]]) -> (&'static str, Response) {
-        let text = ContentBuilder::new()
-            .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
-            .example(Some(self.example.into()))
-            .build();
-        let response = ResponseBuilder::new().description(self.when).content(TEXT, text);
+    pub(in crate::http) fn described(&self, shared: &[&[&str]]) -> (&'static str, Response) {
+        let response = ResponseBuilder::new().description(self.when).content(TEXT, text(Some(self.example)));
         (self.component, headers::with(headers::with(response, shared), self.headers).build())
     }
 }
@@ -114,15 +111,12 @@ const ERRORS: [ErrorAnswer; 11] = [
 ];
 
 /// The components that [`with_errors`] refers to.
-pub(super) fn shared() -> impl Iterator<Item = (&'static str, Response)> {
+pub(in crate::http) fn shared() -> impl Iterator<Item = (&'static str, Response)> {
     ERRORS.iter().map(|error| error.described(&[EVERY, CORS, &["Cache-Control"]]))
 }
 
-/// The content type of every error.
-pub(super) const TEXT: &str = "text/plain; charset=utf-8";
-
 /// The operation with these error answers, and none with a status that is not in the list of all.
-pub(super) fn with_errors(operation: OperationBuilder, statuses: &[u16]) -> OperationBuilder {
+pub(in crate::http) fn with_errors(operation: OperationBuilder, statuses: &[u16]) -> OperationBuilder {
     let errors = ERRORS.iter().filter(|error| statuses.contains(&error.status));
     errors.fold(operation, |operation, error| {
         operation.response(error.status.to_string(), Ref::from_response_name(error.component))

@@ -1,0 +1,32 @@
+//! What the descriptions of endpoints share, in the terms of OpenAPI.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | `headers`, `responses` | the headers and the errors that answers of several operations have |
+//! | `parameters` | a parameter of the registry as a parameter of the document |
+
+pub(in crate::http) mod headers;
+pub(in crate::http) mod parameters;
+pub(in crate::http) mod responses;
+
+use utoipa::openapi::tag::Tag;
+use utoipa::openapi::{Components, Content, ContentBuilder, ObjectBuilder, Paths, Type};
+
+/// The content type of texts: of every error, too.
+pub(in crate::http) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Operations that belong together.
+pub(in crate::http) struct Section {
+    /// Under which names tools show them, in this order. Every operation of the section carries one of them.
+    pub tags: Vec<Tag>,
+    /// The operations.
+    pub paths: Paths,
+    /// What they refer to. Names are unique over all sections.
+    pub components: Components,
+}
+
+/// A body that is any text, perhaps with an example.
+pub(in crate::http) fn text(example: Option<&str>) -> Content {
+    let schema = ObjectBuilder::new().schema_type(Type::String).build();
+    ContentBuilder::new().schema(Some(schema)).example(example.map(Into::into)).build()
+}
