@@ -17,7 +17,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "?filter_contains=translations.fra.official:royaume&offset=2&limit=2",
         ],
     ),
-    ("emoji", &["?limit=3", "?filter_contains=label:cat&format=jsonl", "?filter=tags:space&count=true"]),
+    ("emoji", &["?limit=3", "?filter_contains=label:cat+face&format=jsonl", "?filter=tags:space&count=true"]),
     (
         "earthquakes",
         &[

@@ -8,7 +8,7 @@ pub(super) const KEYWORDS: Parameter = Parameter {
     name: "keywords",
     kind: ParameterKind::Keywords,
     default_text: "none",
-    summary: "Case-insensitive search in every value at every depth; any keyword matches, or all with `keywords_mode=and`",
+    summary: "Case-insensitive substring match in values at any depth; any keyword matches, or all with `keywords_mode=and`",
     documentation: "Keeps the entities in which the text of any value, at any depth, contains a keyword, regardless \
          of case; with `keywords_mode=and` every keyword must be in some value. The names of fields are not searched, \
          nor fields that earlier steps have removed. Split at every comma, without escapes; blanks around a keyword \

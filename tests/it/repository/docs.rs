@@ -145,15 +145,36 @@ fn the_readme_is_short() {
     assert!(lines <= README_LINES, "README.md has {lines} lines; at most {README_LINES} may be there");
 }
 
+/// The commands of a page that write an answer to a file: the file, and the path and query of the URL.
+fn downloads(text: &str) -> Vec<(String, String)> {
+    let found = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("curl -o ")?;
+        let (file, rest) = rest.split_once(' ')?;
+        let (_, rest) = rest.split_once("http://127.0.0.1:8080/api/")?;
+        let request = rest.split(['\'', '"']).next()?;
+        Some((file.to_owned(), request.to_owned()))
+    });
+    found.collect()
+}
+
+/// The name that an answer gives to its file: `{name_slug}-v{N}.{format}`.
+fn file_name(request: &str) -> Option<String> {
+    let (path, query) = request.split_once('?')?;
+    let parts: Vec<&str> = path.split('/').collect();
+    let [_, slug, version, ""] = parts[..] else { return None };
+    let format = query.split('&').find_map(|parameter| parameter.strip_prefix("format="))?;
+    Some(format!("{slug}-{version}.{format}"))
+}
+
 #[test]
-fn downloads_take_their_name_from_answers_that_have_one() {
+fn downloads_can_be_repeated_and_have_the_name_that_answers_give() {
     let mut found = 0;
     for (path, text) in pages() {
-        for line in text.lines().filter(|line| line.contains("curl -OJ")) {
+        // It refuses a file that exists, so the second run of such a command fails.
+        assert!(!text.contains("curl -OJ"), "{path}");
+        for (file, request) in downloads(&text) {
             found += 1;
-            let names_a_file =
-                ["parquet", "csv", "tsv"].iter().any(|format| line.contains(&format!("format={format}")));
-            assert!(names_a_file && !line.contains("count="), "{path}: {line}");
+            assert_eq!(Some(&file), file_name(&request).as_ref(), "{path}: {request}");
         }
     }
     assert!(found >= 4, "only {found} were found");
