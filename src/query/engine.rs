@@ -176,7 +176,8 @@ impl Engine {
 
     /// What queries run in: the memory pool and where they spill.
     pub(crate) fn context(&self) -> &Arc<TaskContext> {
-        self.context.get_or_init(|| Arc::new(task_context(self.shared.config.clone(), self.shared.environment(self.tenant))))
+        self.context
+            .get_or_init(|| Arc::new(task_context(self.shared.config.clone(), self.shared.environment(self.tenant))))
     }
 
     /// How long selecting entities may take.
