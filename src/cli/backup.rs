@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::signals::Signals;
-use super::{json_line, print};
+use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::service::{App, BackupFiles};
 
@@ -40,6 +40,10 @@ struct Line {
 /// Makes a backup. A signal ends it, and leaves a directory marked as incomplete.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
+    closing(&app, back_up(&app, &arguments)).await
+}
+
+async fn back_up(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
     let files = if arguments.copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
     let mut tell = |_: &_| {};

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::signals::Signals;
-use super::{json_line, print};
+use super::{closing, json_line, print};
 use crate::catalog::FileReference;
 use crate::config::Config;
 use crate::service::{App, CheckDepth, Checked, Finding};
@@ -68,6 +68,10 @@ struct SumLine {
 /// Checks once. If there is damage, the command fails after it has checked everything.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
+    closing(&app, check(&app, &arguments)).await
+}
+
+async fn check(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
     let depth = if arguments.quick { CheckDepth::Footers } else { CheckDepth::Everything };
     let mut printed = Ok(());

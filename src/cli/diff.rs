@@ -6,10 +6,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ColorChoice};
 use futures::TryStreamExt;
 
-use super::dataset_id;
 use super::diff_text::{Lengths, Palette, Report};
 use super::error::CliError;
 use super::signals::Signals;
+use super::{closing, dataset_id};
 use crate::config::Config;
 use crate::diff::{ChangeType, DiffPage};
 use crate::model::ids::DatasetId;
@@ -83,9 +83,13 @@ fn change_type(name: String) -> Result<ChangeType, &'static str> {
 /// Compares two versions. The reader of the output may stop at any time.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
+    closing(&app, compare(&app, &arguments)).await
+}
+
+async fn compare(app: &App, arguments: &Arguments) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
     let printed = tokio::select! {
-        printed = print(&app, &arguments) => printed,
+        printed = print(app, arguments) => printed,
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     match printed {

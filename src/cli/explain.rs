@@ -4,12 +4,13 @@ use clap::Args;
 
 use super::error::CliError;
 use super::signals::Signals;
-use super::{dataset_id, json_line, print};
+use super::{closing, dataset_id, json_line, print};
 use crate::config::Config;
 use crate::http::management::ExplanationAnswer;
 use crate::http::params;
 use crate::http::read::path;
 use crate::model::ids::DatasetId;
+use crate::model::request::ReadRequest;
 use crate::model::version::VersionSelector;
 use crate::service::{App, IgnoredParameter};
 
@@ -50,6 +51,17 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
 
     let app = App::open_existing(&config).await?;
+    closing(&app, explain(&app, dataset, version, request, ignored, json)).await
+}
+
+async fn explain(
+    app: &App,
+    dataset: DatasetId,
+    version: VersionSelector,
+    request: ReadRequest,
+    ignored: Vec<IgnoredParameter>,
+    json: bool,
+) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
     let explanation = tokio::select! {
         explanation = app.explains().explain_any(dataset, version, request, ignored) => explanation,

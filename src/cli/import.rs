@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::Signals;
-use super::{json_line, print};
+use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::model::causes::Causes;
 use crate::model::path::Path;
@@ -63,11 +63,15 @@ struct Line<'a> {
 
 /// Imports with a progress bar on a terminal. A signal ends the import. Nothing is changed then.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    const REDRAW: Duration = Duration::from_millis(100);
-
     // Before anything is opened: the owner and the catalog must already exist.
     check_file(&arguments.source)?;
     let app = App::open_to_import(&config).await?;
+    closing(&app, import(&app, arguments)).await
+}
+
+async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
+    const REDRAW: Duration = Duration::from_millis(100);
+
     let progress = Arc::new(ImportProgress::default());
     let display = io::stderr().is_terminal().then(ProgressDisplay::new);
     let from = arguments.source.clone();

@@ -34,6 +34,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{Config, ConfigFile, ConfigSources};
 use crate::model::causes::Causes;
 use crate::model::ids::DatasetId;
+use crate::service::App;
 use error::CliError;
 
 /// Serves versioned datasets of JSON entities.
@@ -179,6 +180,14 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
     let outcome = runtime.block_on(command);
     // Tasks that still run were cut by a signal or an error. They get a moment to remove their temporary files.
     runtime.shutdown_timeout(Duration::from_secs(5));
+    outcome
+}
+
+/// Works with what is open, and then closes its catalog, whatever came of the work: an SQLite file is whole then, and may
+/// be copied or replaced.
+async fn closing(app: &App, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    let outcome = work.await;
+    app.close().await;
     outcome
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::check::{VersionLine, needed_by};
 use super::error::CliError;
 use super::signals::Signals;
-use super::{json_line, print};
+use super::{closing, json_line, print};
 use crate::config::Config;
 use crate::service::{App, DamagedFile, Scrubbed};
 
@@ -46,6 +46,10 @@ struct SumLine {
 /// Scrubs once. If there is damage, the command fails after it has read everything.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
+    closing(&app, scrub(&app, &arguments, &config)).await
+}
+
+async fn scrub(app: &App, arguments: &Arguments, config: &Config) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
     let bytes_per_s = arguments.bytes_per_s.unwrap_or(config.scrub.bytes_per_s);
     let mut printed = Ok(());

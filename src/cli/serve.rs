@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::error::CliError;
 use super::signals::Signals;
-use super::{demo, print};
+use super::{closing, demo, print};
 use crate::config::Config;
 use crate::http;
 use crate::service::App;
@@ -28,8 +28,12 @@ pub(super) struct Arguments {
 
 /// Opens everything, listens, and serves. The first signal ends it gracefully, a second one at once.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let address = config.server.listen.clone();
     let app = App::open(&config).await?;
+    closing(&app, serve(app.clone(), arguments, &config)).await
+}
+
+async fn serve(app: App, arguments: Arguments, config: &Config) -> Result<(), CliError> {
+    let address = config.server.listen.clone();
     app.verify_catalog().await?;
     if arguments.demo {
         app.demo().check().await?;

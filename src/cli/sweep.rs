@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::signals::Signals;
-use super::{duration, json_line, print};
+use super::{closing, duration, json_line, print};
 use crate::config::Config;
 use crate::service::{App, Swept, SweptFile};
 
@@ -51,6 +51,10 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         return Err(CliError::SweepTooEarly { longest_read_s: config.longest_read().as_secs() });
     }
     let app = App::open_existing(&config).await?;
+    closing(&app, sweep(&app, older_than, arguments.json)).await
+}
+
+async fn sweep(app: &App, older_than: Duration, json: bool) -> Result<(), CliError> {
     let mut signals = Signals::listen()?;
     let mut failed = Ok(());
     let mut tell = |file: &SweptFile| {
@@ -59,7 +63,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
                 tracing::warn!(path = file.path, error, "a file cannot be removed");
                 Ok(())
             }
-            None => line(file, arguments.json).and_then(|line| print(&line)),
+            None => line(file, json).and_then(|line| print(&line)),
         };
         // The sweep goes on when nobody reads its output any more.
         if failed.is_ok() {
@@ -71,7 +75,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
         _ = signals.next() => return Err(CliError::Interrupted),
     };
     failed?;
-    print(&sum(&swept, arguments.json)?)?;
+    print(&sum(&swept, json)?)?;
     match swept.failed {
         0 => Ok(()),
         files => Err(CliError::SweepFailed { files }),

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 
 use super::error::CliError;
-use super::print;
+use super::{closing, print};
 use crate::config::Config;
 use crate::model::user::Plan;
 use crate::service::App;
@@ -91,6 +91,10 @@ impl Prepared {
             Prepared::Add { .. } => App::open(&config).await?,
             Prepared::Passwd { .. } | Prepared::Plan(_) => App::open_existing(&config).await?,
         };
+        closing(&app, self.apply(&app)).await
+    }
+
+    async fn apply(self, app: &App) -> Result<(), CliError> {
         match self {
             Prepared::Add { arguments: AddArguments { email, plan, token }, password } => {
                 let added = app.accounts().add_user(&email, &password, plan, token.as_deref()).await?;

@@ -73,6 +73,8 @@ limits! {
     INDEX_PATH_BYTES = 1_024, Beyond::Status(400);
     /// Bytes of a webhook's secret
     WEBHOOK_SECRET_BYTES = 1_024, Beyond::Status(400);
+    /// Values in a JSON body of a management call, entities not counted; each bracket and brace counts as one more
+    BODY_VALUES = 10_000, Beyond::Status(400);
     /// Bytes of a body of `/session/login`
     LOGIN_BODY_BYTES = 16 << 10, Beyond::Status(413);
     /// Bytes of a password

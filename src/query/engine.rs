@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use datafusion::execution::TaskContext;
@@ -49,15 +49,19 @@ pub struct EngineOptions {
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
-    context: Arc<TaskContext>,
-    /// What its queries may hold when no others do.
-    most_memory_bytes: u64,
+    /// Whose share its queries take; `None`: that of all.
+    tenant: Option<Tenant>,
+    /// Made when a query asks for it: most pages need none.
+    context: Arc<OnceLock<Arc<TaskContext>>>,
     /// Whose threads run its work.
     priority: Priority,
 }
 
 struct Shared {
     environment: Arc<RuntimeEnv>,
+    config: SessionConfig,
+    /// What all queries together may hold, in bytes.
+    memory_bytes: u64,
     memory: Arc<Budget>,
     spilled: Arc<Budget>,
     threads: usize,
@@ -65,6 +69,24 @@ struct Shared {
     diff_timeout: Duration,
     /// The same number of threads for each of [`Priority::ALL`].
     runtimes: [QueryRuntime; 4],
+}
+
+impl Shared {
+    /// Memory and disk for the queries of a tenant.
+    fn environment(&self, tenant: Option<Tenant>) -> Arc<RuntimeEnv> {
+        let all = &self.environment;
+        let Some(tenant) = tenant else { return all.clone() };
+        let pool = TenantPool { all: all.memory_pool.clone(), budget: self.memory.clone(), tenant };
+        let share = DiskShare { budget: self.spilled.clone(), tenant };
+        let files = TenantFiles { all: all.disk_manager.clone(), share };
+        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
+        Arc::new(RuntimeEnv {
+            memory_pool: Arc::new(pool),
+            // Only directories that cannot be made are an error.
+            disk_manager: disk.map_or_else(|_| all.disk_manager.clone(), Arc::new),
+            ..(**all).clone()
+        })
+    }
 }
 
 /// The threads of queries. They are left to end by themselves: a runtime must not be waited for from async code.
@@ -126,38 +148,20 @@ impl Engine {
         let config = session_config().with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES));
         let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
         let runtimes = [short?, medium?, heavy?, long?];
-        let context = task_context(config, environment.clone());
         let EngineOptions { timeout, diff_timeout, .. } = *options;
-        let memory = Arc::new(Budget::new(options.memory_bytes as u64, MIN_MEMORY_BYTES, options.shares));
+        let memory_bytes = options.memory_bytes as u64;
+        let memory = Arc::new(Budget::new(memory_bytes, MIN_MEMORY_BYTES, options.shares));
         let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
-        let shared = Shared { environment, memory, spilled, threads, timeout, diff_timeout, runtimes };
-        let most_memory_bytes = options.memory_bytes as u64;
-        Ok(Engine {
-            shared: Arc::new(shared),
-            context: Arc::new(context),
-            most_memory_bytes,
-            priority: Priority::Short,
-        })
+        let shared =
+            Shared { environment, config, memory_bytes, memory, spilled, threads, timeout, diff_timeout, runtimes };
+        Ok(Engine { shared: Arc::new(shared), tenant: None, context: Arc::default(), priority: Priority::Short })
     }
 
     /// The same engine, for queries of a tenant: what they hold and spill is within the tenant's share. One whose files
     /// cannot be told apart shares with all.
     pub fn of(&self, tenant: Tenant) -> Engine {
-        let shared = &self.shared;
-        let all = &shared.environment;
-        let pool = TenantPool { all: all.memory_pool.clone(), budget: shared.memory.clone(), tenant };
-        let share = DiskShare { budget: shared.spilled.clone(), tenant };
-        let files = TenantFiles { all: all.disk_manager.clone(), share };
-        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
-        let environment = RuntimeEnv {
-            memory_pool: Arc::new(pool),
-            // Only directories that cannot be made are an error.
-            disk_manager: disk.map_or_else(|_| all.disk_manager.clone(), Arc::new),
-            ..(**all).clone()
-        };
-        let context = task_context(self.context.session_config().clone(), Arc::new(environment));
-        let most_memory_bytes = shared.memory.most(tenant);
-        Engine { shared: shared.clone(), context: Arc::new(context), most_memory_bytes, priority: self.priority }
+        let shared = self.shared.clone();
+        Engine { shared, tenant: Some(tenant), context: Arc::default(), priority: self.priority }
     }
 
     /// The same engine, for work of this priority: it runs on threads of its own. An engine is for short work at first.
@@ -172,7 +176,8 @@ impl Engine {
 
     /// What queries run in: the memory pool and where they spill.
     pub(crate) fn context(&self) -> &Arc<TaskContext> {
-        &self.context
+        self.context
+            .get_or_init(|| Arc::new(task_context(self.shared.config.clone(), self.shared.environment(self.tenant))))
     }
 
     /// How long selecting entities may take.
@@ -187,12 +192,12 @@ impl Engine {
 
     /// What all queries together hold now, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.context.memory_pool().reserved()
+        self.shared.environment.memory_pool.reserved()
     }
 
     /// What its queries may hold together when no others hold any, in bytes.
     pub fn most_memory_bytes(&self) -> u64 {
-        self.most_memory_bytes
+        self.tenant.map_or(self.shared.memory_bytes, |tenant| self.shared.memory.most(tenant))
     }
 
     /// Takes memory for something that is no query, until the reservation is dropped.
@@ -200,7 +205,7 @@ impl Engine {
     /// # Errors
     /// [`QueryError::OutOfMemory`] when queries hold too much of it.
     pub fn reserve(&self, name: &'static str, size_bytes: usize) -> Result<MemoryReservation, QueryError> {
-        let reservation = MemoryConsumer::new(name).register(self.context.memory_pool());
+        let reservation = MemoryConsumer::new(name).register(self.context().memory_pool());
         reservation.try_grow(size_bytes)?;
         Ok(reservation)
     }
@@ -281,17 +286,17 @@ fn task_context(config: SessionConfig, environment: Arc<RuntimeEnv>) -> TaskCont
 }
 
 /// Counts a query when it ends, or is cancelled.
-struct Measured {
+pub(super) struct Measured {
     started: Instant,
     outcome: &'static str,
 }
 
 impl Measured {
-    fn start() -> Measured {
+    pub(super) fn start() -> Measured {
         Measured { started: Instant::now(), outcome: "cancelled" }
     }
 
-    fn end<T>(&mut self, outcome: &Result<T, QueryError>) {
+    pub(super) fn end<T>(&mut self, outcome: &Result<T, QueryError>) {
         self.outcome = match outcome {
             Ok(_) => "settled",
             Err(QueryError::Timeout { .. }) => "timeout",

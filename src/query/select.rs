@@ -1,6 +1,7 @@
 //! Selecting: a request is planned, its plan executed, and the positions that it gives are kept.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,10 +14,10 @@ use futures::StreamExt;
 
 use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::request::ReadRequest;
-use crate::query::engine::{Engine, Spilled};
+use crate::query::engine::{Engine, Measured, Spilled};
 use crate::query::error::QueryError;
 use crate::query::explain::{Explained, Observer};
-use crate::query::fetch::selection::Selection;
+use crate::query::fetch::selection::{Selection, SelectionBuilder};
 use crate::query::plan::planner::Plans;
 use crate::storage::reader::VersionReader;
 
@@ -36,6 +37,9 @@ impl Engine {
     /// [`QueryError::Timeout`] and [`QueryError::OutOfMemory`] by the engine's bounds, others when the version
     /// cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
+        if let Some(positions) = by_position(&request, reader.entity_count()) {
+            return selected(positions, &request);
+        }
         self.execute(reader, request, None).await
     }
 
@@ -103,11 +107,46 @@ impl Engine {
             return Ok(Outcome::Count(u64::try_from(count).unwrap_or_default()));
         }
         let consumer = MemoryConsumer::new("selection");
-        let mut selection = Selection::new(consumer.register(self.context().memory_pool()));
+        let mut selection = SelectionBuilder::new(consumer.register(self.context().memory_pool()));
         while let Some(batch) = batches.next().await {
             selection.append(&batch?)?;
         }
-        Ok(Outcome::Selection(selection))
+        Ok(Outcome::Selection(selection.finish()))
+    }
+}
+
+/// The positions that a request selects, where `offset` and `limit` alone say which: without a condition, an order, a
+/// dedup or a sample. A plan would give the same ([`crate::query::plan`]), and cost more than such a page.
+fn by_position(request: &ReadRequest, entity_count: u64) -> Option<Range<u64>> {
+    let ReadRequest { filters, filters_contain, keywords, sort, dedup, sample, offset, limit, .. } = request;
+    let has_conditions = !(filters.is_empty() && filters_contain.is_empty() && keywords.is_empty());
+    if has_conditions || sort.is_some() || *dedup || sample.is_some() {
+        return None;
+    }
+    let start = entity_count.min(*offset);
+    Some(start..limit.map_or(entity_count, |limit| start.saturating_add(limit).min(entity_count)))
+}
+
+/// What a request finds at these positions.
+fn selected(positions: Range<u64>, request: &ReadRequest) -> Result<Outcome, QueryError> {
+    let mut measured = Measured::start();
+    if let Some(log_context) = request_log::current() {
+        log_context.set_plan(ByPosition(positions.clone()));
+    }
+    let outcome = Ok(match request.count {
+        true => Outcome::Count(positions.end - positions.start),
+        false => Outcome::Selection(Selection::of_range(positions)),
+    });
+    measured.end(&outcome);
+    outcome
+}
+
+/// Displays positions that no plan had to find, as a plan would.
+struct ByPosition(Range<u64>);
+
+impl fmt::Display for ByPosition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "positions={}..{}", self.0.start, self.0.end)
     }
 }
 

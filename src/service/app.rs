@@ -149,6 +149,9 @@ fn require_catalog(config: &Config) -> Result<(), OpenError> {
 /// How long opening waits for the store to say whose it is. What needs that later asks again.
 const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long closing waits for calls that still run.
+const CLOSING: Duration = Duration::from_secs(5);
+
 impl App {
     /// Opens the catalog (and brings its tables up to date), the store and the query engine. Listens nowhere.
     ///
@@ -278,6 +281,13 @@ impl App {
             outgoing: outgoing(config),
         };
         Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
+    }
+
+    /// Closes the catalog when the work is done, and waits a moment for what still uses it. An SQLite file is whole then,
+    /// without a log beside it: it may be copied alone, and another one may be put in its place.
+    pub async fn close(&self) {
+        // What does not end in time ends with the process, and the log stays beside the file.
+        let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
     }
 
     /// The configuration that it was opened with.

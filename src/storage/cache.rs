@@ -116,6 +116,11 @@ impl PartCache {
         Some(part)
     }
 
+    /// Bytes in memory of a part that is there already. The metrics do not count the look-up.
+    pub async fn bytes_of(&self, key: &PartKey) -> Option<u64> {
+        Some(self.parts.get(key).await?.memory_bytes() as u64)
+    }
+
     /// Keeps a part that was not there.
     pub async fn insert(&self, key: PartKey, part: Part) {
         self.looked_up(&key, false);

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::Method;
 use axum::http::header::EXPECT;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
@@ -89,7 +89,12 @@ pub(in crate::http) async fn refused_bodies(
         return next.run(Request::from_parts(head, Body::empty())).await;
     }
     let response = next.run(Request::from_parts(head, Body::new(body.clone()))).await;
-    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+    let status = response.status();
+    // What has just not come in time will not come now.
+    if status == StatusCode::REQUEST_TIMEOUT {
+        return response;
+    }
+    let is_refusal = status.is_client_error() || status.is_server_error();
     let was_read = body.was_read.load(Ordering::Relaxed);
     // A handler that succeeds has read its body to the end, or has no use for one.
     if (is_refusal || !was_read) && (was_read || !awaits_continue) {

@@ -22,6 +22,7 @@ use crate::http::text::quoted;
 use crate::http::values::{integer, positive};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
+use crate::model::limits;
 use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use crate::service::{App, BodyRoom, Holder};
 
@@ -74,13 +75,60 @@ pub(super) async fn read(app: &App, request: Request, limit: u64) -> Result<Json
     let caller = head.extensions.get().copied();
     let holder = caller.unwrap_or_else(|| Holder::Anonymous(client_ip::of(&head, app)));
     let (bytes, room) = collect(app, holder, body, limit).await?;
-    let problem = match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(members)) => return Ok(JsonBody { members, room }),
+    let members = apart(bytes, |bytes| members(bytes)).await?;
+    Ok(JsonBody { members, room })
+}
+
+/// Reads a body that is large on a thread of its own: those that serve requests must not wait for it.
+///
+/// # Errors
+/// Those of `read`.
+pub(in crate::http) async fn apart<T: Send + 'static>(
+    bytes: Bytes,
+    read: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
+) -> Result<T, HttpError> {
+    if !BodyRoom::is_needed(bytes.len() as u64) {
+        return Ok(read(&bytes)?);
+    }
+    match tokio::task::spawn_blocking(move || read(&bytes)).await {
+        Ok(outcome) => Ok(outcome?),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The process ends.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// The members of an object.
+fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
+    // Before it becomes a tree, which takes far longer and many times the memory.
+    if values(bytes) > limits::BODY_VALUES {
+        let problem = format!("it has more than {} values; valid: {OBJECT_FORM}", limits::BODY_VALUES);
+        return Err(CallError::Body { problem });
+    }
+    let problem = match serde_json::from_slice(bytes) {
+        Ok(Value::Object(members)) => return Ok(members),
         Ok(_) => "it is JSON, but not an object".to_owned(),
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
         Err(error) => format!("it is not JSON: {error}"),
     };
-    Err(CallError::Body { problem: format!("{problem}; valid: {OBJECT_FORM}") }.into())
+    Err(CallError::Body { problem: format!("{problem}; valid: {OBJECT_FORM}") })
+}
+
+/// How many values a JSON text has, or a few more: each but the first comes after a comma, a bracket or a brace.
+fn values(text: &[u8]) -> usize {
+    let (mut values, mut in_string, mut escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 /// `application/json`, or a type that says that it is JSON (`…+json`), whatever its parameters; not compressed.
@@ -346,5 +394,14 @@ mod tests {
     fn a_member_that_is_not_listed_is_not_taken() {
         let fields = Fields::new(Map::new(), vec!["offset"]);
         let _ = fields.optional_whole_number("limit");
+    }
+
+    #[test]
+    fn the_values_of_a_text_are_counted_outside_of_strings() {
+        for (text, expected) in
+            [("", 1), ("7", 1), (r#"{"a":1,"b":[1,2,{"c":null}]}"#, 7), (r#"{"a,[{\",{":"\\","b":","}"#, 3)]
+        {
+            assert_eq!(values(text.as_bytes()), expected, "{text}");
+        }
     }
 }

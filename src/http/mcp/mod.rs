@@ -131,14 +131,14 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
         return Err(CallError::NotJson.into());
     }
     let collected = body::collect(&app, Holder::User(user.id), body, app.config().limits.body_bytes).await;
-    let (body, room) = collected.map_err(|error| match error {
+    let (bytes, room) = collected.map_err(|error| match error {
         HttpError::Call(CallError::TooLarge { limit }) => CallError::TooLargeForTools { limit }.into(),
         other => other,
     })?;
     let client = client_ip::of(&head, &app);
     let request_id = head.extensions.get().cloned();
     let (span, log_context) = (Span::current(), request_log::current());
-    let message = Message::parse(&body)?;
+    let message = body::apart(bytes, |bytes| Message::parse(bytes)).await?;
     let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, log_context, _room: room };
     head.extensions.insert(Arc::new(caller));
     // Any JSON type has passed; the protocol's implementation takes this one.

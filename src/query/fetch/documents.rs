@@ -81,6 +81,15 @@ impl SelectedDocuments {
         units(&self.reader, self.selection.len())
     }
 
+    /// Whether all of them lie in the cache, one after another, in pages of at most so many bytes: then giving them
+    /// waits for nothing, and takes about as long as copying the pages.
+    pub async fn are_at_hand(&self, most_bytes: u64) -> bool {
+        match self.selection.positions() {
+            Positions::Range(range) => self.reader.caches_pages_of(range.clone(), most_bytes).await,
+            Positions::List(positions) => positions.is_empty(),
+        }
+    }
+
     /// Calls `each` with the documents of a unit, in order, until it breaks. Returns the place after the last one.
     ///
     /// # Errors

@@ -12,6 +12,13 @@ use crate::query::QueryError;
 #[derive(Debug)]
 pub struct Selection {
     positions: Positions,
+    /// Of a list. A range holds nothing.
+    _reservation: Option<MemoryReservation>,
+}
+
+/// Positions as a plan gives them.
+pub(in crate::query) struct SelectionBuilder {
+    positions: Positions,
     reservation: MemoryReservation,
 }
 
@@ -24,10 +31,17 @@ pub enum Positions {
     List(Vec<u64>),
 }
 
-impl Selection {
+impl SelectionBuilder {
     /// Nothing selected; memory is taken from the reservation.
-    pub(in crate::query) fn new(reservation: MemoryReservation) -> Selection {
-        Selection { positions: Positions::Range(0..0), reservation }
+    pub(in crate::query) fn new(reservation: MemoryReservation) -> SelectionBuilder {
+        SelectionBuilder { positions: Positions::Range(0..0), reservation }
+    }
+
+    /// What is selected so far.
+    pub(in crate::query) fn finish(self) -> Selection {
+        let SelectionBuilder { positions, reservation } = self;
+        let is_range = matches!(positions, Positions::Range(_));
+        Selection { positions, _reservation: (!is_range).then_some(reservation) }
     }
 
     /// Appends the first column of a batch.
@@ -66,6 +80,13 @@ impl Selection {
             }
         }
         Ok(())
+    }
+}
+
+impl Selection {
+    /// All positions from the first up to, not including, the last.
+    pub(in crate::query) fn of_range(range: Range<u64>) -> Selection {
+        Selection { positions: Positions::Range(range), _reservation: None }
     }
 
     /// How many entities are selected.

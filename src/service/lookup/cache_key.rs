@@ -1,6 +1,7 @@
 //! The key of an answer: equal for requests that must be answered with the same bytes.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 
@@ -21,18 +22,51 @@ impl CacheKey {
         if request.sample.is_some() {
             return None;
         }
-        let mut hash = Sha256::new();
-        // The text form of plain data: every part is delimited, and strings are escaped.
-        let (path, slug) = (&admitted.file.path, &admitted.name_slug);
-        let (dataset, version, alt) = (admitted.dataset_id, admitted.version, admitted.alt);
-        hash.update(format!("{ENCODER_VERSION} {path:?} {slug:?} {dataset:?} {version:?} {alt} "));
-        hash.update(format!("{:?}", request.canonical()));
-        Some(CacheKey(hash.finalize().into()))
+        let mut hash = Sha256Hasher(Sha256::new());
+        // Of plain data: every part of it is delimited.
+        (ENCODER_VERSION, &admitted.file.path, &admitted.name_slug).hash(&mut hash);
+        (admitted.dataset_id, admitted.version, admitted.alt).hash(&mut hash);
+        request.canonical().hash(&mut hash);
+        Some(CacheKey(hash.0.finalize().into()))
     }
 
     /// Its first 16 bytes, enough to tell answers apart, as lower-case hex.
     pub fn short(&self) -> String {
         hex::encode(&self.0[..16])
+    }
+}
+
+/// All that is hashed, as SHA-256. Numbers have the same bytes on every machine.
+struct Sha256Hasher(Sha256);
+
+impl Hasher for Sha256Hasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn write_u16(&mut self, number: u16) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    // The whole hash is taken instead.
+    fn finish(&self) -> u64 {
+        0
     }
 }
 

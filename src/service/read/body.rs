@@ -130,6 +130,10 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
     Ok(all.finish())
 }
 
+/// Bytes of documents in the cache that are encoded at once, where the request is. Handing such a page to the threads
+/// of queries and back takes longer than encoding it.
+const AT_HAND_BYTES: u64 = 256 << 10;
+
 /// Bytes of a body that is whole, besides its last entity: several times those of the unit that it is made of.
 pub(in crate::service) const WHOLE_BODY_BYTES: usize = 4 << 20;
 
@@ -146,6 +150,7 @@ async fn text(
     let mut units = source.units();
     let first = units.next();
     if let (None, Some(room)) = (units.next(), admission.whole(document_bytes)) {
+        let at_hand = document_bytes <= AT_HAND_BYTES && source.documents().are_at_hand(2 * AT_HAND_BYTES).await;
         let (source, encoder) = (source.clone(), encoder.clone());
         let work = async move {
             let mut body = Vec::new();
@@ -160,7 +165,7 @@ async fn text(
             encoder.end(empty, &mut body);
             Ok::<_, ReadError>(Some(body))
         };
-        let body = encoded(capacity, document_bytes, work).await??;
+        let body = if at_hand { work.await? } else { encoded(capacity, document_bytes, work).await?? };
         // Where a few documents became much more, they are streamed after all.
         if let Some(body) = body {
             metrics().sent_rows.increment(selected);

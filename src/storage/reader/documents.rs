@@ -48,6 +48,25 @@ impl VersionReader {
         self.layout().document_bytes <= self.file.cache.capacity_bytes() / 2
     }
 
+    /// Whether the cache holds the pages of documents of all these rows of the file, and they have at most so many
+    /// bytes. The metrics count no look-up.
+    pub async fn caches_pages_of(&self, rows: Range<u64>, most_bytes: u64) -> bool {
+        let (mut position, mut bytes) = (rows.start, 0);
+        while position < rows.end {
+            let row_group = self.row_group_of(position);
+            let first = self.row_groups()[row_group].first;
+            let page = self.page_of(row_group, (position - first) as usize);
+            let Some(held) = self.file.cache.bytes_of(&self.page_key(row_group, page)).await else { return false };
+            bytes += held;
+            if bytes > most_bytes {
+                return false;
+            }
+            let next = self.pages(row_group)[page].first_row_index as u64 + self.page_rows(row_group, page) as u64;
+            position = first + next;
+        }
+        true
+    }
+
     /// One page of documents.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
 //! The binary as a user meets it.
 
+mod catalog_file;
 mod commands;
 mod private_files;

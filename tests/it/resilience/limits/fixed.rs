@@ -41,6 +41,7 @@ const CASES: &[(&str, Case)] = &[
     }),
     ("INDEX_PATH_BYTES", |world, limit| index_path_bytes(world, limit).boxed()),
     ("WEBHOOK_SECRET_BYTES", |world, limit| webhook_secret(world, limit).boxed()),
+    ("BODY_VALUES", |world, limit| body_values(world, limit).boxed()),
     ("LOGIN_BODY_BYTES", |world, limit| login_body(world, limit).boxed()),
     ("PASSWORD_BYTES", |world, limit| password(world, limit).boxed()),
     ("EMAIL_BYTES", |world, limit| email(world, limit).boxed()),
@@ -305,6 +306,15 @@ async fn url_bytes(world: &World, limit: &Limit) {
     let register = |bytes: usize| json!({"dataset_id": 1, "url": url(bytes)});
     world.post("/webhook/register", &register(limit.most)).await.is(&[200], limit.name);
     world.post("/webhook/register", &register(limit.most + 1)).await.is(&[status(limit)], limit.name);
+}
+
+async fn body_values(world: &World, limit: &Limit) {
+    // The object, its member's array and what is in there, each counted once for its bracket or comma.
+    for (numbers, expected) in [(limit.most - 2, "an array is not valid"), (limit.most - 1, "more than 10000 values")] {
+        let answer = world.post("/dataset/update", &json!({"dataset_id": vec![1; numbers]})).await;
+        answer.is(&[400], "values of a body");
+        assert!(answer.text().contains(expected), "{numbers}: {}", answer.text());
+    }
 }
 
 async fn index_path_bytes(world: &World, limit: &Limit) {

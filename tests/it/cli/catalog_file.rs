@@ -1,0 +1,57 @@
+//! What commands and servers leave of an SQLite catalog: one whole file, which can be copied alone and replaced.
+
+use std::fs;
+
+use crate::support::machine::{Machine, Server, get, succeeded};
+
+/// The files of the catalog that are there.
+fn files(machine: &Machine) -> Vec<String> {
+    let entries = fs::read_dir(machine.path("strata-data")).expect("readable");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("catalog.sqlite")).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn every_command_and_a_server_that_was_stopped_leave_one_whole_file() {
+    let machine = Machine::with_user();
+    assert_eq!(files(&machine), ["catalog.sqlite"], "user add");
+    machine.write("rows.jsonl", "{\"a\":1}\n{\"a\":2}\n");
+    let import =
+        |name| succeeded(&machine.run(&["import", "rows.jsonl", "--name", name, "--owner", "ada@example.test"]));
+    import("First");
+    import("First");
+    for arguments in [
+        &["backup", "before"][..],
+        &["check"],
+        &["scrub"],
+        &["sweep"],
+        &["explain", "1", "limit=1"],
+        &["diff", "1", "1", "2"],
+        &["user", "plan", "ada@example.test", "pro"],
+    ] {
+        succeeded(&machine.run(arguments));
+        assert_eq!(files(&machine), ["catalog.sqlite"], "{arguments:?}");
+    }
+    // One that fails, too.
+    assert!(!machine.run(&["explain", "7", "limit=1"]).status.success());
+    assert_eq!(files(&machine), ["catalog.sqlite"], "a command that fails");
+    import("Second");
+
+    let server = Server::start(&machine, &[], &[]);
+    let (head, _) = get(&format!("{}/api/2/second/v1/", server.base_url), None);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    get(&format!("{}/readyz", server.base_url), None);
+    assert_eq!(server.stop("-TERM").0, Some(0));
+    assert_eq!(files(&machine), ["catalog.sqlite"], "a server that was stopped");
+
+    // What came after the backup is gone with the file that held it.
+    fs::copy(machine.path("before/catalog.sqlite"), machine.path("strata-data/catalog.sqlite")).expect("copied");
+    let server = Server::start(&machine, &[], &[]);
+    for (target, status) in [("1/first/v2", "200"), ("2/second/v1", "404")] {
+        let (head, _) = get(&format!("{}/api/{target}/", server.base_url), None);
+        assert!(head.starts_with(&format!("http/1.1 {status}")), "{target}: {head}");
+    }
+    assert_eq!(server.stop("-TERM").0, Some(0));
+}
