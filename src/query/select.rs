@@ -12,6 +12,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use futures::StreamExt;
 
+use crate::metrics::metrics;
 use crate::metrics::request_log::{self, RequestLogContext};
 use crate::model::request::ReadRequest;
 use crate::query::engine::{Engine, Measured, Spilled};
@@ -133,9 +134,12 @@ fn selected(positions: Range<u64>, request: &ReadRequest) -> Result<Outcome, Que
     if let Some(log_context) = request_log::current() {
         log_context.set_plan(ByPosition(positions.clone()));
     }
-    let outcome = Ok(match request.count {
-        true => Outcome::Count(positions.end - positions.start),
-        false => Outcome::Selection(Selection::of_range(positions)),
+    let found = positions.end - positions.start;
+    let outcome = Ok(if request.count {
+        Outcome::Count(found)
+    } else {
+        metrics().scanned_rows.increment(found);
+        Outcome::Selection(Selection::of_range(positions))
     });
     measured.end(&outcome);
     outcome
