@@ -183,8 +183,8 @@ fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), C
     outcome
 }
 
-/// Works with what is open, and then closes its catalog, whatever came of the work: an SQLite file is whole then, and may
-/// be copied or replaced.
+/// Works with what is open, and then closes its catalog, whatever came of the work: an SQLite file is whole then, and
+/// may be copied or replaced.
 async fn closing(app: &App, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let outcome = work.await;
     app.close().await;

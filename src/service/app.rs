@@ -283,8 +283,8 @@ impl App {
         Ok(App { rooms: Arc::new(Rooms::new(parts, rate_limiter)) })
     }
 
-    /// Closes the catalog when the work is done, and waits a moment for what still uses it. An SQLite file is whole then,
-    /// without a log beside it: it may be copied alone, and another one may be put in its place.
+    /// Closes the catalog when the work is done, and waits a moment for what still uses it. An SQLite file is whole
+    /// then, without a log beside it: it may be copied alone, and another one may be put in its place.
     pub async fn close(&self) {
         // What does not end in time ends with the process, and the log stays beside the file.
         let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;

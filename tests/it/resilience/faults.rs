@@ -253,7 +253,8 @@ impl Doomed {
     async fn save(&self, entities: &str) -> Result<(), String> {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let pushed = self.app.ingest().receive(self.user.id, body, &[]).await.map_err(|error| error.to_string())?;
+        let pushed =
+            self.app.ingest().receive(self.user.id, body, &["dataset_id"]).await.map_err(|error| error.to_string())?;
         let saved = self.app.alternates().save(&self.user, self.dataset, VersionNumber::new(1), pushed.entities, None);
         saved.await.map(drop).map_err(|error| error.to_string())
     }

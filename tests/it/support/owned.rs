@@ -111,7 +111,7 @@ impl Owned {
     pub async fn receive(&self, entities: &str) -> Pushed {
         let body = Bytes::from(format!(r#"{{"entities":{entities}}}"#));
         let chunks = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        self.service.app.ingest().receive(self.user.id, chunks, &[]).await.expect("received")
+        self.service.app.ingest().receive(self.user.id, chunks, &["dataset_id"]).await.expect("received")
     }
 }
 
