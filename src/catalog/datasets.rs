@@ -127,6 +127,19 @@ impl Catalog {
         rows.into_iter().map(Dataset::try_from).collect()
     }
 
+    /// The datasets of all owners with ids greater than `after`, by id, at most `limit`. One range of the primary key.
+    pub async fn datasets(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>, CatalogError> {
+        let sql = concat!(
+            "SELECT ",
+            dataset_columns!(),
+            " FROM datasets WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT $2"
+        );
+        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
+        let values = &[Value::Integer(after), Value::Integer(limit.into())];
+        let rows: Vec<DatasetRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(Dataset::try_from).collect()
+    }
+
     /// The dataset with its versions, newest first, and its last attempts, as of one moment: exactly the dataset's
     /// active version is marked as active. Three statements; costs what it returns.
     ///

@@ -129,7 +129,7 @@ pub enum CatalogError {
         source: sqlx::Error,
     },
     /// The database is damaged.
-    #[error("the catalog is damaged{}; `strata check` says where", file.as_deref().map(|file| format!(" ({file})")).unwrap_or_default())]
+    #[error("the catalog is damaged{}", damaged(file.as_deref()))]
     Damaged {
         /// The SQLite file, where it does not open.
         file: Option<String>,
@@ -139,6 +139,14 @@ pub enum CatalogError {
     /// The database failed. After a failed commit the change may have been made.
     #[error("the catalog's database failed")]
     Database(#[source] sqlx::Error),
+}
+
+/// What to do about a database that is damaged: of one that does not open, no check can say more.
+fn damaged(file: Option<&str>) -> String {
+    match file {
+        Some(file) => format!(" and cannot be opened ({file}); restore it from a backup"),
+        None => "; `strata check` says where".to_owned(),
+    }
 }
 
 impl From<sqlx::Error> for CatalogError {

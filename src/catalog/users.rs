@@ -100,6 +100,17 @@ impl Catalog {
         row.map(User::try_from).transpose()
     }
 
+    /// The users with ids greater than `after`, by id, at most `limit`. One range of the primary key.
+    pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>, CatalogError> {
+        // A number that the database cannot hold is greater than all ids.
+        let after = after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
+        let sql =
+            concat!("SELECT ", user_columns!(), " FROM users WHERE users.user_id > $1 ORDER BY users.user_id LIMIT $2");
+        let values = &[Value::Integer(after), Value::Integer(limit.into())];
+        let rows: Vec<UserRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(User::try_from).collect()
+    }
+
     /// Replaces the user's password, given as an Argon2id hash in PHC string form, and ends all sessions of the user.
     /// So nobody who knew the old password stays logged in. API tokens stay.
     ///

@@ -2,24 +2,17 @@
 
 use std::time::Duration;
 
-/// Parses a whole number with a unit, `90s`, `15m`, `12h`, `7d`, or without one, in seconds.
+use crate::config;
+
+/// More is a slip, and too far back for dates.
+const HUNDRED_YEARS_S: u64 = 100 * 366 * 86_400;
+
+/// Parses a span of time as the configuration writes it: `90s`, `90min`, `1h 30min`, `7d`, or a number of seconds.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-    let seconds = match &text[digits.len()..] {
-        "" | "s" => Some(1),
-        "m" => Some(60),
-        "h" => Some(3_600),
-        "d" => Some(86_400),
-        _ => None,
-    };
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.parse::<u64>().ok().filter(|_| is_number);
-    let product = number.zip(seconds).and_then(|(number, seconds)| number.checked_mul(seconds));
-    // More than a hundred years is a slip, and too far back for dates.
-    product
-        .filter(|seconds| *seconds <= 100 * 366 * 86_400)
-        .map(Duration::from_secs)
-        .ok_or_else(|| "expected a whole number with a unit, such as 90s, 15m, 12h or 7d".to_owned())
+    match config::seconds(text)? {
+        seconds if seconds > HUNDRED_YEARS_S => Err("it is longer than a hundred years".to_owned()),
+        seconds => Ok(Duration::from_secs(seconds)),
+    }
 }
 
 #[cfg(test)]
@@ -27,12 +20,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_with_a_unit_is_a_span_of_time() {
-        for (text, seconds) in [("0s", 0), ("90", 90), ("90s", 90), ("15m", 900), ("12h", 43_200), ("7d", 604_800)] {
+    fn spans_of_time_are_written_as_in_the_configuration() {
+        for (text, seconds) in [
+            ("0s", 0),
+            ("90", 90),
+            ("90s", 90),
+            ("15m", 900),
+            ("90min", 5_400),
+            ("2hours", 7_200),
+            ("1h 30min", 5_400),
+            ("12h", 43_200),
+            ("7d", 604_800),
+        ] {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for text in ["", "s", "-1s", "+1s", "1.5h", "1 h", "1w", "1H", "99999999999999999999s", "400000d", "1é"] {
+        for text in ["", "s", "-1s", "+1s", "500ms", "99999999999999999999s", "400000d", "1é"] {
             assert!(parse(text).is_err(), "{text:?}");
         }
+        let error = parse("soon").expect_err("no span of time");
+        assert!(error.contains("a whole number of seconds, or a duration such as"), "{error}");
     }
 }

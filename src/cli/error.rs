@@ -8,8 +8,14 @@ use crate::http::ServeError;
 use crate::model::ids::DatasetId;
 use crate::model::version::VersionSelector;
 use crate::service::{
-    AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ImportError, OpenError, SweepError,
+    AccountError, BackupError, CheckError, DemoError, DiffError, ExplainError, ImportError, ManageError, OpenError,
+    SweepError,
 };
+
+/// A number of things, in words.
+fn counted(number: u64, one: &str, more: &str, of: &str) -> String {
+    format!("{number} {}{of}", if number == 1 { one } else { more })
+}
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +29,9 @@ pub(super) enum CliError {
     /// The user cannot be added or changed.
     #[error(transparent)]
     Account(#[from] AccountError),
+    /// The datasets cannot be listed.
+    #[error("the datasets cannot be listed")]
+    List(#[from] ManageError),
     /// The import made no version.
     #[error("importing {from}")]
     Import {
@@ -85,7 +94,7 @@ pub(super) enum CliError {
     #[error("the sweep failed")]
     Sweep(#[from] SweepError),
     /// The store does not remove files.
-    #[error("{files} files could not be removed")]
+    #[error("{} could not be removed", counted(*files, "file", "files", ""))]
     SweepFailed {
         /// How many.
         files: u64,
@@ -94,13 +103,13 @@ pub(super) enum CliError {
     #[error("the check failed")]
     Check(#[from] CheckError),
     /// The check found damage.
-    #[error("the check found damage: {damaged} files, versions or places of the catalog")]
+    #[error("the check found damage: {}", counted(*damaged, "file, version or place", "files, versions or places", " of the catalog"))]
     Damaged {
         /// How many.
         damaged: u64,
     },
     /// The scrub found damage.
-    #[error("the scrub found damage: {files} files")]
+    #[error("the scrub found damage: {}", counted(*files, "file", "files", ""))]
     DamagedFiles {
         /// How many.
         files: u64,

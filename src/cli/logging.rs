@@ -15,7 +15,8 @@ pub(super) fn start(log: &Log, default_level: &str) -> Result<(), CliError> {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match log.format {
         LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        // The list of spans has all of them, the current one too.
+        LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
     }
     .map_err(|error| wrong(io::Error::other(error)))
 }

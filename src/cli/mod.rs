@@ -14,6 +14,7 @@ mod error;
 mod explain;
 mod fixtures;
 mod import;
+mod list;
 mod logging;
 mod manual;
 mod progress;
@@ -21,6 +22,7 @@ mod scrub;
 mod serve;
 mod signals;
 mod sweep;
+mod table;
 mod user;
 
 use std::io::{self, Write};
@@ -62,6 +64,7 @@ struct SharedArguments {
 enum Command {
     Serve(serve::Arguments),
     User(user::Arguments),
+    List(list::Arguments),
     Import(import::Arguments),
     Explain(explain::Arguments),
     Diff(diff::Arguments),
@@ -95,21 +98,25 @@ pub fn run(parse: fn() -> CommandLine) -> ExitCode {
 
 fn execute(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
-    let listen = match &command {
-        Command::Serve(arguments) => arguments.listen.clone(),
+    let flags = match &command {
+        Command::Serve(arguments) => vec![
+            ("server.listen", "--listen", arguments.listen.clone()),
+            ("server.background", "--no-background", arguments.no_background.then(|| false.to_string())),
+        ],
         // These commands need no configuration.
         Command::Completions(arguments) => return completions::run(arguments),
         Command::Manual(arguments) => return manual::run(arguments),
         Command::User(_)
+        | Command::List(_)
         | Command::Import(_)
         | Command::Explain(_)
         | Command::Diff(_)
         | Command::Sweep(_)
         | Command::Check(_)
         | Command::Scrub(_)
-        | Command::Backup(_) => None,
+        | Command::Backup(_) => Vec::new(),
     };
-    let config = Config::load(&sources(shared, listen))?;
+    let config = Config::load(&sources(shared, flags))?;
     match command {
         Command::Serve(arguments) => {
             logging::start(&config.log, "info")?;
@@ -119,6 +126,10 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
             logging::start(&config.log, "warn")?;
             let command = arguments.prepare()?;
             block_on(command.run(config))
+        }
+        Command::List(arguments) => {
+            logging::start(&config.log, "warn")?;
+            block_on(list::run(arguments, config))
         }
         Command::Import(arguments) => {
             logging::start(&config.log, "warn")?;
@@ -153,13 +164,13 @@ fn execute(command_line: CommandLine) -> Result<(), CliError> {
 }
 
 /// The places of this process's configuration.
-fn sources(shared: SharedArguments, listen: Option<String>) -> ConfigSources {
+fn sources(shared: SharedArguments, flags: Vec<(&'static str, &'static str, Option<String>)>) -> ConfigSources {
     let file = match shared.config {
         Some(path) => ConfigFile::Required(path),
         None => ConfigFile::IfPresent(PathBuf::from("strata.toml")),
     };
-    let flags = [("data.directory", "--data", shared.data), ("server.listen", "--listen", listen)];
-    let flags = flags.into_iter().filter_map(|(key, flag, value)| Some((key, flag, value?)));
+    let flags = std::iter::once(("data.directory", "--data", shared.data)).chain(flags);
+    let flags = flags.filter_map(|(key, flag, value)| Some((key, flag, value?)));
     ConfigSources { file, environment: std::env::vars_os().collect(), flags: flags.collect() }
 }
 
@@ -194,8 +205,8 @@ async fn closing(app: &App, work: impl Future<Output = Result<(), CliError>>) ->
 /// The id of a dataset, as an argument.
 fn dataset_id(text: &str) -> Result<DatasetId, String> {
     text.parse().map_err(|_| {
-        "a dataset is named by its id, a positive integer: `strata import` prints it as dataset_id, GET /dataset/list lists \
-         those of a user, and in the URL of a read it comes after /api/"
+        "a dataset is named by its id, a positive integer: `strata list` lists the ids, `strata import` prints it as \
+         dataset_id, and in the URL of a read it comes after /api/"
             .to_owned()
     })
 }

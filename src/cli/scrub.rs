@@ -7,7 +7,7 @@ use super::check::{VersionLine, needed_by};
 use super::error::CliError;
 use super::signals::Signals;
 use super::{closing, json_line, print};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::service::{App, DamagedFile, Scrubbed};
 
 /// Read every version file at a bounded rate, and list files to restore
@@ -18,8 +18,8 @@ use crate::service::{App, DamagedFile, Scrubbed};
 /// server scrubs by itself (scrub.interval_s).
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Bytes to read a second, on average; 0 is no bound (scrub.bytes_per_s) [default: 8388608]
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes to read a second, on average, such as 8MiB; 0 is no bound (scrub.bytes_per_s) [default: 8388608]
+    #[arg(long, value_name = "BYTES", value_parser = config::bytes)]
     bytes_per_s: Option<u64>,
     /// Print lines of JSON
     #[arg(long)]

@@ -24,6 +24,10 @@ pub(super) struct Arguments {
     /// First load the demo datasets and print URLs to try. Refused if there are other datasets
     #[arg(long)]
     demo: bool,
+    /// Only answer requests: run no schedules, send no webhooks, do not sweep or scrub (server.background = false).
+    /// For a backup that is served beside the original
+    #[arg(long)]
+    pub(super) no_background: bool,
 }
 
 /// Opens everything, listens, and serves. The first signal ends it gracefully, a second one at once.
@@ -46,8 +50,13 @@ async fn serve(app: App, arguments: Arguments, config: &Config) -> Result<(), Cl
         demo::load(&app, &base_url).await?;
     }
     let mut signals = Signals::listen()?;
+    let background = config.server.background;
+    if !background {
+        tracing::info!("no background work: schedules, webhooks, sweeps and scrubs are off (server.background)");
+        print("no background work: schedules, webhooks, sweeps and scrubs are off\n")?;
+    }
     print(&format!("listening on {base_url}\n"))?;
-    tracing::info!(url = base_url, data = %config.data.directory.display(), "listening");
+    tracing::info!(url = base_url, data = %config.data.directory.display(), background, "listening");
 
     let (begin_shutdown, shutdown) = oneshot::channel::<()>();
     let background = app.start_background();

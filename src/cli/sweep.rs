@@ -16,7 +16,7 @@ use crate::service::{App, Swept, SweptFile};
 /// Prints a line for each removed file, and a last line with the sum. A server sweeps by itself (sweep.interval_s).
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// How long a file must have been unused, such as 90s, 15m, 12h or 7d (sweep.older_than_s) [default: 1d]
+    /// How long a file must have been unused, such as 90s, 90min, "1h 30min" or 7d (sweep.older_than_s) [default: 1d]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     older_than: Option<Duration>,
     /// No server is running, so files of any age may be removed

@@ -2,13 +2,16 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
+use chrono::SecondsFormat;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use super::error::CliError;
-use super::{closing, print};
+use super::table::{Align, PAGE, Table};
+use super::{closing, json_line, print};
 use crate::config::Config;
-use crate::model::user::Plan;
+use crate::model::user::{Plan, User};
 use crate::service::App;
 
 /// Most bytes that are read of a password, so that a file given by mistake is not read to its end.
@@ -29,6 +32,23 @@ enum UserCommand {
     Passwd(PasswdArguments),
     /// Change a user's plan; datasets beyond its limit stay
     Plan(PlanArguments),
+    /// List all users with their plans
+    List(ListArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArguments {
+    /// Print lines of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line about a user.
+#[derive(Serialize)]
+struct UserLine<'a> {
+    email: &'a str,
+    plan: &'static str,
+    created_at: String,
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +90,7 @@ pub(super) enum Prepared {
     Add { arguments: AddArguments, password: String },
     Passwd { email: String, password: String },
     Plan(PlanArguments),
+    List(ListArguments),
 }
 
 impl Arguments {
@@ -80,6 +101,7 @@ impl Arguments {
             UserCommand::Add(arguments) => Prepared::Add { arguments, password: password()? },
             UserCommand::Passwd(arguments) => Prepared::Passwd { email: arguments.email, password: password()? },
             UserCommand::Plan(arguments) => Prepared::Plan(arguments),
+            UserCommand::List(arguments) => Prepared::List(arguments),
         })
     }
 }
@@ -89,7 +111,7 @@ impl Prepared {
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
         let app = match self {
             Prepared::Add { .. } => App::open(&config).await?,
-            Prepared::Passwd { .. } | Prepared::Plan(_) => App::open_existing(&config).await?,
+            Prepared::Passwd { .. } | Prepared::Plan(_) | Prepared::List(_) => App::open_existing(&config).await?,
         };
         closing(&app, self.apply(&app)).await
     }
@@ -109,7 +131,35 @@ impl Prepared {
                 app.accounts().set_plan(&email, plan).await?;
                 print(&format!("{email} has the plan {plan}\n"))
             }
+            Prepared::List(arguments) => list(app, &arguments).await,
         }
+    }
+}
+
+/// Prints all users in the order in which they were added.
+async fn list(app: &App, arguments: &ListArguments) -> Result<(), CliError> {
+    let mut table = Table::new([("EMAIL", Align::Left), ("PLAN", Align::Left), ("CREATED", Align::Left)]);
+    let mut after = None;
+    loop {
+        let users = app.accounts().users(after, PAGE).await?;
+        let lines: Vec<UserLine<'_>> = users.iter().map(UserLine::from).collect();
+        let page = match arguments.json {
+            true => lines.iter().map(json_line).collect::<Result<String, CliError>>()?,
+            false => {
+                let rows = lines.into_iter().map(|line| [line.email.to_owned(), line.plan.to_owned(), line.created_at]);
+                table.page(rows.collect())
+            }
+        };
+        print(&page)?;
+        let Some(last) = users.last() else { return Ok(()) };
+        after = Some(last.id);
+    }
+}
+
+impl<'a> From<&'a User> for UserLine<'a> {
+    fn from(user: &'a User) -> Self {
+        let created_at = user.created_at.to_rfc3339_opts(SecondsFormat::Secs, true);
+        UserLine { email: &user.email, plan: user.plan.name(), created_at }
     }
 }
 

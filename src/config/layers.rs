@@ -12,6 +12,7 @@ use figment::{Metadata, Profile, Provider};
 
 use super::ConfigError;
 use super::option::{ConfigOption, OptionKind};
+use crate::model::similar;
 
 /// The places of the values, the weakest first. Defaults are weaker than all of them.
 #[derive(Clone, Debug, Default)]
@@ -168,7 +169,23 @@ fn unknown(origin: String, key: &str, options: &[ConfigOption]) -> ConfigError {
     } else {
         format!("the keys of this section are {}", of_section.join(", "))
     };
-    ConfigError::UnknownKey { origin, key: key.to_owned(), known }
+    let name = key.split_once('.').map_or("", |(_, name)| name);
+    let keys: Vec<String> = options.iter().map(ConfigOption::key).collect();
+    let of_key = |key: &str| options.iter().find(|option| option.key() == key);
+    let option = match similar::nearest(name, options.iter().filter(|one| one.section == section).map(|one| one.name)) {
+        Some(name) => of_key(&format!("{section}.{name}")),
+        // A section that is no table.
+        None if name.is_empty() && !of_section.is_empty() => None,
+        // The section is left out, or wrong.
+        None => similar::nearest(key, keys.iter().map(String::as_str)).and_then(of_key),
+    };
+    let in_file = name.is_empty() && of_section.is_empty() && !environment;
+    let meant = option.map(shown).or_else(|| {
+        let section = similar::nearest(key, options.iter().map(|option| option.section)).filter(|_| in_file);
+        section.map(str::to_owned)
+    });
+    let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+    ConfigError::UnknownKey { origin, key: key.to_owned(), known: format!("{meant}{known}") }
 }
 
 #[cfg(test)]

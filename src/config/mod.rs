@@ -46,6 +46,7 @@ pub use sessions::Sessions;
 pub use sources::{SourcePrefix, Sources, VERSIONS_FOLDER};
 pub use store::{Endpoint, Store, StoreUrl};
 pub use sweep::Sweep;
+pub use unit::{bytes, seconds};
 pub use webhook::Webhook;
 
 use std::path::PathBuf;
@@ -237,6 +238,11 @@ fn wrong_value(error: &figment::Error, options: &[ConfigOption]) -> ConfigError 
     let reason = match &error.kind {
         Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
             let expected = option.map_or(expected.as_str(), |option| option.expectation());
+            let expected = match (option.map(|option| option.kind), actual) {
+                // The list that was meant.
+                (Some(OptionKind::List), Actual::Str(text)) => format!("a list of texts, such as [{text:?}]"),
+                _ => expected.to_owned(),
+            };
             format!("found {}, expected {expected}", found(actual))
         }
         kind => kind.to_string(),

@@ -72,7 +72,7 @@ impl ConfigOption {
             OptionKind::Text | OptionKind::Secret => "a text",
             OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", Unit::expectation),
             OptionKind::Boolean => "true or false",
-            OptionKind::List => "a list of texts",
+            OptionKind::List => "a list of texts, such as [\"a\", \"b\"]",
         }
     }
 }

@@ -85,6 +85,22 @@ impl Unit {
     }
 }
 
+/// Seconds, written as the configuration takes them: `90`, `90s`, `1h 30min`.
+///
+/// # Errors
+/// The error in the text, and the right form.
+pub fn seconds(text: &str) -> Result<u64, String> {
+    Unit::Seconds.parse(text)
+}
+
+/// Bytes, written as the configuration takes them: `8388608`, `8MiB`.
+///
+/// # Errors
+/// The error in the text, and the right form.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    Unit::Bytes.parse(text)
+}
+
 fn too_large(text: &str) -> String {
     format!("{text:?} is too large; the largest number is {}", u64::MAX)
 }

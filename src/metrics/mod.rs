@@ -238,7 +238,10 @@ registry! {
     limiter_decisions: Counters = "strata_limiter_decisions_total" ["bucket": &["public", "private"], "decision": &["allowed", "refused"]];
     /// Calls of tools over MCP that ended. `tool` is `none` if there is no such tool. `outcome` is `done`, `refused`
     /// (because of the caller), `failed` (because of the service) or `left` (the client left).
-    tool_calls: Counters = "strata_tool_calls_total" ["tool", "outcome"];
+    tool_calls: Counters = "strata_tool_calls_total" [
+        "tool": &["list_datasets", "profile", "read", "explain", "diff", "pull_for_edit", "push_alt_version", "none"],
+        "outcome": &["done", "refused", "failed", "left"]
+    ];
     /// Refreshes that ended, with any trigger. The import that creates a dataset does not count. `outcome` is
     /// `published` or `failed`.
     refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];

@@ -116,13 +116,37 @@ impl FromStr for Schedule {
             .year(Year::Disallowed)
             .build()
             .parse(&expression)
-            .map_err(|error| invalid(error.to_string()))?;
+            .map_err(|_| invalid(wrong_field(&fields)))?;
         let schedule = Self { expression, cron };
         // From a fixed moment, so that a valid text stays valid. The search ends by itself.
         if schedule.next_after(DateTime::UNIX_EPOCH).is_none() {
             return Err(invalid("no date fits it".to_owned()));
         }
         Ok(schedule)
+    }
+}
+
+/// The fields, and the numbers that each may have.
+const FIELDS: [(&str, std::ops::RangeInclusive<u32>); 5] =
+    [("minute", 0..=59), ("hour", 0..=23), ("day of month", 1..=31), ("month", 1..=12), ("day of week", 0..=7)];
+
+/// The first field of a wrong expression that is wrong, and why.
+fn wrong_field(fields: &[&str]) -> String {
+    let alone = |index: usize| {
+        let mut expression = ["*"; FIELDS.len()];
+        expression[index] = fields[index];
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        parser.parse(&expression.join(" "))
+    };
+    let Some(index) = (0..FIELDS.len().min(fields.len())).find(|index| alone(*index).is_err()) else {
+        return "its fields do not fit together".to_owned();
+    };
+    let ((name, range), field) = (&FIELDS[index], fields[index]);
+    let bounds = field.split(',').filter_map(|item| item.split('/').next()).flat_map(|item| item.split('-'));
+    let mut numbers = bounds.filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    match numbers.find(|text| text.parse().map_or(true, |number| !range.contains(&number))) {
+        Some(number) => format!("{name} {number} is not from {} to {}", range.start(), range.end()),
+        None => format!("the field {field:?} ({name}) is not understood"),
     }
 }
 
@@ -186,15 +210,16 @@ mod tests {
             ("0 0 * *", "it has 4 fields"),
             ("0 0 2 * * *", "seconds are not taken"),
             ("0 0 0 2 * * 2030", "it has 7 fields"),
-            ("60 0 * * *", "out of bounds"),
-            ("0 24 * * *", "out of bounds"),
-            ("0 0 0 * *", "out of bounds"),
-            ("0 0 * 13 *", "out of bounds"),
-            ("0 0 * * 8", "out of bounds"),
-            ("*/0 * * * *", ""),
-            ("5-1 * * * *", ""),
-            ("a * * * *", ""),
-            ("-1 * * * *", ""),
+            ("60 0 * * *", ": minute 60 is not from 0 to 59; "),
+            ("0 24 * * *", ": hour 24 is not from 0 to 23; "),
+            ("0 1,25-26 * * *", ": hour 25 is not from 0 to 23; "),
+            ("0 0 0 * *", ": day of month 0 is not from 1 to 31; "),
+            ("0 0 * 13 *", ": month 13 is not from 1 to 12; "),
+            ("0 0 * * 8", ": day of week 8 is not from 0 to 7; "),
+            ("*/0 * * * *", ": the field \"*/0\" (minute) is not understood; "),
+            ("5-1 * * * *", ": the field \"5-1\" (minute) is not understood; "),
+            ("* a * * *", ": the field \"a\" (hour) is not understood; "),
+            ("-1 * * * *", ": the field \"-1\" (minute) is not understood; "),
             ("0 0 31 2 *", "no date fits it"),
             ("0 0 30 2 *", "no date fits it"),
             ("0 0 31 4,6,9,11 *", "no date fits it"),

@@ -99,6 +99,15 @@ impl VersionSelector {
     }
 }
 
+/// Which versions a dataset has, for errors: numbers are consecutive, from 1.
+pub fn there_are(latest: Option<VersionNumber>) -> String {
+    match latest.map(VersionNumber::get) {
+        None => "it has no version yet".to_owned(),
+        Some(1) => "its only version is 1".to_owned(),
+        Some(latest) => format!("its versions are 1 to {latest}"),
+    }
+}
+
 /// A permanent version of a dataset, as the catalog records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {

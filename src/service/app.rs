@@ -110,7 +110,7 @@ pub enum OpenError {
     #[error("there is no catalog {}: give the service's data directory with --data", .0.display())]
     NoCatalog(PathBuf),
     /// The catalog does not open.
-    #[error("the catalog")]
+    #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// The catalog is damaged.
     #[error("the catalog is damaged ({reason}); `strata check` says where; restore it from a backup")]
@@ -332,7 +332,7 @@ impl App {
         self.rooms.bodies.update_metrics();
     }
 
-    /// Starts what a server does besides answering; needs a runtime.
+    /// Starts what a server does besides answering, unless `server.background` is false; needs a runtime.
     pub fn start_background(&self) -> Background {
         Background::start(Loops {
             refreshes: self.rooms.refreshes.clone(),
@@ -340,6 +340,7 @@ impl App {
             deliveries: self.rooms.deliveries.clone(),
             maintenance: self.rooms.maintenance.clone(),
             receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
+            run: self.rooms.config.server.background,
         })
     }
 

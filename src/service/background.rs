@@ -28,6 +28,8 @@ pub(in crate::service) struct Loops {
     pub deliveries: Arc<Deliveries>,
     pub maintenance: Arc<Maintenance>,
     pub receiver: Duration,
+    /// Whether they run at all (`server.background`).
+    pub run: bool,
 }
 
 /// The loops of a process. Dropping it leaves them running.
@@ -39,10 +41,14 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the loops; needs a runtime.
+    /// Starts the loops, if they are to run; needs a runtime.
     pub(in crate::service) fn start(loops: Loops) -> Background {
         let (tasks, stop_schedules, stop_deliveries) =
             (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        if !loops.run {
+            tasks.close();
+            return Background { loops, tasks, stop_schedules, stop_deliveries };
+        }
         // Those that hold a dataset now and began before are another process's.
         let ending = loops.schedules.clone().end_refreshes_of_the_dead();
         tasks.spawn(stopped_by(stop_schedules.clone(), ending));
@@ -100,7 +106,8 @@ impl Background {
         self.stop_deliveries.cancel();
         let rest = async {
             self.tasks.wait().await;
-            if until.saturating_duration_since(Instant::now()) > self.loops.receiver
+            if self.loops.run
+                && until.saturating_duration_since(Instant::now()) > self.loops.receiver
                 && let Err(error) = self.loops.deliveries.send_due().await
             {
                 tracing::warn!(cause = ?error, "webhooks that are due are left to the next process");

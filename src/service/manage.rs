@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::catalog::CatalogError;
 use crate::model::ids::UserId;
-use crate::model::version::VersionNumber;
+use crate::model::version::{VersionNumber, there_are};
 use crate::service::admission::catalog::CatalogGates;
 use crate::service::admission::semaphore::Refused;
 use crate::service::lookup::Lookups;
@@ -156,15 +156,6 @@ impl ManageError {
             ManageError::VersionNotFound => ManageError::NoVersionOf { number, there_are: there_are(latest) },
             other => other,
         }
-    }
-}
-
-/// Which versions there are: numbers are consecutive, from 1.
-pub(in crate::service) fn there_are(latest: Option<VersionNumber>) -> String {
-    match latest.map(VersionNumber::get) {
-        None => "it has no version yet".to_owned(),
-        Some(1) => "its only version is 1".to_owned(),
-        Some(latest) => format!("its versions are 1 to {latest}"),
     }
 }
 

@@ -81,12 +81,13 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
 /// The table format whose delimiter the header line has outside quotes.
 fn by_delimiter(header: &[u8]) -> Result<SourceFormat, SourceError> {
     let mut in_quotes = false;
-    let (mut has_comma, mut has_tab) = (false, false);
+    let (mut has_comma, mut has_tab, mut has_semicolon) = (false, false, false);
     for byte in header {
         match byte {
             b'"' => in_quotes = !in_quotes,
             b',' if !in_quotes => has_comma = true,
             b'\t' if !in_quotes => has_tab = true,
+            b';' if !in_quotes => has_semicolon = true,
             _ => {}
         }
     }
@@ -94,6 +95,11 @@ fn by_delimiter(header: &[u8]) -> Result<SourceFormat, SourceError> {
         (true, false) => Ok(SourceFormat::Csv),
         (false, true) => Ok(SourceFormat::Tsv),
         (true, true) => Err(ambiguous("its first line has both commas and tabs")),
+        // Named csv, it would become one column.
+        (false, false) if has_semicolon => Err(SourceError::document(
+            "the format cannot be told from the content: its first line has semicolons, and only commas (csv) and tabs (tsv) \
+             separate cells; replace the semicolons by commas or tabs",
+        )),
         (false, false) => Err(ambiguous("its first line has neither a comma nor a tab")),
     }
 }

@@ -60,8 +60,13 @@ impl EnvelopeFields {
     /// # Errors
     /// [`SourceError::BadBody`] names the member and what it is instead.
     pub fn integer(&self, name: &str) -> Result<Option<u64>, SourceError> {
-        let wrong = |found: &str| bad(name, "a whole number, 0 or more", found);
-        self.scalar(name, "a whole number, 0 or more", |scalar| match scalar {
+        let wanted = match name {
+            "version" => "the number of a version, such as 3",
+            "dataset_id" => "the number of a dataset, such as 7",
+            _ => "a whole number, 0 or more",
+        };
+        let wrong = |found: &str| bad(name, wanted, found);
+        self.scalar(name, wanted, |scalar| match scalar {
             Scalar::Number(number) => {
                 let integer = NumericValue::parse(number).and_then(|value| value.integer());
                 let integer = integer.and_then(|integer| u64::try_from(integer).ok()).or_else(|| number.parse().ok());

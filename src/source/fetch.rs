@@ -7,6 +7,8 @@
 //! [`crate::net`] decides whether an address may be contacted. Its client resolves names only to permitted addresses.
 //! Addresses in URLs are checked here, once for the given URL and once for each redirect.
 
+use std::io;
+
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
@@ -179,9 +181,23 @@ fn last_segment(url: &Url) -> Option<String> {
     (!name.is_empty()).then(|| name.into_owned())
 }
 
+/// What a connection that was not made is owed to, with the host alone of the URL.
+fn connection_refused(error: &reqwest::Error) -> Option<String> {
+    let url = error.url().filter(|_| error.is_connect())?;
+    let host = format!("{}:{}", url.host_str()?, url.port_or_known_default()?);
+    let kinds = chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let reason = |kind| match kind {
+        io::ErrorKind::ConnectionRefused => Some("refuses connections"),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some("cannot be reached"),
+        _ => None,
+    };
+    kinds.filter_map(reason).map(|reason| format!("{host} {reason}")).next()
+}
+
 /// Says what happened by the chain of causes, without the URL, which may hold secrets.
 fn unreachable(error: reqwest::Error) -> SourceError {
     let is_redirect = error.is_redirect();
+    let refusal = connection_refused(&error);
     let error = error.without_url();
     if let Some(refused) = chain(&error).find_map(|cause| cause.downcast_ref::<AddressError>()) {
         let reason = refused.to_string();
@@ -190,6 +206,9 @@ fn unreachable(error: reqwest::Error) -> SourceError {
     }
     if let Some(name) = chain(&error).find_map(|cause| cause.downcast_ref::<NameError>()) {
         return SourceError::Unreachable { reason: name.to_string() };
+    }
+    if let Some(reason) = refusal {
+        return SourceError::Unreachable { reason };
     }
     let texts = chain(&error).map(|cause| match cause.downcast_ref::<SourceError>() {
         Some(SourceError::Unreachable { reason }) => reason.clone(),

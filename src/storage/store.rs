@@ -125,7 +125,7 @@ impl Store {
         match self.identity().await {
             Ok(Some(found)) if found == *expected => Ok(()),
             Ok(Some(_)) => Err(StorageError::gone("another one is in its place")),
-            Ok(None) => Err(StorageError::gone("its strata.id is missing")),
+            Ok(None) => Err(StorageError::gone("it has no strata.id")),
             Err(error) if self.directory.is_some() && Shortage::of(&error).is_none() && is_away(&error) => {
                 Err(StorageError::gone("its directory is not"))
             }

@@ -64,13 +64,27 @@ fn a_later_source_overrides_an_earlier_one_key_by_key() {
 fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
     let keys = "the keys of this section are server.listen, server.drain_s, server.header_timeout_s, ";
     let message = refused("[server]\nlisten = \"a:1\"\nlisen = \"a:1\"\n", &[]);
-    assert!(message.starts_with(&format!("strata.toml: unknown key `server.lisen`; {keys}")), "{message}");
+    assert!(
+        message.starts_with(&format!("strata.toml: unknown key `server.lisen`; did you mean server.listen? {keys}")),
+        "{message}"
+    );
     let sections = "the sections are server, data, catalog, store, sweep, scrub, limits, sessions, cache, query, fair, sources, webhook, net, plans, log";
-    assert_eq!(refused("[sever]\n", &[]), format!("strata.toml: unknown key `sever`; {sections}"));
+    assert_eq!(refused("[sever]\n", &[]), format!("strata.toml: unknown key `sever`; did you mean server? {sections}"));
+    for (file, meant) in [
+        ("[sever]\nlisten = 1\n", "did you mean server.listen? "),
+        ("[query]\nmemory = 1\n", "did you mean query.memory_bytes? "),
+        ("[query]\nnothing_alike = 1\n", "the keys of this section"),
+        ("server = 1\n", "the keys of this section"),
+    ] {
+        let message = refused(file, &[]);
+        assert!(message.split_once("; ").is_some_and(|(_, rest)| rest.starts_with(meant)), "{message}");
+    }
+    let variable = refused("", &[("STRATA_SERVER_LISTEN", "x")]);
+    assert!(variable.contains("; did you mean STRATA_SERVER__LISTEN? variables are named"), "{variable}");
     assert_eq!(refused("listen = 1\n", &[]), format!("strata.toml: unknown key `listen`; {sections}"));
     assert_eq!(
         refused("", &[("STRATA_CACHE__MEMORY", "1")]),
-        "environment variable STRATA_CACHE__MEMORY: unknown key `cache.memory`; \
+        "environment variable STRATA_CACHE__MEMORY: unknown key `cache.memory`; did you mean STRATA_CACHE__MEMORY_BYTES? \
          the keys of this section are STRATA_CACHE__MEMORY_BYTES, STRATA_CACHE__RESPONSE_BYTES, STRATA_CACHE__DIFF_BYTES, STRATA_CACHE__EXPORT_BYTES"
     );
     let unsectioned = refused("", &[("STRATA_LISTEN", "a:1")]);
@@ -251,7 +265,9 @@ fn trusted_proxies_are_addresses_and_networks() {
         assert!(message.contains(&format!("{wrong:?} is not an address or a network, such as 192.0.2.7")), "{message}");
     }
     let message = refused("[server]\ntrusted_proxies = \"10.0.0.0/8\"\n", &[]);
-    assert!(message.ends_with("found \"10.0.0.0/8\", expected a list of texts"), "{message}");
+    assert!(message.ends_with("found \"10.0.0.0/8\", expected a list of texts, such as [\"10.0.0.0/8\"]"), "{message}");
+    let message = refused("[server]\ntrusted_proxies = 7\n", &[]);
+    assert!(message.ends_with("found `7`, expected a list of texts, such as [\"a\", \"b\"]"), "{message}");
 }
 
 #[test]

@@ -16,8 +16,8 @@ pub enum CallError {
     Unauthenticated,
     /// No API token that is valid.
     #[error(
-        "This call needs an API token as Authorization: Bearer strata_… (POST /token/create). A session is not \
-         enough."
+        "This call needs an API token as Authorization: Bearer strata_… (POST /token/create). The call has none, or an \
+         invalid one. A session is not enough."
     )]
     NoToken,
     /// A page of another origin made a browser call.
@@ -29,6 +29,12 @@ pub enum CallError {
          'Content-Type: application/json' -d '{{\"dataset_id\":1}}'. Without the header, curl sends the type of a form."
     )]
     NotJson,
+    /// The message to the tools is not said to be JSON.
+    #[error(
+        "The body must be one uncompressed JSON-RPC 2.0 message with Content-Type: application/json, for example curl -H \
+         'Content-Type: application/json' -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}}'."
+    )]
+    NotMessage,
     /// The body is not said to be in a format that sources have.
     #[error(
         "The body must be JSON, JSON lines, CSV, TSV or Parquet, plain, gzip or zstd: send it with its Content-Type, or as \
@@ -102,7 +108,7 @@ impl CallError {
         match self {
             CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
             CallError::ForeignOrigin => StatusCode::FORBIDDEN,
-            CallError::NotJson | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            CallError::NotJson | CallError::NotMessage | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } | CallError::MessageTooLarge { .. } => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }

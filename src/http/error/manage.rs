@@ -3,9 +3,8 @@
 use axum::http::StatusCode;
 
 use super::read;
-use super::shared::{busy, catalog_unavailable};
+use super::shared::{busy, catalog_unavailable, no_version_of};
 use crate::catalog::CatalogError;
-use crate::model::version::VersionNumber;
 use crate::service::{DiffError, ManageError, ReadError, Refused};
 
 /// The status and the text for a management call that the service refused, or could not do.
@@ -93,14 +92,5 @@ pub(super) fn public_diff(error: &DiffError) -> (StatusCode, String) {
             "The diff needed more memory than is free for it now. Try again later.".into(),
         ),
         DiffError::Read(error) => read::public(error),
-    }
-}
-
-/// The text for a version that a dataset does not have.
-fn no_version_of(number: VersionNumber, there_are: &str) -> String {
-    match number.get() {
-        // Longer numbers are read as the largest.
-        u64::MAX => format!("This dataset has no version with so large a number; {there_are}."),
-        number => format!("This dataset has no version {number}; {there_are}."),
     }
 }

@@ -194,7 +194,7 @@ impl HttpError {
             HttpError::NoSuchPath => (
                 StatusCode::NOT_FOUND,
                 "This path does not exist. Read a dataset at /api/{dataset_id}/{name_slug}/{version}/. /openapi.json \
-                 describes all paths."
+                 describes all paths but /mcp."
                     .into(),
             ),
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
@@ -406,14 +406,14 @@ mod tests {
         for (selector, text) in [
             (VersionSelector::Active, "This dataset has no active version."),
             (VersionSelector::Latest, "This dataset has no version yet."),
-            (VersionSelector::Number(VersionNumber::new(4)), "This dataset has no version 4."),
+            (VersionSelector::Number(VersionNumber::new(4)), "This dataset has no version 4; its versions are 1 to 3."),
             // It was said to have no version 18446744073709551615, whatever was asked for.
             (
                 VersionSelector::Number(VersionNumber::new(u64::MAX)),
-                "This dataset has no version with so large a number.",
+                "This dataset has no version with so large a number; its versions are 1 to 3.",
             ),
         ] {
-            check(ReadError::VersionNotFound(selector), 404, text);
+            check(ReadError::VersionNotFound { selector, latest: Some(VersionNumber::new(3)) }, 404, text);
         }
         check(ReadError::AltNotFound(VersionNumber::new(4)), 404, "Version 4 of this dataset has no alternate.");
         let text = "The table would have more than 10000 columns. Choose fewer fields with keep_field, or a format that \

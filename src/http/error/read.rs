@@ -2,10 +2,11 @@
 
 use axum::http::StatusCode;
 
-use super::shared::{busy, catalog_unavailable};
+use super::shared::{busy, catalog_unavailable, no_version_of};
 use crate::http::text::quoted;
 use crate::model::causes::Causes;
-use crate::model::version::VersionSelector;
+use crate::model::path::Path;
+use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::service::{ReadError, UnknownCause, UnknownField};
 
 /// The status and the text for a read that the service could not answer.
@@ -25,7 +26,9 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
             (StatusCode::FORBIDDEN, "The Authorization header does not hold this dataset's private key.".into())
         }
         ReadError::Frozen => (StatusCode::GONE, "This dataset is frozen and no longer served.".into()),
-        ReadError::VersionNotFound(selector) => (StatusCode::NOT_FOUND, version_not_found(selector)),
+        ReadError::VersionNotFound { selector, latest } => {
+            (StatusCode::NOT_FOUND, version_not_found(selector, *latest))
+        }
         ReadError::AltNotFound(version) => {
             (StatusCode::NOT_FOUND, format!("Version {version} of this dataset has no alternate."))
         }
@@ -71,6 +74,14 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
 /// Fields that a refusal of a strict request names.
 const NAMED_FIELDS: usize = 3;
 
+/// Parameters that take the name of a top-level field, not a path.
+const KEYS: [&str; 2] = ["sort", "dedup_key"];
+
+/// Whether a path leads below the top level.
+fn is_deep(path: &str) -> bool {
+    Path::parse(path).is_ok_and(|path| path.keys().len() > 1)
+}
+
 /// Names the unknown fields of a strict request, with suggestions.
 fn unknown_fields(fields: &[UnknownField]) -> String {
     let mut text = "Invalid query: strict=true refuses unknown fields.".to_owned();
@@ -79,6 +90,9 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
         let (path, cause) = (
             quoted(&path),
             match cause {
+                UnknownCause::Absent { nearest: Some(nearest) } if KEYS.contains(parameter) && is_deep(nearest) => {
+                    format!("{parameter} takes one top-level field, and {} is a path.", quoted(nearest))
+                }
                 UnknownCause::Absent { nearest: Some(nearest) } => {
                     format!("no entity of this version has it. Did you mean {}?", quoted(nearest))
                 }
@@ -97,15 +111,11 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
     text
 }
 
-fn version_not_found(selector: &VersionSelector) -> String {
+fn version_not_found(selector: &VersionSelector, latest: Option<VersionNumber>) -> String {
     match selector {
         VersionSelector::Active => "This dataset has no active version.".into(),
         VersionSelector::Latest => "This dataset has no version yet.".into(),
-        // Longer numbers are read as the largest.
-        VersionSelector::Number(number) if number.get() == u64::MAX => {
-            "This dataset has no version with so large a number.".into()
-        }
-        VersionSelector::Number(number) => format!("This dataset has no version {number}."),
+        VersionSelector::Number(number) => no_version_of(*number, &there_are(latest)),
     }
 }
 
@@ -119,7 +129,7 @@ pub(in crate::http) fn log(error: &ReadError) {
         | ReadError::Unauthorized
         | ReadError::Forbidden
         | ReadError::Frozen
-        | ReadError::VersionNotFound(_)
+        | ReadError::VersionNotFound { .. }
         | ReadError::AltNotFound(_)
         | ReadError::UnknownFields(_)
         | ReadError::TooManyColumns { .. }

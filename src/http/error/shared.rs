@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 
 use crate::catalog::Unavailability;
+use crate::model::version::VersionNumber;
 use crate::service::Refused;
 
 /// The text for a request that found a gate shut.
@@ -14,6 +15,15 @@ pub(super) fn busy(refused: &Refused) -> String {
         gate.what,
         Refused::RETRY_AFTER_S
     )
+}
+
+/// The text for a version that a dataset does not have.
+pub(super) fn no_version_of(number: VersionNumber, there_are: &str) -> String {
+    match number.get() {
+        // Longer numbers are read as the largest.
+        u64::MAX => format!("This dataset has no version with so large a number; {there_are}."),
+        number => format!("This dataset has no version {number}; {there_are}."),
+    }
 }
 
 /// The status and the text where the catalog cannot be used.

@@ -5,12 +5,15 @@ use std::sync::LazyLock;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::routing::on;
+use serde::Serialize;
+use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::DATASET_ID;
 use super::fields::VERSION_NAME;
-use super::records::VersionAnswer;
+use super::records::{VersionAnswer, VersionRecord};
 use super::{Caller, JsonBody, body, fields};
+use crate::catalog;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Group, Input};
 use crate::http::error::{CallError, HttpError};
 use crate::model::ids::DatasetId;
@@ -28,7 +31,7 @@ static SAVE: Endpoint = Endpoint {
     summary: "Saves the alternate of a version, in place of the one that is there",
     callers: Callers::Users,
     input: Input::Body(&[fields::DATASET_ID, fields::VERSION, fields::ENTITIES]),
-    answer: Answer::record::<VersionAnswer>("The version as it is now."),
+    answer: Answer::record::<SavedAnswer>("The version, its alternate saved."),
     errors: &[404, 409, 422, 503],
     handler: |method| on(method, save),
 };
@@ -38,11 +41,7 @@ static BESIDE: LazyLock<Vec<&'static str>> = LazyLock::new(|| SAVE.beside_entiti
 
 /// Members come in any order, entities of any size within `sources.max_bytes`. Nothing is saved unless the whole body
 /// came and can be used.
-async fn save(
-    Caller(user): Caller,
-    State(app): State<App>,
-    request: Request,
-) -> Result<Json<VersionAnswer>, HttpError> {
+async fn save(Caller(user): Caller, State(app): State<App>, request: Request) -> Result<Json<SavedAnswer>, HttpError> {
     if !body::is_json(request.headers()) {
         return Err(CallError::NotJson.into());
     }
@@ -52,7 +51,23 @@ async fn save(
     let dataset = DatasetId::new(positive(&pushed.members, DATASET_ID)?);
     let version = VersionNumber::new(positive(&pushed.members, VERSION_NAME)?);
     let saved = app.alternates().save(&user, dataset, version, pushed.entities, None).await?;
-    Ok(Json(VersionAnswer::from(&saved)))
+    Ok(Json(SavedAnswer { ok: true, version: VersionRecord::from(&saved), alt_entity_count: alt_entity_count(&saved) }))
+}
+
+/// The envelope of a version whose alternate was saved.
+#[derive(Serialize, ToSchema)]
+struct SavedAnswer {
+    /// Always true.
+    ok: bool,
+    /// The version.
+    version: VersionRecord,
+    /// Entities of the alternate; `version.entity_count` counts those of the version, which stays as it is.
+    alt_entity_count: u64,
+}
+
+/// How many entities the alternate of a version has.
+pub(super) fn alt_entity_count(saved: &catalog::VersionRecord) -> u64 {
+    saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count)
 }
 
 static DELETE: Endpoint = Endpoint {

@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
 use super::DATASET_ID;
+use crate::document::{self, DocumentError};
 use crate::http::endpoint::{Endpoint, names};
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::client_ip;
@@ -111,7 +112,12 @@ fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
         Ok(Value::Object(members)) => return Ok(members),
         Ok(_) => "it is JSON, but not an object".to_owned(),
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
-        Err(error) => format!("it is not JSON: {error}"),
+        Err(error) => match document::canonicalize(&bytes, &mut Vec::new()) {
+            Err(DocumentError::NotAnObject { .. }) => "it is neither an object nor JSON".to_owned(),
+            Err(problem) => format!("it is not JSON: {problem}"),
+            // Nested too deep, or a number that is too long.
+            Ok(_) => format!("it cannot be read: {error}"),
+        },
     };
     Err(CallError::Body { problem: format!("{problem}; valid: {OBJECT_FORM}") })
 }

@@ -21,7 +21,7 @@ use utoipa::openapi::{AllOfBuilder, ArrayBuilder, HttpMethod, ObjectBuilder, Ref
 use utoipa::{PartialSchema, ToSchema};
 
 use super::DATASET_ID;
-use super::alternates::positive;
+use super::alternates::{alt_entity_count, positive};
 use super::fields::VERSION_NAME;
 use super::records::VersionRecord;
 use super::{Caller, Fields, JsonBody, body, fields};
@@ -198,7 +198,7 @@ where
     let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
     let etag = etag.ok_or_else(missing)?;
     let saved = app.alternates().save(user, dataset, version, pushed.entities, Some(&etag)).await?;
-    let alt_entity_count = saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count);
+    let alt_entity_count = alt_entity_count(&saved);
     let (version, etag) = (VersionRecord::from(&saved), alternate_etag(&saved.version));
     Ok(PushAnswer { ok: true, version, alt_entity_count, etag })
 }

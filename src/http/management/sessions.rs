@@ -27,9 +27,6 @@ use crate::service::App;
 /// Bytes of a log-in, which anybody may try.
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 
-/// How long browsers keep the cookie: as long as they keep any. When a session ends is up to the service.
-const COOKIE_AGE: Duration = Duration::days(400);
-
 /// What the log-in and `me` answer.
 const USER: Answer = Answer::record::<UserAnswer>("The user, with the plan.");
 
@@ -68,7 +65,9 @@ async fn login(State(app): State<App>, request: Request) -> Result<Response, Htt
     let (email, password) = (fields.text("email")?, fields.text("password")?);
     let logged_in = app.logins().log_in(client, email, password, before.as_deref()).await?;
     let mut response = Json(UserAnswer::from(&logged_in.user)).into_response();
-    set_cookie(response.headers_mut(), logged_in.session_id.expose(), COOKIE_AGE, &reached);
+    // No session lasts longer. Browsers keep no cookie for more than 400 days.
+    let longest_s = i64::try_from(app.config().sessions.absolute_s).unwrap_or(i64::MAX);
+    set_cookie(response.headers_mut(), logged_in.session_id.expose(), Duration::seconds(longest_s), &reached);
     Ok(response)
 }
 

@@ -128,7 +128,7 @@ fn refusal(status: StatusCode, text: &str) -> Response {
 async fn answer(service: &Service, app: App, user: User, request: Request) -> Result<Response, HttpError> {
     let (mut head, body) = request.into_parts();
     if !body::is_json(&head.headers) {
-        return Err(CallError::NotJson.into());
+        return Err(CallError::NotMessage.into());
     }
     let collected = body::collect(&app, Holder::User(user.id), body, app.config().limits.body_bytes).await;
     let (bytes, room) = collected.map_err(|error| match error {

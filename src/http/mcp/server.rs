@@ -6,8 +6,9 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use futures::{FutureExt, future};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Described,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, ErrorCode,
+    Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    Tool as Described,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -19,6 +20,7 @@ use super::output::Output;
 use super::tool::Tool;
 use super::tools;
 use crate::http::layers::panics;
+use crate::http::text::quoted;
 use crate::metrics::metrics;
 
 /// The instructions that every client gets first, for its model.
@@ -61,6 +63,19 @@ impl ServerHandler for Server {
 
     fn get_tool(&self, name: &str) -> Option<Described> {
         tools::described().iter().find(|tool| tool.name == name).cloned()
+    }
+
+    /// Whatever has no handler here.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let text = format!(
+            "There is no method {}; there are initialize, ping, tools/list and tools/call.",
+            quoted(&request.method)
+        );
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None))
     }
 
     /// Fails, as the protocol has it, only when there is no such tool; every other failure is the tool's result.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use argon2::{Argon2, PasswordHasher};
 
 use crate::catalog::{ApiToken, Catalog, CatalogError};
+use crate::model::ids::UserId;
 use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
@@ -115,6 +116,22 @@ impl Accounts {
     pub async fn set_plan(&self, email: &str, plan: Plan) -> Result<(), AccountError> {
         let user = self.user_by_email(email).await?;
         self.catalog.set_plan(user.id, plan).await.map_err(AccountError::Catalog)
+    }
+
+    /// The users with ids greater than `after`, by id, at most `limit`.
+    ///
+    /// # Errors
+    /// [`AccountError::Catalog`].
+    pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>, AccountError> {
+        self.catalog.users(after, limit).await.map_err(AccountError::Catalog)
+    }
+
+    /// The user with this id.
+    ///
+    /// # Errors
+    /// [`AccountError::Catalog`].
+    pub async fn user(&self, id: UserId) -> Result<Option<User>, AccountError> {
+        self.catalog.user(id).await.map_err(AccountError::Catalog)
     }
 
     async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {

@@ -66,7 +66,7 @@ impl AgentEdits {
         let resolved = self.catalog.resolve_read(dataset, selector).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
-        let version = version.ok_or(ReadError::VersionNotFound(selector))?;
+        let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
         let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
         let request = ReadRequest { pretty: false, ..ReadRequest::default() };
         let answer = self.reads.answer(&admitted, Arc::new(request), ContentCoding::Identity).await?;

@@ -81,6 +81,14 @@ impl Datasets {
         Datasets { config, catalog, writes, ingest, files }
     }
 
+    /// The datasets of all owners with ids greater than `after`, by id, at most `limit`: for who operates the service.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn all(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>, ManageError> {
+        Ok(self.catalog.datasets(after, limit).await?)
+    }
+
     /// Creates a dataset: unless said otherwise public, pushed by its owner, and on the nightly schedule.
     ///
     /// # Errors

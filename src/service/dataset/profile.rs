@@ -97,7 +97,7 @@ impl Profiles {
         if !owned && dataset.frozen {
             return Err(ReadError::Frozen.into());
         }
-        let found = found.as_ref().ok_or(ReadError::VersionNotFound(version))?;
+        let found = found.as_ref().ok_or_else(|| ReadError::no_version(version, dataset))?;
         let file = match (&found.alt, alt) {
             (_, false) => &found.file,
             (Some(file), true) => file,

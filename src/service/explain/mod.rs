@@ -119,7 +119,7 @@ impl Explains {
         answers_reads: bool,
     ) -> Result<Explanation, ExplainError> {
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
-        let version = version.ok_or(ReadError::VersionNotFound(selector))?;
+        let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
         let admitted = Admitted::of(&dataset, &version, request.alt, capacity.admission().holder())?;
         let kept = if answers_reads { Some(self.kept_answer(&admitted, &request).await) } else { None };
         let (request, started) = (Arc::new(request), Instant::now());

@@ -82,7 +82,7 @@ impl Explanation {
         writeln!(out, "  work of {bytes} estimated: {weight} ({limits})")?;
         match &self.kept {
             Some(kept) => writeln!(out, "  {}", lies_ready(kept))?,
-            None => writeln!(out, "  not known: only a server has a cache of answers")?,
+            None => writeln!(out, "  cache of answers: only a server has one")?,
         }
         writeln!(out, "\nTime")?;
         for stage in &self.stages {
@@ -132,7 +132,7 @@ fn lies_ready(kept: &KeptAnswer) -> String {
         (true, Some("made")) => "kept on disk: a read takes the export from there".to_owned(),
         (true, Some("being_made")) => "being made for the cache on disk".to_owned(),
         (true, Some(_)) => "not kept: it does not fit into the cache of exports".to_owned(),
-        (true, None) if kept.response.is_empty() => "not kept: a read computes it again".to_owned(),
+        (true, None) if kept.response.is_empty() => "this answer is not in the cache of answers".to_owned(),
         (true, None) => {
             format!("kept in memory, coded as {}: a read with this coding gets it", kept.response.join(", "))
         }

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use crate::catalog::{CatalogError, Unavailability};
 use crate::encode::{EntityTooLarge, TooManyColumns};
+use crate::model::dataset::Dataset;
 use crate::model::path::Path;
-use crate::model::version::{VersionNumber, VersionSelector};
+use crate::model::version::{VersionNumber, VersionSelector, there_are};
 use crate::query::QueryError;
 use crate::service::admission::semaphore::Refused;
 use crate::storage::StorageError;
@@ -30,8 +31,13 @@ pub enum ReadError {
     #[error("the dataset is frozen")]
     Frozen,
     /// The dataset has no such version.
-    #[error("no version {0}")]
-    VersionNotFound(VersionSelector),
+    #[error("no version {selector}; {}", there_are(*latest))]
+    VersionNotFound {
+        /// What was asked for.
+        selector: VersionSelector,
+        /// The newest version that there is.
+        latest: Option<VersionNumber>,
+    },
     /// The version has no alternate.
     #[error("version {0} has no alternate")]
     AltNotFound(VersionNumber),
@@ -84,6 +90,11 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// Of a dataset that has no such version.
+    pub(in crate::service) fn no_version(selector: VersionSelector, dataset: &Dataset) -> ReadError {
+        ReadError::VersionNotFound { selector, latest: dataset.latest_version }
+    }
+
     /// Whether one who waited since then for what another one asked for, and failed with it, should ask itself: for the
     /// other one's share was used up, which says nothing of its own.
     pub(in crate::service) fn is_anothers(&self, since: Instant) -> bool {

@@ -149,7 +149,8 @@ fn admit(
     if dataset.frozen {
         return Err(ReadError::Frozen);
     }
-    Admitted::of(dataset, version.as_ref().ok_or(ReadError::VersionNotFound(selector))?, alt, holder)
+    let version = version.as_ref().ok_or_else(|| ReadError::no_version(selector, dataset))?;
+    Admitted::of(dataset, version, alt, holder)
 }
 
 /// A file of entities that the caller may read.

@@ -62,6 +62,11 @@ pub enum Finding {
     },
     /// A version names a file of which there is no record.
     Dangling(FileReference),
+    /// A recorded file is missing that no version and no alternate names. The next sweep removes its record.
+    Unneeded {
+        /// The file.
+        path: String,
+    },
     /// A file of the store that the catalog does not know, or that its writer has not finished. Nothing is wrong: the
     /// next sweep takes it when it is old enough.
     Unnamed {
@@ -89,7 +94,7 @@ pub struct Checked {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The catalog failed.
-    #[error("the catalog")]
+    #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// The store cannot be listed.
     #[error("the store cannot be listed")]
@@ -245,8 +250,12 @@ impl Maintenance {
     ) -> Result<(), CheckError> {
         let Err(damage) = found else { return Ok(()) };
         let damage = damage.lasting().map_err(CheckError::Unavailable)?;
-        checked.damaged += 1;
         let versions = self.known_references(file.id).await?;
+        if matches!((&damage, &versions), (Damage::Missing, Some(versions)) if versions.is_empty()) {
+            tell(&Finding::Unneeded { path: file.path.clone() });
+            return Ok(());
+        }
+        checked.damaged += 1;
         tell(&Finding::Damaged { path: file.path.clone(), reason: damage.to_string(), versions });
         Ok(())
     }

@@ -29,6 +29,9 @@ pub enum NotReady {
     /// The store cannot be written.
     #[error("the store cannot be written: {0}")]
     Store(String),
+    /// The store is not there.
+    #[error("the store is missing: {0}")]
+    StoreMissing(String),
     /// Neither can be written.
     #[error("neither the catalog ({catalog}) nor the store ({store}) can be written")]
     Both {
@@ -132,16 +135,20 @@ impl Readiness {
             match tokio::time::timeout(WITHIN, probe).await {
                 Ok(written) => written.map_err(|error| {
                     tracing::debug!(cause = ?error, "the store cannot be written");
-                    store_reason(&error)
+                    (matches!(error, StorageError::Gone(_)), store_reason(&error))
                 }),
-                Err(_) => Err(late()),
+                Err(_) => Err((false, late())),
             }
         };
         match tokio::join!(catalog, store) {
             (Ok(()), Ok(())) => Ok(()),
             (Err(catalog), Ok(())) => Err(NotReady::Catalog(catalog)),
-            (Ok(()), Err(store)) => Err(NotReady::Store(store)),
-            (Err(catalog), Err(store)) => Err(NotReady::Both { catalog, store }),
+            (Ok(()), Err((false, reason))) => Err(NotReady::Store(reason)),
+            (Ok(()), Err((true, reason))) => Err(NotReady::StoreMissing(reason)),
+            (Err(catalog), Err((true, reason))) => {
+                Err(NotReady::Both { catalog, store: format!("it is missing: {reason}") })
+            }
+            (Err(catalog), Err((false, store))) => Err(NotReady::Both { catalog, store }),
         }
     }
 }
@@ -162,7 +169,7 @@ fn store_reason(error: &StorageError) -> String {
     use std::io::ErrorKind;
 
     if let StorageError::Gone(gone) = error {
-        return format!("it is not there: {}", gone.reason);
+        return gone.reason.to_owned();
     }
     for error in chain(error) {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {

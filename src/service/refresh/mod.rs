@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::catalog::{Catalog, FetchedState, RefreshLease, VersionContent, VersionRecord};
 use crate::crash;
@@ -154,8 +155,10 @@ impl Refreshes {
         let lease = self.attempts.acquire(dataset, trigger).await?;
         let started = Instant::now();
         crash::point("refresh.leased");
+        // What the decoders log has no other sign of the dataset. At the level of what they log.
+        let span = tracing::error_span!("refresh", dataset_id = dataset.get());
         let made = tokio::select! {
-            made = self.make(&lease, entities, progress) => made,
+            made = self.make(&lease, entities, progress).instrument(span) => made,
             () = self.tasks.stopped() => Err(RefreshError::Stopping),
             () = self.attempts.hold(lease.attempt) => Err(RefreshError::LeaseLost),
         };
@@ -176,6 +179,8 @@ impl Refreshes {
                 entities = record.version.file.entity_count,
                 "a new version"
             ),
+            // The scheduler logs it, louder.
+            Err(_) if trigger == RefreshTrigger::Schedule => {}
             Err(error) => {
                 tracing::info!(
                     dataset_id = dataset.get(),
@@ -216,7 +221,11 @@ impl Refreshes {
                         return Err(SourceError::Interrupted { reason: "its sender left".to_owned() }.into());
                     }
                 };
-                (document, None)
+                let records_path = match document.envelope {
+                    Some(_) => None,
+                    None => records_path(&lease.dataset)?,
+                };
+                (Document { records_path, ..document }, None)
             }
             Entities::Fetched(place) => {
                 let DatasetSource::Url(url) = &lease.dataset.source else { return Err(RefreshError::NothingToFetch) };
@@ -246,7 +255,7 @@ impl Refreshes {
                         let document = Document {
                             input: fetched.input,
                             format: lease.dataset.format,
-                            records_path: lease.dataset.records_path.as_deref().map(FieldPath::parse).transpose()?,
+                            records_path: records_path(&lease.dataset)?,
                             fetched_from: Some(url),
                             charge: SpoolCharge::unbounded(),
                             envelope: None,
@@ -330,6 +339,11 @@ impl Refreshes {
     pub async fn finish(&self, limit: Duration) {
         self.tasks.finish(limit).await;
     }
+}
+
+/// Where in a document the dataset's entities are.
+fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>, RefreshError> {
+    Ok(dataset.records_path.as_deref().map(FieldPath::parse).transpose()?)
 }
 
 /// A source that answers a question that was not put.

@@ -13,9 +13,15 @@ use crate::support::scripts::paste;
 fn help_names_every_command_and_flag() {
     let machine = Machine::new();
     for (arguments, words) in [
-        (&["--help"][..], &["serve", "user", "import", "diff", "explain", "--data", "--config", "--version"][..]),
-        (&["serve", "--help"], &["--listen", "--data", "--config", "--demo", "127.0.0.1:8080", "strata-data"]),
-        (&["user", "--help"], &["add", "passwd", "plan"]),
+        (
+            &["--help"][..],
+            &["serve", "user", "list", "import", "diff", "explain", "--data", "--config", "--version"][..],
+        ),
+        (
+            &["serve", "--help"],
+            &["--listen", "--data", "--config", "--demo", "--no-background", "127.0.0.1:8080", "strata-data"],
+        ),
+        (&["user", "--help"], &["add", "passwd", "plan", "list"]),
         (
             &["diff", "--help"],
             &[
@@ -76,7 +82,10 @@ fn an_unknown_key_or_a_missing_file_stops_every_command_before_it_does_anything(
     machine.write("strata.toml", "[server]\nlisen = \"127.0.0.1:1\"\n");
     for arguments in [&["serve"][..], &["import", "x", "--name", "x", "--owner", "a@b.test"]] {
         let message = failed(&machine.run(arguments));
-        assert!(message.starts_with("strata: strata.toml: unknown key `server.lisen`; "), "{message}");
+        assert!(
+            message.starts_with("strata: strata.toml: unknown key `server.lisen`; did you mean server.listen? "),
+            "{message}"
+        );
     }
     let elsewhere = Machine::new();
     let mut command = elsewhere.command(&["serve"]);
@@ -248,6 +257,10 @@ fn a_server_ends_with_0_on_either_signal_and_logs_as_configured() {
         for message in ["listening", "stopping", "stopped"] {
             assert!(messages.contains(&json!(message)), "{message} is missing: {messages:?}");
         }
+        // The id of a request is told once.
+        let request = errors.lines().find(|line| line.contains("\"request\"")).expect("a line about the request");
+        let request: Value = serde_json::from_str(request).expect("JSON");
+        assert!(request["spans"][0]["id"].is_string() && request["span"].is_null(), "{request}");
     }
 }
 
@@ -369,6 +382,14 @@ fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
     let message = failed(&machine.run(&arguments("http://no-such-host.invalid/x.json")));
     assert!(message.contains("fetched: the name d"), "{message}");
     assert!(!message.contains("error sending") && !message.contains("Query") && !message.contains('{'), "{message}");
+    // So is a port on which nothing listens.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("an address");
+    let url = format!("http://user:secret@{closed}/x.json?key=secret");
+    let mut command = machine.command(&arguments(&url));
+    let output = command.env("STRATA_NET__ALLOW", "127.0.0.0/8").output().expect("the binary runs");
+    let message = failed(&output);
+    let reason = format!("the source cannot be fetched: {closed} refuses connections");
+    assert!(message.ends_with(&reason), "{message}");
 }
 
 #[test]
@@ -379,6 +400,7 @@ fn a_table_with_another_delimiter_is_told_to_its_owner() {
     assert_eq!(one_json_line(&output)["entity_count"], json!(1));
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(log.contains("one column, whose name holds semicolons: only commas separate"), "{log}");
+    assert!(log.contains("dataset_id=1"), "{log}");
     let explained = succeeded(&machine.run(&["explain", "1"]));
     assert!(explained.contains("`name;age`. The source may be a table with semicolons"), "{explained}");
 
@@ -458,13 +480,103 @@ fn a_check_names_a_damaged_file_once() {
 }
 
 #[test]
+fn a_check_counts_one_file_as_one() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    one_json_line(&machine.import("one.jsonl", &[]));
+    let file = files(&machine.path("strata-data/store/versions")).pop().expect("a version file");
+    std::fs::remove_file(&file).expect("removed");
+    let output = machine.run(&["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("the check found damage: 1 file, version or place of the catalog"), "{message}");
+}
+
+#[test]
+fn a_catalog_that_does_not_open_is_to_be_restored_and_not_checked() {
+    let machine = Machine::with_user();
+    let catalog = machine.path("strata-data/catalog.sqlite");
+    let length = std::fs::metadata(&catalog).expect("a catalog").len();
+    std::fs::write(&catalog, vec![0x5a; usize::try_from(length).expect("small")]).expect("written");
+    for command in ["check", "list"] {
+        let message = failed(&machine.run(&[command]));
+        assert!(message.starts_with("strata: the catalog is damaged and cannot be opened ("), "{message}");
+        assert!(message.contains("; restore it from a backup") && !message.contains("strata check"), "{message}");
+    }
+}
+
+#[test]
+fn users_and_datasets_are_listed() {
+    let machine = Machine::with_user();
+    assert!(failed(&Machine::new().run(&["list"])).contains("there is no catalog"));
+    assert_eq!(succeeded(&machine.run(&["list"])), "ID  SLUG  OWNER  VERSIONS  ACTIVE  PRIVATE  FROZEN\n");
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    one_json_line(&machine.import("one.jsonl", &[]));
+    one_json_line(&machine.import("one.jsonl", &[]));
+    let private = ["import", "one.jsonl", "--name", "Hidden", "--owner", "ada@example.test", "--private"];
+    one_json_line(&machine.run(&private));
+    let expected = concat!(
+        "ID  SLUG          OWNER             VERSIONS  ACTIVE  PRIVATE  FROZEN\n",
+        " 1  small-things  ada@example.test         2  v2      no       no\n",
+        " 2  hidden        ada@example.test         1  v1      yes      no\n",
+    );
+    assert_eq!(succeeded(&machine.run(&["list"])), expected);
+    let lines = succeeded(&machine.run(&["list", "--json"]));
+    let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    let record = json!({"dataset_id": 1, "name_slug": "small-things", "owner": "ada@example.test", "versions": 2,
+                        "active_version": 2, "private": false, "frozen": false});
+    assert_eq!((lines.lines().count(), first), (2, record));
+
+    succeeded(&machine.run_with_input(&["user", "add", "bob@example.test", "--plan", "pro"], "battery staple\n"));
+    let text = succeeded(&machine.run(&["user", "list"]));
+    assert!(text.starts_with("EMAIL             PLAN  CREATED\nada@example.test  free  "), "{text}");
+    assert!(text.contains("\nbob@example.test  pro   "), "{text}");
+    let lines = succeeded(&machine.run(&["user", "list", "--json"]));
+    let last: Value = serde_json::from_str(lines.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&last["email"], &last["plan"]), (&json!("bob@example.test"), &json!("pro")));
+    assert!(!lines.contains("argon2") && last["created_at"].is_string(), "{lines}");
+}
+
+#[test]
+fn numbers_on_the_command_line_have_the_units_of_the_configuration() {
+    let machine = Machine::with_user();
+    for rate in ["8MiB", "1.5 MB", "8388608", "0"] {
+        succeeded(&machine.run(&["scrub", "--bytes-per-s", rate]));
+    }
+    for time in ["2days", "1day 30min", "90000", "36h"] {
+        succeeded(&machine.run(&["sweep", "--older-than", time]));
+    }
+    for (arguments, expected) in [
+        (["scrub", "--bytes-per-s", "much"], "a whole number of bytes, or a size such as"),
+        (["sweep", "--older-than", "long"], "a whole number of seconds, or a duration such as"),
+    ] {
+        let output = machine.run(&arguments);
+        assert_eq!(output.status.code(), Some(2));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_server_without_background_work_says_so() {
+    let machine = Machine::new();
+    let server = Server::start(&machine, &["--no-background"], &[]);
+    assert_eq!(server.greeting, "no background work: schedules, webhooks, sweeps and scrubs are off\n");
+    let (head, _) = get(&format!("{}/healthz", server.base_url), None);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let (code, errors) = server.stop("-TERM");
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(errors.matches("no background work: ").count(), 1, "{errors}");
+}
+
+#[test]
 fn completions_and_manual_pages_know_every_command() {
     let machine = Machine::new();
     // Not even a configuration that cannot be read is in the way.
     machine.write("strata.toml", "this is no TOML");
     let bash = succeeded(&machine.run(&["completions", "bash"]));
     succeeded(&machine.run(&["manual", "man1"]));
-    for command in ["serve", "user", "import", "explain", "diff", "sweep", "check", "scrub", "backup"] {
+    for command in ["serve", "user", "list", "import", "explain", "diff", "sweep", "check", "scrub", "backup"] {
         assert!(bash.contains(&format!("strata__subcmd__{command}")), "{command}");
         let page = std::fs::read_to_string(machine.path("man1").join(format!("strata-{command}.1"))).expect(command);
         assert!(page.contains(".SH SYNOPSIS") && page.contains("data.directory"), "{page}");

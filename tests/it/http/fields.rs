@@ -102,6 +102,7 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
         ("denull=true&keep_field=note", &["keep_field", "\"note\"", "denull has removed it"]),
         ("denull=true&keep_field=gone", &["keep_field", "\"gone\"", "denull has removed it"]),
         ("dedup_key=nope&count=true", &["dedup_key", "\"nope\""]),
+        ("sort=stock.berlin", &["sort takes one top-level field, and \"stock.berlin\" is a path."]),
         ("drop_field=a1,b1,c1,d1,e1", &["\"a1\"", "\"c1\"", "And 2 more."]),
         ("lmit=1", &["\"lmit\"", "did you mean limit?"]),
     ] {

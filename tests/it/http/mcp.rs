@@ -459,6 +459,25 @@ async fn reads_by_agents_count_as_reads_and_calls_of_tools_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_tool_is_asked_for_is_refused_in_words() {
+    let owned = Owned::sqlite().await;
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+    let wrong = message(&owned, Some("strata_wrong"), list).await;
+    assert_eq!(wrong.status, 401);
+    assert!(wrong.text().contains("The call has none, or an invalid one."), "{}", wrong.text());
+    let none = r#"{"jsonrpc":"2.0","id":7,"method":"tools/fly"}"#;
+    let unknown = message(&owned, Some(&owned.token), none).await;
+    assert!(unknown.text().contains("-32601") && unknown.text().contains("There is no method"), "{}", unknown.text());
+    assert!(unknown.text().contains("tools/list and tools/call"), "{}", unknown.text());
+    // Every series is there before the first call.
+    let metrics = owned.service.get("/metrics").await.text().to_owned();
+    for tool in strata::http::mcp::names().chain(["none"]) {
+        let series = format!("strata_tool_calls_total{{tool=\"{tool}\",outcome=\"left\"}} ");
+        assert!(metrics.contains(&series), "{series}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_that_the_service_fails_names_the_request() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;

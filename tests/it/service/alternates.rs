@@ -28,6 +28,7 @@ async fn an_alternate_is_saved_read_by_both_forms_replaced_and_deleted(owned: Ow
 
     let saved = parsed(&owned.save(id, 1, r#"[{"a":1.0,"b":[]},{"c":null},{}]"#).await);
     let record = &saved["version"];
+    assert_eq!(saved["alt_entity_count"], json!(3));
     assert_eq!(record["version_number"], json!(1));
     assert_eq!((&record["entity_count"], &record["is_active"]), (&json!(1), &json!(false)), "those of the version");
     assert!(record["alt_file_path"].as_str().is_some_and(|path| path.starts_with("versions/")), "{record}");
@@ -41,7 +42,7 @@ async fn an_alternate_is_saved_read_by_both_forms_replaced_and_deleted(owned: Ow
     assert_eq!(owned.lines(&read).await, "{\"a\":1}\n");
     owned.service.get(&format!("/api/{id}/things/v2/alt/")).await.is_error(404);
 
-    parsed(&owned.save(id, 1, "[]").await);
+    assert_eq!(parsed(&owned.save(id, 1, "[]").await)["alt_entity_count"], json!(0));
     assert_eq!(owned.lines(&alt).await, "");
     let deleted = parsed(&owned.delete(id, 1).await);
     assert_eq!(deleted["version"]["alt_file_path"], Value::Null);

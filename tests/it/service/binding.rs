@@ -155,7 +155,8 @@ async fn a_store_that_goes_is_missed_and_found_again() {
         unavailable(&owned.save(id, 1, r#"[{"b":1}]"#).await, gone);
         unavailable(&owned.clone(id, "Clone").await, gone);
         let text = ready(&owned).await;
-        assert!(text.contains("the store cannot be written: it is not there"), "{text}");
+        assert!(text.contains("not ready: the store is missing: "), "{text}");
+        assert_eq!(text.contains("it has no strata.id"), place == 1, "{text}");
         assert_eq!(files(&store), Vec::<PathBuf>::new());
         assert_eq!(store.exists(), place > 0, "it is not made anew");
         match place {

@@ -341,10 +341,10 @@ async fn requests_that_are_not_reads_are_refused_as_reads_are() {
             assert_eq!(explained.text(), read.text(), "{query}");
         }
     }
-    for (version, text) in [("v2", "This dataset has no version 2."), ("9", "This dataset has no version 9.")] {
+    for (version, text) in [("v2", "2; its only version is 1."), ("9", "9; its only version is 1.")] {
         let explained = owner.ask(&format!("dataset_id=1&version={version}"), &[]).await;
         explained.is_error(404);
-        assert_eq!(explained.text(), text);
+        assert_eq!(explained.text(), format!("This dataset has no version {text}"));
     }
     for (query, word) in [
         ("version=new", "version"),
@@ -528,7 +528,7 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
         "filter  born:1906\n",
         "VersionScan: positions=0..2, filter=born:1906 by ",
         "1 selected",
-        "not known: only a server has a cache of answers",
+        "cache of answers: only a server has one",
         "Ignored parameters, which no read knows: lmit.",
     ] {
         assert!(text.contains(word), "{word} is not in\n{text}");

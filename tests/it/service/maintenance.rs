@@ -23,6 +23,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 on_both_databases! {
     Owned:
     a_sweep_takes_what_nothing_names_and_nothing_else
+    a_missing_file_that_nothing_names_is_no_damage
     a_hold_stops_a_sweep
     a_check_names_the_version_whose_file_is_damaged
     a_backup_answers_the_same_bytes
@@ -83,6 +84,32 @@ async fn a_sweep_takes_what_nothing_names_and_nothing_else(owned: Owned) {
     assert_eq!(owned.lines(&format!("/api/{id}/things/v1/")).await, "{\"a\":1}\n");
 }
 
+async fn a_missing_file_that_nothing_names_is_no_damage(owned: Owned) {
+    let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
+    let saved = parsed(&owned.save(id, 1, r#"[{"alt":1}]"#).await);
+    let path = saved["version"]["alt_file_path"].as_str().expect("a path").to_owned();
+    let file = owned.service.directory().join("store").join(&path);
+    let bytes = fs::read(&file).expect("read");
+    fs::remove_file(&file).expect("removed");
+    let found = check(&owned, CheckDepth::Everything).await;
+    assert!(
+        matches!(&found[..], [(of, reason, versions)] if *of == path && reason == "it is missing" && versions.len() == 1),
+        "{found:?}"
+    );
+    parsed(&owned.delete(id, 1).await);
+    assert_eq!(check(&owned, CheckDepth::Everything).await, [(path.clone(), "unneeded".to_owned(), Vec::new())]);
+    // One that is there and damaged is told as before: a disk may be failing.
+    fs::write(&file, &bytes[..bytes.len() - 1]).expect("written");
+    let found = check(&owned, CheckDepth::Everything).await;
+    assert!(
+        matches!(&found[..], [(_, reason, versions)] if reason.contains("bytes") && versions.is_empty()),
+        "{found:?}"
+    );
+    fs::remove_file(&file).expect("removed");
+    owned.service.app.maintenance().sweep(Duration::ZERO, &mut |_| {}).await.expect("swept");
+    assert_eq!(check(&owned, CheckDepth::Everything).await, []);
+}
+
 async fn a_hold_stops_a_sweep(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
     parsed(&owned.save(id, 1, "[]").await);
@@ -101,8 +128,10 @@ async fn check(owned: &Owned, depth: CheckDepth) -> Vec<(String, String, Vec<Str
     let mut told = Vec::new();
     let mut tell = |finding: &Finding| told.push(finding.clone());
     let checked = owned.service.app.maintenance().check(depth, &mut tell).await.expect("checked");
-    let damaged = told.iter().filter(|finding| !matches!(finding, Finding::Unnamed { .. })).count();
-    assert_eq!((checked.damaged, checked.unnamed), (damaged as u64, (told.len() - damaged) as u64));
+    let unnamed = told.iter().filter(|finding| matches!(finding, Finding::Unnamed { .. })).count();
+    let unneeded = told.iter().filter(|finding| matches!(finding, Finding::Unneeded { .. })).count();
+    let damaged = told.len() - unnamed - unneeded;
+    assert_eq!((checked.damaged, checked.unnamed), (damaged as u64, unnamed as u64));
     assert!(!catalog(owned).await.files_held().await.expect("an answer"), "the check gave the files back");
     let told = told.into_iter().map(|finding| match finding {
         Finding::Damaged { path, reason, versions } => {
@@ -110,6 +139,7 @@ async fn check(owned: &Owned, depth: CheckDepth) -> Vec<(String, String, Vec<Str
         }
         Finding::Catalog { reason } => (String::new(), reason, Vec::new()),
         Finding::Dangling(reference) => (String::new(), "no record".to_owned(), vec![reference.to_string()]),
+        Finding::Unneeded { path } => (path, "unneeded".to_owned(), Vec::new()),
         Finding::Unnamed { path, .. } => (path, "unnamed".to_owned(), Vec::new()),
     });
     told.collect()

@@ -33,7 +33,9 @@ on_both_databases! {
     what_runs_at_the_end_is_finished_or_failed
     a_schedule_runs_once_whatever_was_missed
     each_version_is_posted_exactly_once_by_however_many_processes
+    a_process_without_background_work_runs_no_schedule_and_posts_nothing
     a_free_plan_posts_nothing
+    documents_that_are_pushed_have_their_entities_at_the_datasets_records_path
     refreshes_rollbacks_and_reads_at_once_keep_the_numbers_right
 }
 
@@ -351,6 +353,36 @@ async fn entities_are_pushed_in_every_form(owner: Owner) {
     assert!(owner.temporary().is_empty(), "{:?}", owner.temporary());
 }
 
+async fn documents_that_are_pushed_have_their_entities_at_the_datasets_records_path(owner: Owner) {
+    let nested = r#"{"data":{"items":[{"a":1},{"a":2}]},"more":1}"#;
+    let binary = [("content-type", "application/octet-stream")];
+    let json_type = [("content-type", "application/json")];
+    let dataset = owner.create("Nested", json!({"records_path": "data.items"})).await;
+    let own = |more: &str| format!("/dataset/refresh?dataset_id={}{more}", dataset["dataset_id"]);
+    let (plain, named) = (own(""), own("&format=json"));
+    for (number, (uri, headers)) in [(&plain, &binary), (&named, &binary), (&named, &json_type)].iter().enumerate() {
+        let answer = owner.send("POST", uri, &headers[..], nested).await;
+        assert_eq!(version(&answer), (number as u64 + 1, 2), "{uri}");
+        assert_eq!(owner.entities(&dataset, number as u64 + 1).await, json!([{"a": 1}, {"a": 2}]));
+    }
+    // The object with `entities` says itself where they are.
+    assert_eq!(version(&owner.push(&dataset, json!([{"b": 1}])).await), (4, 1));
+    assert_eq!(owner.entities(&dataset, 4).await, json!([{"b": 1}]));
+    // As from a URL, nothing else has a path.
+    let refused = owner.send("POST", &plain, &[("content-type", "text/csv")], "a\n1\n").await;
+    refused.is_error(422);
+    assert!(refused.text().contains("a records path was given, which only json sources have"), "{}", refused.text());
+    let refused = owner.send("POST", &named, &binary, r#"{"data":{}}"#).await;
+    refused.is_error(422);
+    assert!(refused.text().contains("nothing at the records path data.items"), "{}", refused.text());
+    // Without a path, a document that is named JSON must be an array.
+    let other = owner.create("Plain", json!({})).await;
+    let uri = format!("/dataset/refresh?dataset_id={}&format=json", other["dataset_id"]);
+    let refused = owner.send("POST", &uri, &binary, nested).await;
+    refused.is_error(422);
+    assert!(refused.text().contains("give the path to the array of records in it (records_path"), "{}", refused.text());
+}
+
 async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
     let source = LoopbackServer::start(|request: &Received| match request.target.as_str() {
         "/gone" => Reply::Bytes(with_status("404 Not Found", "", b"")),
@@ -378,6 +410,7 @@ async fn what_cannot_be_refreshed_says_why_and_leaves_nothing(owner: Owner) {
     check(refresh, Some("text/html"), String::new(), 415, "Content-Type").await;
     check(refresh, Some("text/csv"), "a\n1\n".into(), 400, "dataset_id: it is missing").await;
     check(refresh, JSON, String::new(), 400, "it is empty; valid: a JSON object, such as {\"dataset_id\":1}").await;
+    check(refresh, JSON, "{nope}".into(), 400, "a key in quotes").await;
     check(refresh, JSON, "[]".into(), 400, "not an object; valid: a JSON object, such as {\"dataset_id\":1}").await;
     check(refresh, JSON, "{}".into(), 400, "dataset_id: it is missing").await;
     check(refresh, JSON, "{\"dataset_id\":\"x\"}".into(), 400, "dataset_id: \"x\" is not valid").await;
@@ -629,6 +662,32 @@ async fn each_version_is_posted_exactly_once_by_however_many_processes(owner: Ow
     });
     // Version 1 came before the webhook; other tests of this binary may count, too.
     assert!(counted.iter().sum::<f64>() >= VERSIONS as f64, "{counted:?}");
+}
+
+async fn a_process_without_background_work_runs_no_schedule_and_posts_nothing(owner: Owner) {
+    let (source, receiver) = (changing_source(), LoopbackServer::start(|_| ok("", b"")));
+    let dataset = owner.create("Nightly", json!({"source": source.url("/"), "schedule": "* * * * *"})).await;
+    let hooked = owner.create("Hooked", json!({})).await;
+    let body = json!({"dataset_id": hooked["dataset_id"], "url": receiver.url("/hook")});
+    assert_eq!(owner.post("/webhook/register", &body).await.status, 200);
+    version(&owner.push(&hooked, json!([{"n": 1}])).await);
+    let never = CancellationToken::new();
+    assert_eq!(owner.service.app.schedules().run_due(&never).await.expect("schedules"), 0, "only computed");
+    owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
+
+    let idle = owner.service.beside(|config| config.server.background = false).await;
+    let background = idle.app.start_background();
+    // Longer than any of the loops waits before it begins.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    background.finish(Duration::from_secs(60)).await;
+    assert_eq!((source.received().len(), receiver.received().len()), (0, 0));
+    assert_eq!(owner.view(&dataset).await["latest_version"], Value::Null);
+
+    // All of it stays due for a process that has such work.
+    let background = owner.service.beside(|_| {}).await.app.start_background();
+    eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
+    eventually("the post", async || receiver.received().len() == 1).await;
+    background.finish(Duration::from_secs(60)).await;
 }
 
 async fn a_free_plan_posts_nothing(owner: Owner) {

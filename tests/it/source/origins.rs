@@ -452,9 +452,9 @@ async fn a_body_that_is_not_as_it_should_be_names_the_member_or_the_item() {
         check_error(push(pieces(text.as_bytes(), 4)).await, expected_status, expected);
     }
     for (member, expected) in [
-        (r#""7""#, "dataset_id must be a whole number, 0 or more; this is a string"),
-        ("-7", "dataset_id must be a whole number, 0 or more; this is -7"),
-        ("7.5", "dataset_id must be a whole number, 0 or more; this is 7.5"),
+        (r#""7""#, "dataset_id must be the number of a dataset, such as 7; this is a string"),
+        ("-7", "dataset_id must be the number of a dataset, such as 7; this is -7"),
+        ("7.5", "dataset_id must be the number of a dataset, such as 7; this is 7.5"),
         ("1e-3", "this is 1e-3"),
         ("99999999999999999999", "this is 99999999999999999999"),
         ("true", "this is a boolean"),

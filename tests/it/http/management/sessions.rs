@@ -30,7 +30,7 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
     assert_eq!((&user["user"]["email"], &user["user"]["plan"]), (&json!(OWNER), &json!("scale")));
     assert_eq!(user["user"].as_object().expect("a record").len(), 3, "{user}");
     let set = answer.header("set-cookie").expect("a cookie");
-    for attribute in ["HttpOnly", "SameSite=Lax", "Path=/", "Max-Age="] {
+    for attribute in ["HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=7776000"] {
         assert!(set.contains(attribute), "{set}");
     }
     assert!(!set.contains("Secure"), "{set}");

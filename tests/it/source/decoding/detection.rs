@@ -47,6 +47,10 @@ fn the_format_is_detected() {
     let unknown = |reason| format!("the format cannot be told from the content ({reason}); {advice}");
     check_detected("", "", "a,b\tc\n", Err(&unknown("its first line has both commas and tabs")));
     check_detected("a.txt", "", "name\nx\n", Err(&unknown("its first line has neither a comma nor a tab")));
+    let semicolons = "the format cannot be told from the content: its first line has semicolons, and only commas (csv) and \
+                      tabs (tsv) separate cells; replace the semicolons by commas or tabs";
+    check_detected("", "", "name;age\nx;1\n", Err(semicolons));
+    check_detected("", "", "\"name;age\"\nx;1\n", Err(&unknown("its first line has neither a comma nor a tab")));
     check_detected("", "", " \n", Err(&unknown("it begins with blanks alone")));
 }
 

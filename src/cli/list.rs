@@ -1,0 +1,107 @@
+//! `strata list`: lists the datasets of all users.
+
+use std::collections::HashMap;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::table::{Align, PAGE, Table};
+use super::{closing, json_line, print};
+use crate::config::Config;
+use crate::model::dataset::Dataset;
+use crate::model::ids::UserId;
+use crate::service::App;
+
+/// List the datasets of all users
+///
+/// Prints a line for each dataset, by id: its slug, the e-mail address of its owner, the number of its versions, its
+/// active version, and whether it is private or frozen.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Print lines of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line about a dataset.
+#[derive(Serialize)]
+struct Line {
+    dataset_id: u64,
+    name_slug: String,
+    owner: Option<String>,
+    versions: u64,
+    active_version: Option<u64>,
+    private: bool,
+    frozen: bool,
+}
+
+/// Lists page by page.
+pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    let app = App::open_existing(&config).await?;
+    closing(&app, list(&app, &arguments)).await
+}
+
+async fn list(app: &App, arguments: &Arguments) -> Result<(), CliError> {
+    let mut table = Table::new([
+        ("ID", Align::Right),
+        ("SLUG", Align::Left),
+        ("OWNER", Align::Left),
+        ("VERSIONS", Align::Right),
+        ("ACTIVE", Align::Left),
+        ("PRIVATE", Align::Left),
+        ("FROZEN", Align::Left),
+    ]);
+    let mut after = None;
+    loop {
+        let datasets = app.datasets().all(after, PAGE).await?;
+        let lines = lines(app, &datasets).await?;
+        let page = match arguments.json {
+            true => lines.iter().map(json_line).collect::<Result<String, CliError>>()?,
+            false => table.page(lines.into_iter().map(cells).collect()),
+        };
+        print(&page)?;
+        let Some(last) = datasets.last() else { return Ok(()) };
+        after = Some(last.id);
+    }
+}
+
+/// The lines about a page of datasets. Owners are looked up once for a page.
+async fn lines(app: &App, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
+    let mut owners: HashMap<UserId, Option<String>> = HashMap::new();
+    let mut lines = Vec::with_capacity(datasets.len());
+    for dataset in datasets {
+        let owner = match owners.get(&dataset.owner) {
+            Some(owner) => owner.clone(),
+            None => {
+                let owner = app.accounts().user(dataset.owner).await?.map(|user| user.email);
+                owners.insert(dataset.owner, owner.clone());
+                owner
+            }
+        };
+        lines.push(Line {
+            dataset_id: dataset.id.get(),
+            name_slug: dataset.name.slug().to_owned(),
+            owner,
+            // Numbers of versions are consecutive, from 1.
+            versions: dataset.latest_version.map_or(0, |number| number.get()),
+            active_version: dataset.active_version().map(|number| number.get()),
+            private: dataset.is_private(),
+            frozen: dataset.frozen,
+        });
+    }
+    Ok(lines)
+}
+
+fn cells(line: Line) -> [String; 7] {
+    let yes = |holds: bool| if holds { "yes" } else { "no" }.to_owned();
+    [
+        line.dataset_id.to_string(),
+        line.name_slug,
+        line.owner.unwrap_or_else(|| "-".to_owned()),
+        line.versions.to_string(),
+        line.active_version.map_or_else(|| "-".to_owned(), |number| format!("v{number}")),
+        yes(line.private),
+        yes(line.frozen),
+    ]
+}

@@ -1,0 +1,62 @@
+//! Tables of text, page by page: as many rows as there are need not be held.
+
+/// Rows that are read and printed at a time.
+pub(super) const PAGE: u32 = 500;
+
+/// On which side of its column a cell stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table whose columns are as wide as the widest cell so far.
+pub(super) struct Table<const N: usize> {
+    columns: [(&'static str, Align); N],
+    widths: [usize; N],
+    headed: bool,
+}
+
+impl<const N: usize> Table<N> {
+    /// An empty table with these columns.
+    pub(super) fn new(columns: [(&'static str, Align); N]) -> Self {
+        Table { columns, widths: columns.map(|(name, _)| name.len()), headed: false }
+    }
+
+    /// The lines of the next rows, the first ones below the names of the columns.
+    pub(super) fn page(&mut self, rows: Vec<[String; N]>) -> String {
+        for row in &rows {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let header = (!self.headed).then(|| self.columns.map(|(name, _)| name.to_owned()));
+        self.headed = true;
+        header.iter().chain(&rows).map(|row| self.line(row)).collect()
+    }
+
+    fn line(&self, row: &[String; N]) -> String {
+        let cells = row.iter().zip(&self.columns).zip(self.widths).map(|((cell, (_, align)), width)| match align {
+            Align::Left => format!("{cell:<width$}"),
+            Align::Right => format!("{cell:>width$}"),
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        format!("{}\n", line.trim_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_below_their_names() {
+        let mut table = Table::new([("ID", Align::Right), ("SLUG", Align::Left), ("FROZEN", Align::Left)]);
+        let row = |id: &str, slug: &str| [id.to_owned(), slug.to_owned(), "no".to_owned()];
+        let page = table.page(vec![row("1", "straße"), row("1234", "b")]);
+        assert_eq!(page, "  ID  SLUG    FROZEN\n   1  straße  no\n1234  b       no\n");
+        assert_eq!(table.page(vec![row("5", "c")]), "   5  c       no\n");
+        assert_eq!(table.page(Vec::new()), "");
+    }
+}
