@@ -40,7 +40,7 @@ struct Line {
 /// Makes a backup. A signal ends it, and leaves a directory marked as incomplete.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
-    closing(&app, back_up(&app, &arguments)).await
+    closing(&app, Box::pin(back_up(&app, &arguments))).await
 }
 
 async fn back_up(app: &App, arguments: &Arguments) -> Result<(), CliError> {

@@ -51,7 +51,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
 
     let app = App::open_existing(&config).await?;
-    closing(&app, explain(&app, dataset, version, request, ignored, json)).await
+    closing(&app, Box::pin(explain(&app, dataset, version, request, ignored, json))).await
 }
 
 async fn explain(

@@ -66,7 +66,7 @@ pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliE
     // Before anything is opened: the owner and the catalog must already exist.
     check_file(&arguments.source)?;
     let app = App::open_to_import(&config).await?;
-    closing(&app, import(&app, arguments)).await
+    closing(&app, Box::pin(import(&app, arguments))).await
 }
 
 async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {

@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 /// Opens everything, listens, and serves. The first signal ends it gracefully, a second one at once.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open(&config).await?;
-    closing(&app, serve(app.clone(), arguments, &config)).await
+    closing(&app, Box::pin(serve(app.clone(), arguments, &config))).await
 }
 
 async fn serve(app: App, arguments: Arguments, config: &Config) -> Result<(), CliError> {

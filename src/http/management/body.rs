@@ -112,7 +112,7 @@ fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
         Ok(Value::Object(members)) => return Ok(members),
         Ok(_) => "it is JSON, but not an object".to_owned(),
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
-        Err(error) => match document::canonicalize(&bytes, &mut Vec::new()) {
+        Err(error) => match document::canonicalize(bytes, &mut Vec::new()) {
             Err(DocumentError::NotAnObject { .. }) => "it is neither an object nor JSON".to_owned(),
             Err(problem) => format!("it is not JSON: {problem}"),
             // Nested too deep, or a number that is too long.
