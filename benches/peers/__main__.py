@@ -1,0 +1,205 @@
+"""The command: makes the data, and asks one system after the other; each is alone while it is measured.
+
+1. strata comes first: its answers are those that the others must give, and its bytes are the static files.
+2. Then every peer imports the same file, answers the first questions of each row for comparison, and is measured.
+3. The table is printed; a difference, or a peer that fails, ends the run with an error.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from peers import answers, entities
+from peers.answers import Answer
+from peers.load import Wrk
+from peers.programs import Debian, Unavailable
+from peers.questions import IMPORT, JSON, ROWS, Question, Row, Supply, questions
+from peers.systems.duck import Duck
+from peers.systems.nginx import Nginx
+from peers.systems.postgres import Postgres
+from peers.systems.sqlite import Sqlite
+from peers.systems.strata import Strata
+from peers.systems.system import System
+from peers.table import Cell, rate, table
+
+PEERS = ("duckdb", "postgres", "datasette", "static")
+MOST_EXPORTS = 3
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="benches/peers/run", description="Compares strata with other systems.")
+    parser.add_argument("--entities", type=int, default=100_000, help="how many, such as 1000000; 100000 if not given")
+    parser.add_argument("--seconds", type=float, default=3, help="for each measurement; 3 if not given")
+    parser.add_argument("--connections", type=int, default=16, help="of the second measurement; 16 if not given")
+    keys = ", ".join(row.key for row in ROWS)
+    parser.add_argument("--only", action="append", metavar="ROW", help=f"may repeat; rows: {keys}")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"those to compare; {','.join(PEERS)} if not given")
+    parser.add_argument("--strata", type=Path, help="the binary; built with cargo if not given")
+    parser.add_argument("--directory", type=Path, help="for all that is made; peers/ in the target directory")
+    parser.add_argument("--keep", action="store_true", help="leave the systems' data there")
+    given = parser.parse_args()
+    given.peers = [name for name in given.peers.split(",") if name]
+    if unknown := set(given.peers) - set(PEERS):
+        parser.error(f"no peer is called {', '.join(sorted(unknown))}")
+    if unknown := set(given.only or ()) - {row.key for row in ROWS}:
+        parser.error(f"no row is called {', '.join(sorted(unknown))}")
+    if given.entities < 2_000:
+        parser.error("fewer than 2,000 entities measure nothing")
+    return given
+
+
+def tell(text: str) -> None:
+    """Progress, apart from the table."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Comparison:
+    """One run: what was asked, answered and measured so far."""
+
+    def __init__(self, given: argparse.Namespace, directory: Path) -> None:
+        self._given = given
+        self.rows = [row for row in ROWS if not given.only or row.key in given.only]
+        self.source = directory / f"packages-{given.entities}.jsonl"
+        self._exports = directory / "exports"
+        self._exports.mkdir(exist_ok=True)
+        self.measured: dict[tuple[str, str], Cell] = {}
+        self._questions = {row: questions(row, given.entities) for row in self.rows if row.kind == "question"}
+        self._answers: dict[Question, Answer] = {}
+        self._tables: dict[Row, object] = {}
+
+    def load(self, system: System) -> None:
+        """Imports the source, and measures that."""
+        tell(f"{system.name}: import")
+        began = time.perf_counter()
+        system.load(self.source)
+        if IMPORT in self.rows:
+            self.measured[IMPORT.key, system.name] = Cell(time.perf_counter() - began)
+
+    def run(self, system: System, nginx: Nginx | None = None) -> None:
+        """Compares and measures a system that holds the data; makes the static files from its answers if asked to."""
+        system.start()
+        try:
+            for row in self.rows:
+                if row.kind == "import" or not system.serves(row):
+                    continue
+                tell(f"{system.name}: {row.title}")
+                if row.kind == "export":
+                    self._export(system, row, nginx)
+                else:
+                    self._ask(system, row, nginx)
+        finally:
+            system.stop()
+
+    def _ask(self, system: System, row: Row, nginx: Nginx | None) -> None:
+        supply = Supply(row, self._questions[row])
+        if nginx and isinstance(system, Strata):
+            nginx.put(row.key).write_bytes(system.get(system.target(supply.compared[0])))
+        if not isinstance(system, Nginx):
+            for question in supply.compared:
+                answer = system.answer(question)
+                what = f"{system.name}, {row.title}, {question.texts} from {question.offset}"
+                answers.same(what, answer, self._answers.setdefault(question, answer))
+        load = system.measure(supply, self._given.connections, self._given.seconds)
+        self.measured[row.key, system.name] = Cell(load.median_ms / 1e3, load.per_second)
+
+    def _export(self, system: System, row: Row, nginx: Nginx | None) -> None:
+        path = self._exports / f"{system.name.replace(' ', '-')}.{row.key}"
+        durations: list[float] = []
+        deadline = time.perf_counter() + 2 * self._given.seconds
+        while not durations or (
+            system.exports_again and len(durations) < MOST_EXPORTS and time.perf_counter() < deadline
+        ):
+            path.unlink(missing_ok=True)
+            began = time.perf_counter()
+            system.export(row, path)
+            durations.append(time.perf_counter() - began)
+        self.measured[row.key, system.name] = Cell(statistics.median(durations))
+        if not isinstance(system, Nginx):
+            what = f"{system.name}, {row.title}"
+            if row == JSON:
+                answers.same_json(what, path, self.source)
+            else:
+                found = answers.table(path)
+                answers.same_table(what, found, self._tables.setdefault(row, found))
+        if nginx and isinstance(system, Strata):
+            shutil.move(path, nginx.put(row.key))
+        path.unlink(missing_ok=True)
+
+
+def built() -> Path:
+    """The release binary, built when it is not there or not up to date."""
+    root = Path(__file__).resolve().parents[2]
+    command = ["cargo", "build", "--release", "--locked", "--bin", "strata"]
+    if subprocess.run(command, cwd=root).returncode:
+        sys.exit("strata could not be built; --strata names a binary")
+    return Path(os.environ["CARGO_TARGET_DIR"]) / "release" / "strata"
+
+
+def main() -> None:
+    """Runs everything."""
+    given = options()
+    directory = (given.directory or Path(os.environ["CARGO_TARGET_DIR"]) / "peers").resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    program = given.strata.resolve() if given.strata else built()
+    debian = Debian(directory / "debian")
+    wrk = Wrk(debian.program("wrk", "wrk"), debian.environment())
+    nginx = Nginx(wrk, debian, directory / "nginx")
+    strata = Strata(wrk, program, directory / "strata")
+    keeps_nothing = Strata(wrk, program, directory / "strata", keeps_answers=False)
+    every: dict[str, System] = {
+        "duckdb": Duck(directory / "duckdb"),
+        "postgres": Postgres(debian),
+        "datasette": Sqlite(wrk, directory / "datasette"),
+        "static": nginx,
+    }
+    systems = [strata, *(every[name] for name in PEERS if name in given.peers)]
+    versions = []
+    for system in systems:
+        versions.append(f"{system.name.removesuffix(' default')} {system.prepare()}")
+
+    comparison = Comparison(given, directory)
+    if not comparison.source.exists():
+        tell(f"making {given.entities:,} entities")
+        entities.write(comparison.source, given.entities)
+    comparison.load(strata)
+    comparison.run(strata, nginx if nginx in systems else None)
+    comparison.run(keeps_nothing)
+    ceiling = None
+    for system in systems[1:]:
+        if system is nginx:
+            nginx.start()
+            ceiling = nginx.ceiling(given.connections, given.seconds)
+            nginx.stop()
+        else:
+            comparison.load(system)
+        comparison.run(system)
+        if isinstance(system, Postgres):
+            system.remove()
+        if not given.keep:
+            shutil.rmtree(directory / system.name.replace(" ", "-"), ignore_errors=True)
+    if not given.keep:
+        for name in ("nginx", "strata", "exports"):
+            shutil.rmtree(directory / name, ignore_errors=True)
+
+    size = comparison.source.stat().st_size
+    print(f"{given.entities:,} entities, {size:,} bytes of JSON; {os.cpu_count()} cores, {platform.machine()}")
+    print("; ".join(versions))
+    print(f"milliseconds at one connection, requests per second at {given.connections}; * asks the same again")
+    if ceiling:
+        print(f"wrk reaches {rate(ceiling)} for a static file of two bytes at {given.connections} connections")
+    names = [strata.name, keeps_nothing.name, *(system.name for system in systems[1:])]
+    print(f"\n{table(comparison.rows, names, comparison.measured)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (Unavailable, answers.Different) as error:
+        sys.exit(str(error))
