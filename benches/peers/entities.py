@@ -44,18 +44,7 @@ CATEGORIES = (
     "operating system",
     "compression",
 )
-LICENCES = (
-    "MIT",
-    "Apache-2.0",
-    "BSD-3-Clause",
-    "GPL-3.0",
-    "MPL-2.0",
-    "ISC",
-    "LGPL-2.1",
-    "Unlicense",
-    "Zlib",
-    "AGPL-3.0",
-)
+LICENCES = ("MIT", "Apache-2.0", "BSD-3-Clause", "GPL-3.0", "MPL-2.0", "ISC", "LGPL-2.1", "Zlib", "AGPL-3.0")
 LANGUAGES = ("Rust", "Python", "TypeScript", "Go", "C", "C++", "Java", "Kotlin", "Swift", "Ruby", "Haskell", "OCaml")
 STATUSES = ("planning", "alpha", "beta", "stable", "mature", "inactive")
 KINDS = ("normal", "dev", "build")
@@ -86,6 +75,8 @@ COLUMNS = (
     "keywords",
     *(f"maintainers_{at}_{key}" for at in range(MOST_MAINTAINERS) for key in ("name", "email")),
     *(f"dependencies_{at}_{key}" for at in range(MOST_DEPENDENCIES) for key in ("name", "range", "kind")),
+    # Of an array without elements, which is one cell.
+    "dependencies",
 )
 
 KEYS = frozenset(part for column in COLUMNS for part in column.replace(".", "_").split("_") if part.isalpha())
@@ -180,9 +171,8 @@ def block(number: int, entities: int) -> Iterator[Entity]:
         if below(20):
             entity["rating"] = (10 + below(41)) / 10
         entity["yanked"] = below(50) == 0
-        entity["published"] = (
-            f"20{15 + below(11)}-{1 + below(12):02}-{1 + below(28):02}T{below(24):02}:{below(60):02}:00Z"
-        )
+        day = f"20{15 + below(11)}-{1 + below(12):02}-{1 + below(28):02}"
+        entity["published"] = f"{day}T{below(24):02}:{below(60):02}:00Z"
         entity["repository"] = {"host": f"git.{table[below(40)]}.example", "path": name, "stars": below(5_000)}
         entity["keywords"] = words(1 + below(4))
         entity["maintainers"] = [

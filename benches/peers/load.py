@@ -39,14 +39,8 @@ class Wrk:
         with tempfile.NamedTemporaryFile("w", suffix=".targets") as file:
             file.write("".join(f"{target}\n" for target in targets))
             file.flush()
-            command = [
-                self.program,
-                f"-t{threads}",
-                f"-c{connections}",
-                f"-d{max(round(seconds), 1)}s",
-                "--timeout=60s",
-            ]
-            command += ["-s", Path(__file__).with_name("wrk.lua"), f"http://127.0.0.1:{port}", "--"]
+            command = [self.program, f"-t{threads}", f"-c{connections}", f"-d{max(round(seconds), 1)}s"]
+            command += ["--timeout=60s", "-s", Path(__file__).with_name("wrk.lua"), f"http://127.0.0.1:{port}", "--"]
             command += [file.name, str(threads), "again" if repeats else "once"]
             ran = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         if ran.returncode:

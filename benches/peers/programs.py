@@ -94,15 +94,8 @@ class Server:
         self._log = log
         self._ends_by = ends_by
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-                user=user,
-                cwd=log.parent,
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            self.process = subprocess.Popen(command, **streams, env=environment, user=user, cwd=log.parent)
         deadline = time.monotonic() + 120
         while not ready():
             if self.process.poll() is not None or time.monotonic() > deadline:

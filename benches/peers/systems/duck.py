@@ -34,6 +34,8 @@ FROM (
 
 def column(name: str) -> str:
     """The expression of a column of the flattened table."""
+    if name == "dependencies":
+        return "CASE WHEN len(dependencies) = 0 THEN '[]' END AS dependencies"
     array, _, rest = name.partition("_")
     if array in ("maintainers", "dependencies"):
         at, _, key = rest.partition("_")

@@ -119,7 +119,9 @@ PATTERNS = (SUBSTRING, WORDS, WORDS_COUNT)
 
 def column(name: str) -> sql.Composable:
     """The expression of a column of the flattened table."""
-    path = name.split(".") if "." in name else [name]
+    if name == "dependencies":
+        return sql.SQL("CASE WHEN data -> 'dependencies' = '[]' THEN '[]' END AS dependencies")
+    path = name.split(".")
     array, _, rest = name.partition("_")
     if array in ("maintainers", "dependencies"):
         at, _, key = rest.partition("_")
@@ -171,10 +173,10 @@ class Postgres(System):
             connection.execute("CREATE EXTENSION pg_trgm")
             connection.execute(TABLES)
             options = "FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02'"
-            with connection.cursor().copy(f"COPY raw (document) FROM STDIN ({options})") as copy:
-                with source.open("rb") as file:
-                    while data := file.read(1 << 20):
-                        copy.write(data)
+            copy = connection.cursor().copy(f"COPY raw (document) FROM STDIN ({options})")
+            with source.open("rb") as file, copy as raw:
+                while data := file.read(1 << 20):
+                    raw.write(data)
             connection.execute(FILL)
             for statement in INDEXES:
                 connection.execute(statement)
@@ -248,15 +250,9 @@ class Postgres(System):
 
     def answer(self, question: Question) -> Answer:
         result = self._open_ask(question.row)(question)
-        rows = [
-            [result.get_value(row, column).decode() for column in range(result.nfields)]
-            for row in range(result.ntuples)
-        ]
-        if question.row.count:
-            return int(rows[0][0])
-        if question.row == PAIRS:
-            return answers.of_entities(PAIRS, rows)
-        return answers.of_documents(question.row, [row[0] for row in rows])
+        columns = range(result.nfields)
+        rows = [[str(result.get_value(row, at), "utf-8") for at in columns] for row in range(result.ntuples)]
+        return answers.of_rows(question, rows)
 
     def measure(self, supply: Supply, connections: int, seconds: float) -> Load:
         median = load.one_at_a_time(self._open_ask(supply.row), supply, seconds)
