@@ -53,15 +53,14 @@ class Wrk:
     def measure(
         self, port: int, target: Callable[[Question], str], supply: Supply, connections: int, seconds: float
     ) -> Load:
-        """Warms the server up, and measures it twice: at one connection, and at several."""
-        found = {}
-        plan = (("warm up", 1, WARM_UP_S, 0.1), ("one", 1, seconds, 0.4), ("several", connections, seconds, 1.0))
-        for phase, clients, duration, share in plan:
+        """Measures a server that is warm, at one connection, then at several."""
+        measured = []
+        for clients, share in ((1, 0.4), (connections, 1.0)):
             targets = [target(question) for question in supply.part(share)]
-            found[phase] = self.run(port, targets, supply.row.repeats, clients, duration)
-            supply.asked(int(found[phase]["asked"]))
-        several = found["several"]
-        return Load(found["one"]["median_us"] / 1e3, several["requests"] / several["seconds"])
+            measured.append(self.run(port, targets, supply.row.repeats, clients, seconds))
+            supply.asked(int(measured[-1]["asked"]))
+        one, several = measured
+        return Load(one["median_us"] / 1e3, several["requests"] / several["seconds"])
 
 
 def timed(ask: Ask, row: Row, part: list[Question], seconds: float) -> list[float]:
@@ -78,9 +77,14 @@ def timed(ask: Ask, row: Row, part: list[Question], seconds: float) -> list[floa
     return durations
 
 
+def warm_up(ask: Ask, supply: Supply) -> None:
+    """Asks some questions, so that what all of them need is in memory."""
+    supply.asked(len(timed(ask, supply.row, supply.part(0.1), WARM_UP_S)))
+
+
 def one_at_a_time(ask: Ask, supply: Supply, seconds: float) -> float:
     """Warms up, and measures at one connection: the median in milliseconds."""
-    supply.asked(len(timed(ask, supply.row, supply.part(0.1), WARM_UP_S)))
+    warm_up(ask, supply)
     durations = timed(ask, supply.row, supply.part(0.4), seconds)
     supply.asked(len(durations))
     return statistics.median(durations) * 1e3

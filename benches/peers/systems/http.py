@@ -5,7 +5,7 @@ import urllib.request
 from pathlib import Path
 
 from peers.answers import Answer
-from peers.load import Load, Wrk
+from peers.load import Load, Wrk, warm_up
 from peers.questions import Question, Supply
 from peers.systems.system import System
 
@@ -34,6 +34,7 @@ class HttpSystem(System):
         return self.parse(question, self.get(self.target(question)))
 
     def measure(self, supply: Supply, connections: int, seconds: float) -> Load:
+        warm_up(lambda question: self.get(self.target(question)), supply)
         return self._wrk.measure(self.port, self.target, supply, connections, seconds)
 
     def download(self, target: str, path: Path) -> None:
