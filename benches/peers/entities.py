@@ -1,7 +1,7 @@
 """The data: records like those of a package registry, about 1 KB of JSON each, the same on every run.
 
 The entity of a position depends on the seed and the position's block alone, so blocks are made by several processes.
-Every text is lower case but for ASCII letters at beginnings, and no text holds a line end: so a system may search
+Texts are lower case but for ASCII letters, and no text holds a line end: so a system may search
 the JSON text, folded by ASCII rules, in place of the scalars, as long as needles are letters and occur in no key.
 """
 
@@ -165,7 +165,7 @@ def block(number: int, entities: int) -> Iterator[Entity]:
             "language": LANGUAGES[int(len(LANGUAGES) * uniform() ** 2)],
             "status": STATUSES[below(len(STATUSES))],
             "summary": prose(8 + below(6)),
-            "description": prose(45 + below(40)),
+            "description": prose(30 + below(32)),
             "downloads": int(10 ** (uniform() * 7)),
         }
         if below(20):
