@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from peers.programs import Command
 from peers.questions import Question, Row, Supply, endless
 
 WARM_UP_S = 0.5
@@ -39,7 +40,12 @@ class Wrk:
         with tempfile.NamedTemporaryFile("w", suffix=".targets") as file:
             file.write("".join(f"{target}\n" for target in targets))
             file.flush()
-            command = [self.program, f"-t{threads}", f"-c{connections}", f"-d{max(round(seconds), 1)}s"]
+            command: Command = [
+                self.program,
+                f"-t{threads}",
+                f"-c{connections}",
+                f"-d{max(round(seconds), 1)}s",
+            ]
             command += ["--timeout=60s", "-s", Path(__file__).with_name("wrk.lua"), f"http://127.0.0.1:{port}", "--"]
             command += [file.name, str(threads), "again" if repeats else "once"]
             ran = subprocess.run(command, env=self.environment, capture_output=True, text=True)
@@ -111,7 +117,8 @@ def _rate(results: list[tuple[int, float, float]]) -> float:
 
 def by_threads(open_ask: Callable[[Row], Ask], supply: Supply, connections: int, seconds: float) -> float:
     """Requests per second of so many threads, each with a connection of its own."""
-    row, results = supply.row, []
+    row = supply.row
+    results: list[tuple[int, float, float]] = []
     asks = [open_ask(row) for _ in range(connections)]
 
     def work(ask: Ask, part: list[Question]) -> None:

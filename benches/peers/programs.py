@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+Command = list[str | Path]
+
 
 class Unavailable(Exception):
     """A system that this machine does not have and cannot get; the text says why."""
@@ -84,7 +86,7 @@ class Server:
 
     def __init__(
         self,
-        command: list[str | Path],
+        command: Command,
         log: Path,
         ready: Callable[[], bool],
         environment: Mapping[str, str] | None = None,
@@ -94,8 +96,10 @@ class Server:
         self._log = log
         self._ends_by = ends_by
         with log.open("wb") as output:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-            self.process = subprocess.Popen(command, **streams, env=environment, user=user, cwd=log.parent)
+            nothing = subprocess.DEVNULL
+            self.process = subprocess.Popen(
+                command, stdin=nothing, stdout=output, stderr=output, env=environment, user=user, cwd=log.parent
+            )
         deadline = time.monotonic() + 120
         while not ready():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -1,7 +1,6 @@
 """DuckDB, in this process: documents as text beside columns for the fields that are asked for."""
 
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,8 +51,6 @@ class Duck(System):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._database: duckdb.DuckDBPyConnection | None = None
-        self._cursors = threading.local()
 
     def prepare(self) -> str:
         return duckdb.__version__
@@ -71,12 +68,10 @@ class Duck(System):
         self._open()
 
     def _open(self) -> None:
-        configuration = {"temp_directory": str(self._directory / "temp")}
-        self._database = duckdb.connect(self._directory / "database", config=configuration)
+        self._database = duckdb.connect(self._directory / "database")
 
     def stop(self) -> None:
-        if self._database:
-            self._database.close()
+        self._database.close()
 
     def serves(self, row: Row) -> bool:
         return True

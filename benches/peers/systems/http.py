@@ -6,6 +6,7 @@ from pathlib import Path
 
 from peers.answers import Answer
 from peers.load import Load, Wrk, warm_up
+from peers.programs import Command
 from peers.questions import Question, Supply
 from peers.systems.system import System
 
@@ -39,5 +40,14 @@ class HttpSystem(System):
 
     def download(self, target: str, path: Path) -> None:
         """Fetches a large answer into a file."""
-        command = ["curl", "--silent", "--show-error", "--fail", "--max-time", "1800", "--output", path]
+        command: Command = [
+            "curl",
+            "--silent",
+            "--show-error",
+            "--fail",
+            "--max-time",
+            "1800",
+            "--output",
+            path,
+        ]
         subprocess.run([*command, f"http://127.0.0.1:{self.port}{target}"], check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from peers.answers import Answer
 from peers.load import Wrk
-from peers.programs import Debian, Server, free_port, listens
+from peers.programs import Command, Debian, Server, free_port, listens
 from peers.questions import Question, Row
 from peers.systems.http import HttpSystem
 
@@ -63,7 +63,7 @@ class Nginx(HttpSystem):
                 directory=self._directory, port=self.port, user=user, workers=len(os.sched_getaffinity(0))
             )
         )
-        command = [self._program, "-p", self._directory, "-e", "stderr", "-c", configuration]
+        command: Command = [self._program, "-p", self._directory, "-e", "stderr", "-c", configuration]
         self._server = Server(command, self._directory / "log", listens(self.port), self._debian.environment())
 
     def stop(self) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 
 from peers import answers, entities, load
 from peers.answers import Answer
 from peers.load import Load
-from peers.programs import Debian, Server, Unavailable, free_port, listens
+from peers.programs import Command, Debian, Server, Unavailable, free_port, listens
 from peers.questions import (
     CSV,
     EXACT,
@@ -172,8 +173,8 @@ class Postgres(System):
         with self._connect() as connection:
             connection.execute("CREATE EXTENSION pg_trgm")
             connection.execute(TABLES)
-            options = "FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02'"
-            copy = connection.cursor().copy(f"COPY raw (document) FROM STDIN ({options})")
+            plain = "FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02'"
+            copy = connection.cursor().copy(f"COPY raw (document) FROM STDIN ({plain})")
             with source.open("rb") as file, copy as raw:
                 while data := file.read(1 << 20):
                     raw.write(data)
@@ -186,7 +187,7 @@ class Postgres(System):
     def start(self) -> None:
         self._port = free_port()
         options = [text for name, value in SETTINGS.items() for text in ("-c", f"{name}={value}")]
-        command = [self._programs / "postgres", "-D", self._data, "-p", str(self._port), *options]
+        command: Command = [self._programs / "postgres", "-D", self._data, "-p", str(self._port), *options]
         user = self._user.pw_uid if self._user else None
         log = self._directory / "log"
         self._server = Server(
@@ -216,12 +217,13 @@ class Postgres(System):
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(f"postgresql://peers@127.0.0.1:{self._port}/postgres", autocommit=True)
 
-    def _open_ask(self, row: Row) -> Callable[[Question], psycopg.pq.PGresult]:
+    def _open_ask(self, row: Row) -> Callable[[Question], PGresult]:
         """A function that asks questions of a row over a connection of its own; answers stay as libpq has them."""
         connection = self._connect()
         if row in PATTERNS:
             connection.execute("SET plan_cache_mode = force_custom_plan")
-        raw, prepared = connection.pgconn, {}
+        raw = connection.pgconn
+        prepared: dict[tuple[str, ...], bytes] = {}
 
         def statement(question: Question) -> bytes:
             fields = question.texts if row == PAIRS else ()
@@ -235,12 +237,12 @@ class Postgres(System):
                 prepared[fields] = name
             return prepared[fields]
 
-        def checked(result: psycopg.pq.PGresult) -> psycopg.pq.PGresult:
+        def checked(result: PGresult) -> PGresult:
             if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
                 raise RuntimeError(result.error_message.decode())
             return result
 
-        def ask(question: Question) -> psycopg.pq.PGresult:
+        def ask(question: Question) -> PGresult:
             values = [str(question.offset), *parameters(question)]
             return checked(raw.exec_prepared(statement(question), [value.encode() for value in values]))
 
@@ -251,7 +253,7 @@ class Postgres(System):
     def answer(self, question: Question) -> Answer:
         result = self._open_ask(question.row)(question)
         columns = range(result.nfields)
-        rows = [[str(result.get_value(row, at), "utf-8") for at in columns] for row in range(result.ntuples)]
+        rows = [[(result.get_value(row, at) or b"").decode() for at in columns] for row in range(result.ntuples)]
         return answers.of_rows(question, rows)
 
     def measure(self, supply: Supply, connections: int, seconds: float) -> Load:
@@ -265,7 +267,7 @@ class Postgres(System):
 
     def _exported(self, row: Row) -> Iterator[bytes]:
         if row == JSON:
-            statement = sql.SQL("COPY (SELECT document FROM entities ORDER BY position) TO STDOUT")
+            statement = sql.SQL("COPY (SELECT document FROM entities ORDER BY position) TO STDOUT").format()
         else:
             columns = sql.SQL(", ").join(map(column, entities.COLUMNS))
             rows = sql.SQL("(SELECT document::jsonb AS data FROM entities ORDER BY position OFFSET 0) AS parsed")
@@ -276,7 +278,7 @@ class Postgres(System):
                 yield bytes(data) if row == CSV else bytes(data).replace(b"\\\\", b"\\")
 
     def _run(self, program: str, *arguments: str) -> str:
-        command = [self._programs / program, *arguments]
+        command: Command = [self._programs / program, *arguments]
         environment = self._debian.environment() | {"LC_ALL": "C"}
         user = self._user.pw_uid if self._user else None
         ran = subprocess.run(command, env=environment, user=user, cwd="/", capture_output=True, text=True)

@@ -13,7 +13,7 @@ import datasette
 from peers import answers, entities
 from peers.answers import Answer
 from peers.load import Wrk
-from peers.programs import Server, Unavailable, free_port, listens
+from peers.programs import Command, Server, Unavailable, free_port, listens
 from peers.questions import (
     EXACT,
     JSON,
@@ -129,7 +129,16 @@ class Sqlite(HttpSystem):
         metadata = self._directory / "metadata.json"
         metadata.write_text(json.dumps({"databases": {"peers": {"queries": queries}}}))
         self.port = free_port()
-        command = [sys.executable, "-m", "datasette", "serve", "--immutable", self._file, "--metadata", metadata]
+        command: Command = [
+            sys.executable,
+            "-m",
+            "datasette",
+            "serve",
+            "--immutable",
+            self._file,
+            "--metadata",
+            metadata,
+        ]
         command += ["--port", str(self.port), "--setting", "sql_time_limit_ms", "60000"]
         self._server = Server(command, self._directory / "log", listens(self.port))
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from peers import answers
 from peers.answers import Answer
 from peers.load import Wrk
-from peers.programs import Server
+from peers.programs import Command, Server
 from peers.questions import CSV, EXACT, JSON, LIMIT, MIDDLE, NESTED, PAGE, PAIRS, PARQUET, SUBSTRING, TOP, Question, Row
 from peers.systems.http import HttpSystem
 
@@ -55,7 +55,14 @@ class Strata(HttpSystem):
             self.port = int(found[1]) if found else 0
             return bool(found)
 
-        command = [self._program, "serve", "--listen", "127.0.0.1:0", "--data", self._directory / "data"]
+        command: Command = [
+            self._program,
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            self._directory / "data",
+        ]
         self._server = Server(command, log, ready, self._environment)
 
     def stop(self) -> None:
