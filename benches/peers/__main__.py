@@ -2,10 +2,13 @@
 
 1. strata comes first: its answers are those that the others must give, and its bytes are the static files.
 2. Then every peer imports the same file, answers the first questions of each row for comparison, and is measured.
-3. The table is printed; a difference, or a peer that fails, ends the run with an error.
+3. The table is printed. A difference, or a peer that failed, makes the exit code 1.
 """
 
 import argparse
+import hashlib
+import inspect
+import json
 import os
 import platform
 import shutil
@@ -43,7 +46,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--peers", default=",".join(PEERS), help=f"those to compare; {','.join(PEERS)} if not given")
     parser.add_argument("--strata", type=Path, help="the binary; built with cargo if not given")
     parser.add_argument("--directory", type=Path, help="for all that is made; peers/ in the target directory")
-    parser.add_argument("--keep", action="store_true", help="leave the systems' data there")
+    parser.add_argument("--keep", action="store_true", help="leave the systems' data there; a later run takes it")
     given = parser.parse_args()
     given.peers = [name for name in given.peers.split(",") if name]
     if unknown := set(given.peers) - set(PEERS):
@@ -61,11 +64,13 @@ def tell(text: str) -> None:
 
 
 class Comparison:
-    """One run: what was asked, answered and measured so far."""
+    """One run: what was asked, answered and measured so far, and what failed."""
 
     def __init__(self, given: argparse.Namespace, directory: Path) -> None:
         self._given = given
         self.rows = [row for row in ROWS if not given.only or row.key in given.only]
+        self.failures: list[str] = []
+        self._directory = directory
         self.source = directory / f"packages-{given.entities}.jsonl"
         self._exports = directory / "exports"
         self._exports.mkdir(exist_ok=True)
@@ -74,13 +79,39 @@ class Comparison:
         self._answers: dict[Question, Answer] = {}
         self._tables: dict[Row, object] = {}
 
-    def load(self, system: System) -> None:
-        """Imports the source, and measures that."""
-        tell(f"{system.name}: import")
-        began = time.perf_counter()
-        system.load(self.source)
+    def load(self, system: System, version: str) -> None:
+        """Imports the source, and measures that; or takes what an earlier run has kept."""
+        code = Path(inspect.getfile(type(system))).read_bytes() + Path(entities.__file__).read_bytes()
+        kept = {"entities": self._given.entities, "version": version, "code": hashlib.sha256(code).hexdigest()}
+        record = self._directory / f"{system.directory.name}.json"
+        before = json.loads(record.read_text()) if record.exists() else {}
+        if self._given.keep and system.directory.exists() and before == kept | {"seconds": before.get("seconds")}:
+            tell(f"{system.name}: imported before")
+            seconds = before["seconds"]
+        else:
+            tell(f"{system.name}: import")
+            record.unlink(missing_ok=True)
+            began = time.perf_counter()
+            system.load(self.source)
+            seconds = time.perf_counter() - began
+            if self._given.keep:
+                record.write_text(json.dumps(kept | {"seconds": seconds}))
         if IMPORT in self.rows:
-            self.measured[IMPORT.key, system.name] = Cell(time.perf_counter() - began)
+            self.measured[IMPORT.key, system.name] = Cell(seconds)
+
+    def peer(self, system: System, version: str) -> None:
+        """Everything about a peer; what it fails in is remembered, and the others go on."""
+        try:
+            if not isinstance(system, Nginx):
+                self.load(system, version)
+            self.run(system)
+        except (answers.Different, RuntimeError, OSError, subprocess.SubprocessError) as error:
+            tell(f"FAILED: {error}")
+            self.failures.append(f"{system.name}: {error}")
+        finally:
+            system.stop()
+            if not self._given.keep:
+                shutil.rmtree(system.directory, ignore_errors=True)
 
     def run(self, system: System, nginx: Nginx | None = None) -> None:
         """Compares and measures a system that holds the data; makes the static files from its answers if asked to."""
@@ -159,43 +190,36 @@ def main() -> None:
         "datasette": Sqlite(wrk, directory / "datasette"),
         "static": nginx,
     }
-    systems = [strata, *(every[name] for name in PEERS if name in given.peers)]
-    versions = []
-    for system in systems:
-        versions.append(f"{system.name.removesuffix(' default')} {system.prepare()}")
+    peers = [every[name] for name in PEERS if name in given.peers]
+    versions = {system.name: system.prepare() for system in (strata, *peers)}
 
     comparison = Comparison(given, directory)
     if not comparison.source.exists():
         tell(f"making {given.entities:,} entities")
         entities.write(comparison.source, given.entities)
-    comparison.load(strata)
-    comparison.run(strata, nginx if nginx in systems else None)
-    comparison.run(keeps_nothing)
     ceiling = None
-    for system in systems[1:]:
-        if system is nginx:
-            nginx.start()
-            ceiling = nginx.ceiling(given.connections, given.seconds)
-            nginx.stop()
-        else:
-            comparison.load(system)
-        comparison.run(system)
-        if isinstance(system, Postgres):
-            system.remove()
-        if not given.keep:
-            shutil.rmtree(directory / system.name.replace(" ", "-"), ignore_errors=True)
+    if nginx in peers:
+        nginx.start()
+        ceiling = nginx.ceiling(given.connections, given.seconds)
+        nginx.stop()
+    comparison.load(strata, versions[strata.name] + str(program.stat().st_mtime))
+    comparison.run(strata, nginx if nginx in peers else None)
+    comparison.run(keeps_nothing)
+    for system in peers:
+        comparison.peer(system, versions[system.name])
     if not given.keep:
-        for name in ("nginx", "strata", "exports"):
-            shutil.rmtree(directory / name, ignore_errors=True)
+        shutil.rmtree(strata.directory, ignore_errors=True)
 
     size = comparison.source.stat().st_size
     print(f"{given.entities:,} entities, {size:,} bytes of JSON; {os.cpu_count()} cores, {platform.machine()}")
-    print("; ".join(versions))
+    print("; ".join(f"{name.removesuffix(' default')} {version}" for name, version in versions.items()))
     print(f"milliseconds at one connection, requests per second at {given.connections}; * asks the same again")
     if ceiling:
         print(f"wrk reaches {rate(ceiling)} for a static file of two bytes at {given.connections} connections")
-    names = [strata.name, keeps_nothing.name, *(system.name for system in systems[1:])]
+    names = [strata.name, keeps_nothing.name, *(system.name for system in peers)]
     print(f"\n{table(comparison.rows, names, comparison.measured)}")
+    if comparison.failures:
+        sys.exit("\n" + "\n".join(f"FAILED: {failure}" for failure in comparison.failures))
 
 
 if __name__ == "__main__":

@@ -50,14 +50,14 @@ class Duck(System):
     name = "duckdb"
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
 
     def prepare(self) -> str:
         return duckdb.__version__
 
     def load(self, source: Path) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory.mkdir(parents=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
         self._open()
         self._database.execute(IMPORT, {"source": str(source)})
         self._database.execute("CREATE INDEX by_publisher ON entities (publisher_folded)")
@@ -68,7 +68,7 @@ class Duck(System):
         self._open()
 
     def _open(self) -> None:
-        self._database = duckdb.connect(self._directory / "database")
+        self._database = duckdb.connect(self.directory / "database")
 
     def stop(self) -> None:
         self._database.close()

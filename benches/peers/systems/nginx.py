@@ -39,7 +39,7 @@ class Nginx(HttpSystem):
     def __init__(self, wrk: Wrk, debian: Debian, directory: Path) -> None:
         super().__init__(wrk)
         self._debian = debian
-        self._directory = directory
+        self.directory = directory
         self._server: Server | None = None
 
     def prepare(self) -> str:
@@ -49,29 +49,29 @@ class Nginx(HttpSystem):
 
     def put(self, name: str) -> Path:
         """The path of the file that is served under a name."""
-        files = self._directory / "files"
+        files = self.directory / "files"
         files.mkdir(parents=True, exist_ok=True)
         return files / name
 
     def start(self) -> None:
         self.port = free_port()
         self.put("small").write_text("{}")
-        configuration = self._directory / "nginx.conf"
+        configuration = self.directory / "nginx.conf"
         user = "user root;" if os.geteuid() == 0 else ""
         configuration.write_text(
             CONFIGURATION.format(
-                directory=self._directory, port=self.port, user=user, workers=len(os.sched_getaffinity(0))
+                directory=self.directory, port=self.port, user=user, workers=len(os.sched_getaffinity(0))
             )
         )
-        command: Command = [self._program, "-p", self._directory, "-e", "stderr", "-c", configuration]
-        self._server = Server(command, self._directory / "log", listens(self.port), self._debian.environment())
+        command: Command = [self._program, "-p", self.directory, "-e", "stderr", "-c", configuration]
+        self._server = Server(command, self.directory / "log", listens(self.port), self._debian.environment())
 
     def stop(self) -> None:
         if self._server:
             self._server.stop()
 
     def serves(self, row: Row) -> bool:
-        return (self._directory / "files" / row.key).exists()
+        return (self.directory / "files" / row.key).exists()
 
     def target(self, question: Question) -> str:
         return f"/{question.row.key}"

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
@@ -143,6 +144,8 @@ class Postgres(System):
         self._debian = debian
         self._server: Server | None = None
         self._user: pwd.struct_passwd | None = None
+        # Where an account that is not root's can reach it.
+        self.directory = Path(tempfile.gettempdir()) / f"strata-peers-postgres-{os.geteuid()}"
 
     def prepare(self) -> str:
         programs = [Path(os.environ.get("STRATA_TEST_POSTGRES_BIN", "/nowhere"))]
@@ -162,13 +165,12 @@ class Postgres(System):
         return self._run("postgres", "--version").split()[2]
 
     def load(self, source: Path) -> None:
-        # Where an account that is not root's can reach it.
-        self._directory = Path(tempfile.mkdtemp(prefix="strata-peers-postgres-"))
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(mode=0o700)
         if self._user:
-            os.chown(self._directory, self._user.pw_uid, self._user.pw_gid)
-        self._data = self._directory / "data"
+            os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
         options = ["--auth=trust", "--username=peers", "--encoding=UTF8", "--locale=C", "--no-sync"]
-        self._run("initdb", *options, "--pgdata", str(self._data))
+        self._run("initdb", *options, "--pgdata", str(self.directory / "data"))
         self.start()
         with self._connect() as connection:
             connection.execute("CREATE EXTENSION pg_trgm")
@@ -187,9 +189,9 @@ class Postgres(System):
     def start(self) -> None:
         self._port = free_port()
         options = [text for name, value in SETTINGS.items() for text in ("-c", f"{name}={value}")]
-        command: Command = [self._programs / "postgres", "-D", self._data, "-p", str(self._port), *options]
+        command: Command = [self._programs / "postgres", "-D", self.directory / "data", "-p", str(self._port), *options]
         user = self._user.pw_uid if self._user else None
-        log = self._directory / "log"
+        log = self.directory / "log"
         self._server = Server(
             command, log, listens(self._port), self._debian.environment() | {"LC_ALL": "C"}, user, signal.SIGINT
         )
@@ -200,16 +202,12 @@ class Postgres(System):
                 self._connect().close()
                 return
             except psycopg.OperationalError:
-                signal.sigtimedwait([], 0.1)
+                time.sleep(0.1)
         raise RuntimeError(f"postgres takes no connections:\n{log.read_text()}")
 
     def stop(self) -> None:
         if self._server:
             self._server.stop()
-
-    def remove(self) -> None:
-        """Removes the data."""
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def serves(self, row: Row) -> bool:
         return row != PARQUET

@@ -95,7 +95,7 @@ class Sqlite(HttpSystem):
 
     def __init__(self, wrk: Wrk, directory: Path) -> None:
         super().__init__(wrk)
-        self._directory = directory
+        self.directory = directory
         self._file = directory / "peers.db"
         self._server: Server | None = None
 
@@ -105,8 +105,8 @@ class Sqlite(HttpSystem):
         return f"{datasette.__version__} on SQLite {sqlite3.sqlite_version}"
 
     def load(self, source: Path) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory.mkdir(parents=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
         connection = sqlite3.connect(self._file, isolation_level=None)
         for setting in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -1000000", "temp_store = MEMORY"):
             connection.execute(f"PRAGMA {setting}")
@@ -126,7 +126,7 @@ class Sqlite(HttpSystem):
         for one, other in combinations(entities.FEW_VALUED, 2):
             for columns, key in (("one, other", f"{one}-{other}"), ("other, one", f"{other}-{one}")):
                 queries[f"pairs-{key}"] = {"sql": PAIRS_SQL.format(one=one, other=other, columns=columns)}
-        metadata = self._directory / "metadata.json"
+        metadata = self.directory / "metadata.json"
         metadata.write_text(json.dumps({"databases": {"peers": {"queries": queries}}}))
         self.port = free_port()
         command: Command = [
@@ -140,7 +140,7 @@ class Sqlite(HttpSystem):
             metadata,
         ]
         command += ["--port", str(self.port), "--setting", "sql_time_limit_ms", "60000"]
-        self._server = Server(command, self._directory / "log", listens(self.port))
+        self._server = Server(command, self.directory / "log", listens(self.port))
 
     def stop(self) -> None:
         if self._server:

@@ -32,7 +32,7 @@ class Strata(HttpSystem):
         # A Parquet export is kept: the second one would be a copy of a file.
         self.exports_again = not keeps_answers
         self._program = program
-        self._directory = directory
+        self.directory = directory
         own = {name: value for name, value in os.environ.items() if not name.startswith("STRATA_")}
         self._environment = own | UNLIMITED | ({} if keeps_answers else NOTHING_KEPT)
         self._server: Server | None = None
@@ -41,14 +41,14 @@ class Strata(HttpSystem):
         return self._run("--version").removeprefix("strata ").strip()
 
     def load(self, source: Path) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory.mkdir(parents=True)
-        data = ("--data", str(self._directory / "data"))
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        data = ("--data", str(self.directory / "data"))
         self._run("user", "add", OWNER, "--plan", "scale", *data, text="a long enough password\n")
         self._run("import", str(source), "--name", "Packages", "--owner", OWNER, *data)
 
     def start(self) -> None:
-        log = self._directory / f"{self.name.replace(' ', '-')}.log"
+        log = self.directory / f"{self.name.replace(' ', '-')}.log"
 
         def ready() -> bool:
             found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())
@@ -61,7 +61,7 @@ class Strata(HttpSystem):
             "--listen",
             "127.0.0.1:0",
             "--data",
-            self._directory / "data",
+            self.directory / "data",
         ]
         self._server = Server(command, log, ready, self._environment)
 

@@ -11,8 +11,10 @@ from peers.questions import Question, Row, Supply
 class System:
     """A system that holds the data. Calls come in this order: prepare, load, start, those that ask, stop."""
 
-    # As in the table and in `--peers`.
+    # As in the table.
     name: str
+    # Where its data lie.
+    directory: Path
 
     def prepare(self) -> str:
         """Finds or installs its programs, and returns its version; raises `Unavailable`."""
