@@ -12,11 +12,18 @@ import json
 import os
 import platform
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import duckdb
+import psycopg
+import pyarrow
 
 from peers import answers, entities
 from peers.answers import Answer
@@ -33,6 +40,17 @@ from peers.table import Cell, rate, table
 
 PEERS = ("duckdb", "postgres", "datasette", "static")
 MOST_EXPORTS = 3
+
+# What may go wrong with one system, and does not keep the others from being measured.
+FAILURES = (
+    answers.Different,
+    RuntimeError,
+    OSError,
+    subprocess.SubprocessError,
+    duckdb.Error,
+    psycopg.Error,
+    sqlite3.Error,
+)
 
 
 def options() -> argparse.Namespace:
@@ -77,7 +95,7 @@ class Comparison:
         self.measured: dict[tuple[str, str], Cell] = {}
         self._questions = {row: questions(row, given.entities) for row in self.rows if row.kind == "question"}
         self._answers: dict[Question, Answer] = {}
-        self._tables: dict[Row, object] = {}
+        self._tables: dict[Row, pyarrow.Table] = {}
 
     def load(self, system: System, version: str) -> None:
         """Imports the source, and measures that; or takes what an earlier run has kept."""
@@ -86,10 +104,8 @@ class Comparison:
         record = self._directory / f"{system.directory.name}.json"
         before = json.loads(record.read_text()) if record.exists() else {}
         if self._given.keep and system.directory.exists() and before == kept | {"seconds": before.get("seconds")}:
-            tell(f"{system.name}: imported before")
             seconds = before["seconds"]
         else:
-            tell(f"{system.name}: import")
             record.unlink(missing_ok=True)
             began = time.perf_counter()
             system.load(self.source)
@@ -100,14 +116,10 @@ class Comparison:
             self.measured[IMPORT.key, system.name] = Cell(seconds)
 
     def peer(self, system: System, version: str) -> None:
-        """Everything about a peer; what it fails in is remembered, and the others go on."""
+        """Everything about a peer."""
         try:
-            if not isinstance(system, Nginx):
-                self.load(system, version)
-            self.run(system)
-        except (answers.Different, RuntimeError, OSError, subprocess.SubprocessError) as error:
-            tell(f"FAILED: {error}")
-            self.failures.append(f"{system.name}: {error}")
+            if isinstance(system, Nginx) or self._succeeds(system, "import", lambda: self.load(system, version)):
+                self.run(system)
         finally:
             system.stop()
             if not self._given.keep:
@@ -115,18 +127,27 @@ class Comparison:
 
     def run(self, system: System, nginx: Nginx | None = None) -> None:
         """Compares and measures a system that holds the data; makes the static files from its answers if asked to."""
-        system.start()
         try:
+            if not self._succeeds(system, "start", system.start):
+                return
             for row in self.rows:
                 if row.kind == "import" or not system.serves(row):
                     continue
-                tell(f"{system.name}: {row.title}")
-                if row.kind == "export":
-                    self._export(system, row, nginx)
-                else:
-                    self._ask(system, row, nginx)
+                measure = self._export if row.kind == "export" else self._ask
+                self._succeeds(system, row.title, partial(measure, system, row, nginx))
         finally:
             system.stop()
+
+    def _succeeds(self, system: System, what: str, work: Callable[[], object]) -> bool:
+        """Does some work. What fails is remembered, and the rest goes on."""
+        tell(f"{system.name}: {what}")
+        try:
+            work()
+        except FAILURES as error:
+            self.failures.append(f"{system.name}: {what}: {error}")
+            tell(f"FAILED: {error}")
+            return False
+        return True
 
     def _ask(self, system: System, row: Row, nginx: Nginx | None) -> None:
         supply = Supply(row, self._questions[row])
@@ -135,7 +156,7 @@ class Comparison:
         if not isinstance(system, Nginx):
             for question in supply.compared:
                 answer = system.answer(question)
-                what = f"{system.name}, {row.title}, {question.texts} from {question.offset}"
+                what = f"{', '.join(question.texts) or 'all'}, from {question.offset}"
                 answers.same(what, answer, self._answers.setdefault(question, answer))
         load = system.measure(supply, self._given.connections, self._given.seconds)
         self.measured[row.key, system.name] = Cell(load.median_ms / 1e3, load.per_second)
@@ -151,14 +172,13 @@ class Comparison:
             began = time.perf_counter()
             system.export(row, path)
             durations.append(time.perf_counter() - began)
-        self.measured[row.key, system.name] = Cell(statistics.median(durations))
         if not isinstance(system, Nginx):
-            what = f"{system.name}, {row.title}"
             if row == JSON:
-                answers.same_json(what, path, self.source)
+                answers.same_json(path, self.source)
             else:
                 found = answers.table(path)
-                answers.same_table(what, found, self._tables.setdefault(row, found))
+                answers.same_table(found, self._tables.setdefault(row, found))
+        self.measured[row.key, system.name] = Cell(statistics.median(durations))
         if nginx and isinstance(system, Strata):
             shutil.move(path, nginx.put(row.key))
         path.unlink(missing_ok=True)
@@ -202,6 +222,7 @@ def main() -> None:
         nginx.start()
         ceiling = nginx.ceiling(given.connections, given.seconds)
         nginx.stop()
+    tell(f"{strata.name}: import")
     comparison.load(strata, versions[strata.name] + str(program.stat().st_mtime))
     comparison.run(strata, nginx if nginx in peers else None)
     comparison.run(keeps_nothing)

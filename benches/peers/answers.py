@@ -41,12 +41,16 @@ def same(what: str, found: Answer, expected: Answer) -> None:
     if isinstance(found, int) or isinstance(expected, int):
         raise Different(f"{what}: {found} instead of {expected}")
     for at, (one, other) in enumerate(zip(found, expected, strict=False)):
-        if one != other:
-            raise Different(f"{what}: at {at} {one!r} instead of {other!r}")
+        if one == other:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            key = next(key for key in other | one if one.get(key) != other.get(key))
+            raise Different(f"{what}: {key} of entity {at} is {one.get(key)!r} instead of {other.get(key)!r}")
+        raise Different(f"{what}: at {at} {one!r} instead of {other!r}")
     raise Different(f"{what}: {len(found)} instead of {len(expected)}")
 
 
-def same_json(what: str, path: Path, source: Path) -> None:
+def same_json(path: Path, source: Path) -> None:
     """Compares an export, an array or lines, with the source: by bytes, and by values where those differ."""
     with path.open("rb") as file, source.open("rb") as lines:
         array = file.read(1) == b"["
@@ -60,7 +64,7 @@ def same_json(what: str, path: Path, source: Path) -> None:
     if found == expected:
         return
     as_array = json.loads(path.read_bytes()) if array else [json.loads(line) for line in found.splitlines()]
-    same(what, as_array, [json.loads(line) for line in source.read_bytes().splitlines()])
+    same("the export", as_array, [json.loads(line) for line in source.read_bytes().splitlines()])
 
 
 def table(path: Path) -> pyarrow.Table:
@@ -75,12 +79,12 @@ def table(path: Path) -> pyarrow.Table:
     return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
 
 
-def same_table(what: str, found: pyarrow.Table, expected: pyarrow.Table) -> None:
+def same_table(found: pyarrow.Table, expected: pyarrow.Table) -> None:
     """Compares two tables, whatever the order of their columns; cells as text, or else by numeric value."""
     if sorted(found.column_names) != sorted(expected.column_names):
-        raise Different(f"{what}: the columns {found.column_names} instead of {expected.column_names}")
+        raise Different(f"the columns {found.column_names} instead of {expected.column_names}")
     if found.num_rows != expected.num_rows:
-        raise Different(f"{what}: {found.num_rows} rows instead of {expected.num_rows}")
+        raise Different(f"{found.num_rows} rows instead of {expected.num_rows}")
     for name in expected.column_names:
         one, other = (table[name].cast(pyarrow.string()) for table in (found, expected))
         if one.equals(other):
@@ -92,4 +96,4 @@ def same_table(what: str, found: pyarrow.Table, expected: pyarrow.Table) -> None
         if not equal:
             pairs = enumerate(zip(one, other, strict=True))
             at, (cell, right) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
-            raise Different(f"{what}: {name} of row {at} is {cell} instead of {right}")
+            raise Different(f"{name} of row {at} is {cell} instead of {right}")
