@@ -86,7 +86,8 @@ def questions(row: Row, count: int) -> list[Question]:
     if row == PAGE:
         return [Question(row)]
     if row == MIDDLE:
-        return [Question(row, offset=count // 2 + at) for at in range(count // 2 - LIMIT)][:MOST_QUESTIONS]
+        places = range(count // 2, count - LIMIT)
+        return [Question(row, offset=place) for place in random.sample(places, min(len(places), MOST_QUESTIONS))]
     if row == EXACT:
         return pages([entities.publisher(number) for number in range(entities.publishers(count))])[:MOST_QUESTIONS]
     if row == NESTED:
