@@ -39,6 +39,7 @@ from peers.systems.system import System
 from peers.table import Cell, rate, table
 
 PEERS = ("duckdb", "postgres", "datasette", "static")
+UNCACHED = "uncached"
 MOST_EXPORTS = 3
 
 # What may go wrong with one system, and does not keep the others from being measured.
@@ -61,13 +62,14 @@ def options() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, default=16, help="of the second measurement; 16 if not given")
     keys = ", ".join(row.key for row in ROWS)
     parser.add_argument("--only", action="append", metavar="ROW", help=f"may repeat; rows: {keys}")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"those to compare; {','.join(PEERS)} if not given")
+    every = ",".join((*PEERS, UNCACHED))
+    parser.add_argument("--peers", default=every, help=f"those to compare; {every} if not given")
     parser.add_argument("--strata", type=Path, help="the binary; built with cargo if not given")
     parser.add_argument("--directory", type=Path, help="for all that is made; peers/ in the target directory")
     parser.add_argument("--keep", action="store_true", help="leave the systems' data there; a later run takes it")
     given = parser.parse_args()
     given.peers = [name for name in given.peers.split(",") if name]
-    if unknown := set(given.peers) - set(PEERS):
+    if unknown := set(given.peers) - {*PEERS, UNCACHED}:
         parser.error(f"no peer is called {', '.join(sorted(unknown))}")
     if unknown := set(given.only or ()) - {row.key for row in ROWS}:
         parser.error(f"no row is called {', '.join(sorted(unknown))}")
@@ -225,7 +227,8 @@ def main() -> None:
     tell(f"{strata.name}: import")
     comparison.load(strata, versions[strata.name] + str(program.stat().st_mtime))
     comparison.run(strata, nginx if nginx in peers else None)
-    comparison.run(keeps_nothing)
+    if UNCACHED in given.peers:
+        comparison.run(keeps_nothing)
     for system in peers:
         comparison.peer(system, versions[system.name])
     if not given.keep:
@@ -237,7 +240,8 @@ def main() -> None:
     print(f"milliseconds at one connection, requests per second at {given.connections}; * asks the same again")
     if ceiling:
         print(f"wrk reaches {rate(ceiling)} for a static file of two bytes at {given.connections} connections")
-    names = [strata.name, keeps_nothing.name, *(system.name for system in peers)]
+    uncached = [keeps_nothing.name] if UNCACHED in given.peers else []
+    names = [strata.name, *uncached, *(system.name for system in peers)]
     print(f"\n{table(comparison.rows, names, comparison.measured)}")
     if comparison.failures:
         sys.exit("\n" + "\n".join(f"FAILED: {failure}" for failure in comparison.failures))
