@@ -69,7 +69,9 @@ class Wrk:
             duration = seconds
             found = self.run(port, targets, supply.row.repeats, clients, duration)
             # What takes longer than that gets more time, until every connection has had an answer.
-            while found["requests"] < clients and found["asked"] < len(targets) and duration < LONGEST_S:
+            while found["requests"] < clients and duration < LONGEST_S:
+                if not supply.row.repeats and found["asked"] >= len(targets):
+                    break
                 duration = min(duration * 4, LONGEST_S)
                 found = self.run(port, targets, supply.row.repeats, clients, duration)
             if not found["requests"]:
