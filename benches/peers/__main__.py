@@ -115,7 +115,7 @@ class Comparison:
             if self._given.keep:
                 record.write_text(json.dumps(kept | {"seconds": seconds}))
         if IMPORT in self.rows:
-            self.measured[IMPORT.key, system.name] = Cell(seconds)
+            self._measured(system, IMPORT, Cell(seconds))
 
     def peer(self, system: System, version: str) -> None:
         """Everything about a peer."""
@@ -151,6 +151,10 @@ class Comparison:
             return False
         return True
 
+    def _measured(self, system: System, row: Row, cell: Cell) -> None:
+        tell(f"    {cell.text()}")
+        self.measured[row.key, system.name] = cell
+
     def _ask(self, system: System, row: Row, nginx: Nginx | None) -> None:
         supply = Supply(row, self._questions[row])
         if nginx and isinstance(system, Strata):
@@ -161,7 +165,7 @@ class Comparison:
                 what = f"{', '.join(question.texts) or 'all'}, from {question.offset}"
                 answers.same(what, answer, self._answers.setdefault(question, answer))
         load = system.measure(supply, self._given.connections, self._given.seconds)
-        self.measured[row.key, system.name] = Cell(load.median_ms / 1e3, load.per_second)
+        self._measured(system, row, Cell(load.median_ms / 1e3, load.per_second))
 
     def _export(self, system: System, row: Row, nginx: Nginx | None) -> None:
         path = self._exports / f"{system.name.replace(' ', '-')}.{row.key}"
@@ -180,7 +184,7 @@ class Comparison:
             else:
                 found = answers.table(path)
                 answers.same_table(found, self._tables.setdefault(row, found))
-        self.measured[row.key, system.name] = Cell(statistics.median(durations))
+        self._measured(system, row, Cell(statistics.median(durations)))
         if nginx and isinstance(system, Strata):
             shutil.move(path, nginx.put(row.key))
         path.unlink(missing_ok=True)
@@ -224,13 +228,17 @@ def main() -> None:
         nginx.start()
         ceiling = nginx.ceiling(given.connections, given.seconds)
         nginx.stop()
-    tell(f"{strata.name}: import")
-    comparison.load(strata, versions[strata.name] + str(program.stat().st_mtime))
-    comparison.run(strata, nginx if nginx in peers else None)
-    if UNCACHED in given.peers:
-        comparison.run(keeps_nothing)
-    for system in peers:
-        comparison.peer(system, versions[system.name])
+    try:
+        tell(f"{strata.name}: import")
+        comparison.load(strata, versions[strata.name] + str(program.stat().st_mtime))
+        comparison.run(strata, nginx if nginx in peers else None)
+        if UNCACHED in given.peers:
+            comparison.run(keeps_nothing)
+        for system in peers:
+            comparison.peer(system, versions[system.name])
+    except KeyboardInterrupt:
+        # What was measured so far is shown.
+        comparison.failures.append("the run was interrupted")
     if not given.keep:
         shutil.rmtree(strata.directory, ignore_errors=True)
 
