@@ -1,4 +1,4 @@
-"""The data: records like those of a package registry, about 1 KB of JSON each, the same on every run.
+"""The data: records like those of a package registry, 1.2 KB of JSON each, the same on every run.
 
 The entity of a position depends on the seed and the position's block alone, so blocks are made by several processes.
 Texts are lower case but for ASCII letters, and no text holds a line end: so a system may search
