@@ -4,8 +4,8 @@
 
 DATASET_ID has one version and no alternate, and beside it the user has one more dataset. EXPECTED is JSON with `tools`,
 the names of all tools in order, and `parameters`, those of the read endpoint; and of the other dataset `pairs`, its id,
-and `diff`, what its versions 1 and 2 differ in. Runs through everything once with the handshake of older clients and once
-without; prints a line for each; the first thing that is not as it should be ends it.
+and `diff`, what its versions 1 and 2 differ in. Runs through everything once with the handshake of older clients and
+once without; prints a line for each; the first thing that is not as it should be ends it.
 """
 
 import asyncio
@@ -80,7 +80,9 @@ async def reading(client):
     page = (await done(client, "profile", dataset_id=DATASET_ID, below="name", limit=3)).structured_content
     same("a profile", (page["profile"]["entities"], page["next_offset"]), (250, 3))
     same("its paths", [path["path"] for path in page["profile"]["paths"]], ["name", "name.common", "name.official"])
-    rest = (await done(client, "profile", dataset_id=DATASET_ID, below="name", offset=3, limit=10**6)).structured_content
+    rest = (
+        await done(client, "profile", dataset_id=DATASET_ID, below="name", offset=3, limit=10**6)
+    ).structured_content
     same("all paths", len(rest["profile"]["paths"]) + 3, page["path_count"])
     await refused(client, "profile", "limit, or only the paths below", dataset_id=DATASET_ID, limit=10**6)
     await refused(client, "profile", "active, latest, or the number", dataset_id=DATASET_ID, version="newest")
@@ -100,25 +102,42 @@ async def reading(client):
         return json.loads(about), entities
 
     about, entities = await texts()
-    same("about a page", about, {
-        "dataset_id": DATASET_ID, "version": 1, "alt": False, "format": "json",
-        "returned": 20, "total_count": 250, "next_offset": 20,
-    })
+    same(
+        "about a page",
+        about,
+        {
+            "dataset_id": DATASET_ID,
+            "version": 1,
+            "alt": False,
+            "format": "json",
+            "returned": 20,
+            "total_count": 250,
+            "next_offset": 20,
+        },
+    )
     same("a page", entities, over_http("v1/?limit=20&pretty=false"))
     about, entities = await texts(
-        version="v1", filter=["region:Europe"], keep_field=["name.common", "area", "region"], sort="area:desc", limit=3, offset=51,
-        format="csv", include_source=False,
+        version="v1",
+        filter=["region:Europe"],
+        keep_field=["name.common", "area", "region"],
+        sort="area:desc",
+        limit=3,
+        offset=51,
+        format="csv",
+        include_source=False,
     )
     same("about a table", (about["returned"], about["total_count"], about["next_offset"]), (2, 53, None))
-    query = "filter=region:Europe&keep_field=name.common,area,region&sort=area:desc&limit=3&offset=51&include_source=false"
+    query = (
+        "filter=region:Europe&keep_field=name.common,area,region&sort=area:desc&limit=3&offset=51&include_source=false"
+    )
     same("a table", entities, over_http(f"v1/?format=csv&{query}"))
     about, entities = await texts(count=True, keywords="island", pretty=False)
     same("a count", entities, over_http("v1/?count=true&keywords=island&pretty=false"))
     same("the count", about["total_count"], json.loads(entities)["count"])
 
     await refused(client, "read", "limit, only some fields with keep_field", dataset_id=DATASET_ID, limit=250)
-    await refused(client, "read", "parameter limit: \"-1\" is not a whole number", dataset_id=DATASET_ID, limit=-1)
-    await refused(client, "read", "\"limitt\": there is no such argument", dataset_id=DATASET_ID, limitt=1)
+    await refused(client, "read", 'parameter limit: "-1" is not a whole number', dataset_id=DATASET_ID, limit=-1)
+    await refused(client, "read", '"limitt": there is no such argument', dataset_id=DATASET_ID, limitt=1)
     await refused(client, "read", "parameter sort", dataset_id=DATASET_ID, sort=":up")
     await refused(client, "read", "valid: json, jsonl, csv, tsv", dataset_id=DATASET_ID, format="parquet")
     await refused(client, "read", "dataset_id: it is missing")

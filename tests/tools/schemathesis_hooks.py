@@ -1,12 +1,14 @@
-# Values of the formats that /openapi.json names, which JSON Schema has no word for. The names of hosts are in `.invalid`, which
-# nothing resolves: the service asks nobody.
+# Values of the formats that /openapi.json names, which JSON Schema has no word for. The names of hosts are in
+# `.invalid`, which nothing resolves: the service asks nobody.
 import schemathesis
 from hypothesis import strategies
 
 HOSTS = ["https://data.example.invalid/countries.json", "http://data.example.invalid:8080/a%20b?c=d"]
 SCHEDULES = ["0 2 * * *", "*/15 * * * *", "0 0 1 JAN,JUL MON", "5 4 L * *"]
 PATHS = ["data", "data.items", r"a\.b.c\,d"]
-NAMES = strategies.text(strategies.characters(categories=["L", "Nd", "P", "Zs"]), max_size=60).map(lambda text: text + "a")
+NAMES = strategies.text(strategies.characters(categories=["L", "Nd", "P", "Zs"]), max_size=60).map(
+    lambda text: text + "a"
+)
 
 schemathesis.openapi.format("uri", strategies.sampled_from(HOSTS))
 schemathesis.openapi.format("cron", strategies.sampled_from(SCHEDULES))

@@ -2,8 +2,8 @@
 
     urls.py URL FILE
 
-FILE is the export, fetched before. DuckDB reads the URL in parts; so does Polars, by a scan and by a read; PyArrow reads
-it in parts through a file object, and whole. Prints a line for each; the first difference ends it with an error.
+FILE is the export, fetched before. DuckDB reads the URL in parts; so does Polars, by a scan and by a read; PyArrow
+reads it in parts through a file object, and whole. Prints a line for each; the first difference ends it with an error.
 """
 
 import io
