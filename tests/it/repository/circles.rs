@@ -8,7 +8,7 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 33] = [
+const LAYERS: [&str; 34] = [
     "catalog",
     "diff",
     "document",
@@ -40,6 +40,7 @@ const LAYERS: [&str; 33] = [
     "source",
     "source/parquet",
     "storage",
+    "storage/keywords",
     "storage/profile",
     "storage/reader",
 ];
