@@ -4,7 +4,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::query::explain::PlanOperator;
-use crate::query::scan::report::{AccessName, KeyUse, PredicateUse, RowGroupUse, ScanUse, VerificationUse};
+use crate::query::scan::report::{
+    AccessName, KeyUse, KeywordIndexUse, PredicateUse, RowGroupUse, ScanUse, VerificationUse,
+};
 use crate::service::{
     AnswerUse, DocumentUse, Explanation, KeptAnswer, LookupUse, PartUse, RequestParameter, StageName, StageTime,
     Weight, WorkUse,
@@ -343,6 +345,8 @@ struct RowGroupRecord {
     pruned_by_bloom_filter: u64,
     /// Left out because the number lies outside of what the statistics say, nor is its text there.
     pruned_by_numbers: u64,
+    /// Left out because the keyword index says that the text is not there.
+    pruned_by_keyword_index: u64,
     /// Scanned.
     scanned: u64,
     /// Not looked at, because there were enough entities before.
@@ -356,6 +360,7 @@ impl From<RowGroupUse> for RowGroupRecord {
             outside_positions: plain.outside_positions,
             pruned_by_bloom_filter: plain.pruned_by_bloom_filter,
             pruned_by_numbers: plain.pruned_by_numbers,
+            pruned_by_keyword_index: plain.pruned_by_keyword_index,
             scanned: plain.scanned,
             not_reached: plain.not_reached,
         }
@@ -376,6 +381,8 @@ struct PredicateRecord {
     rows_in: Option<u64>,
     /// Entities that were left.
     rows_out: Option<u64>,
+    /// What the keyword index said; null where it was not asked.
+    keyword_index: Option<KeywordIndexRecord>,
 }
 
 impl From<PredicateUse> for PredicateRecord {
@@ -386,6 +393,32 @@ impl From<PredicateUse> for PredicateRecord {
             column: plain.column,
             rows_in: plain.rows_in,
             rows_out: plain.rows_out,
+            keyword_index: plain.keyword_index.map(KeywordIndexRecord::from),
+        }
+    }
+}
+
+/// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not count.
+#[derive(Serialize, ToSchema)]
+#[schema(as = KeywordIndexUse)]
+struct KeywordIndexRecord {
+    /// Row groups where it named the entities that hold the text.
+    exact: u64,
+    /// Row groups where it named entities that may hold the text, to be verified.
+    candidates: u64,
+    /// Row groups where it did not tell, so that the search text was scanned.
+    left_to_scan: u64,
+    /// Entities that it named.
+    rows: u64,
+}
+
+impl From<KeywordIndexUse> for KeywordIndexRecord {
+    fn from(plain: KeywordIndexUse) -> Self {
+        KeywordIndexRecord {
+            exact: plain.exact,
+            candidates: plain.candidates,
+            left_to_scan: plain.left_to_scan,
+            rows: plain.rows,
         }
     }
 }
@@ -495,6 +528,8 @@ struct PartRecord {
     columns: LookupRecord,
     /// Bloom filters.
     bloom_filters: LookupRecord,
+    /// Entries and lists of the keyword index.
+    keyword_index: LookupRecord,
     /// Pages of documents.
     document_pages: LookupRecord,
     /// Requests to the store.
@@ -509,6 +544,7 @@ impl From<PartUse> for PartRecord {
             footers: plain.footers.into(),
             columns: plain.columns.into(),
             bloom_filters: plain.bloom_filters.into(),
+            keyword_index: plain.keyword_index.into(),
             document_pages: plain.document_pages.into(),
             requests: plain.requests,
             request_bytes: plain.request_bytes,
