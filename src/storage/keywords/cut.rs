@@ -303,7 +303,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
 
         /// A text that holds the needle has entries for all its pieces, of the classes that they may be in; one that
         /// does not has none if the plan is exact.

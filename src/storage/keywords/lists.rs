@@ -215,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #![proptest_config(ProptestConfig::with_cases(600))]
 
         #[test]
         fn what_is_encoded_is_decoded((rows, list) in lists(), behind in proptest::collection::vec(any::<u8>(), 0..12), set in any::<u64>()) {

@@ -17,7 +17,7 @@ use crate::support::machine::{Machine, failed, one_json_line, succeeded};
 use crate::support::openapi::Document;
 use crate::support::owned::log_in;
 use crate::support::reads::{Lab, cases, entities, no_failure, plan, query};
-use crate::support::versions::{all_shredded, nothing_shredded};
+use crate::support::versions::{all_shredded, nothing_shredded, some_segments};
 use crate::support::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
 
 /// An owner with a session.
@@ -288,6 +288,7 @@ fn any_read_is_explained_and_fails_as_it_fails() {
             threads: 1,
             row_group_rows: [3, ROW_GROUP_ROWS][bounds],
             shredding: [all_shredded(), nothing_shredded()][bounds],
+            keywords: some_segments(bounds + plans.len()),
             ..WriteOptions::default()
         };
         let (lab, owner) = (&labs[number], &owners[number]);

@@ -134,7 +134,7 @@ fn check(segment: &Opened, rows: &[Vec<u8>], needle: &[u8], enough: usize) -> Re
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_500))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn candidates_are_those_of_a_scan(rows in rows(), others in proptest::collection::vec(text(), 0..4), cuts in proptest::collection::vec(any::<(usize, usize, usize)>(), 12), enough in 0usize..4) {
