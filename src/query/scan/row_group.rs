@@ -148,8 +148,8 @@ impl ScanSpec {
         metrics().keyword_index.of([outcome.into()]).increment(1);
     }
 
-    /// The selected rows that may match a predicate, by the keyword index where it tells and by the search text; and the
-    /// predicate, where documents are to verify them. The search text `decides`, or documents do in any case.
+    /// The selected rows that may match a predicate, by the keyword index where it tells and by the search text; and
+    /// the predicate, where documents are to verify them. The search text `decides`, or documents do in any case.
     async fn by_index_and_search<'p>(
         &self,
         row_group: usize,

@@ -1,13 +1,14 @@
 //! Search text to entries, and a needle to what the entries of a row that holds it must be like.
 //!
-//! Bytes are of three kinds: *breaks* (up to 0x20, and 0xFF), *word* bytes (ASCII letters and digits, and all other bytes
-//! from 0x80) and *marks* (the rest). A text is cut on both sides of each break, and between a mark and a word byte that
-//! follows it. The pieces without breaks are its **entries**: a word with the marks behind it, or marks alone.
+//! Bytes are of three kinds: *breaks* (up to 0x20, and 0xFF), *word* bytes (ASCII letters and digits, and all other
+//! bytes from 0x80) and *marks* (the rest). A text is cut on both sides of each break, and between a mark and a word
+//! byte that follows it. The pieces without breaks are its **entries**: a word with the marks behind it, or marks
+//! alone.
 //!
 //! `see https://example.org/c++ (1)` has the entries `see`, `https://`, `example.`, `org/`, `c++`, `(`, `1)`.
 //!
-//! Two neighbouring bytes decide whether there is a cut between them. So a needle is cut at the same places as every text
-//! that holds it, and only its first and last piece may be parts of longer entries. That is all that a plan says:
+//! Two neighbouring bytes decide whether there is a cut between them. So a needle is cut at the same places as every
+//! text that holds it, and only its first and last piece may be parts of longer entries. That is all that a plan says:
 //!
 //! - a needle of one piece lies within an entry, and every entry that holds it holds the needle: the plan is exact;
 //! - of several pieces, the first is the end of an entry, the last the start of one, others are whole. A break beside a

@@ -1,7 +1,7 @@
 //! The rows of an entry as bytes: a posting list.
 //!
-//! Of the ways below, the number of an entry's rows and of all rows decides which one a list takes, and its length. So a
-//! list needs neither a mark nor a length, and lists lie back to back.
+//! Of the ways below, the number of an entry's rows and of all rows decides which one a list takes, and its length.
+//! So a list needs neither a mark nor a length, and lists lie back to back.
 //!
 //! | Way | Bytes |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | the complement | Elias-Fano of the rows that are missing: there are fewer than half |
 //! | a bitmap | a bit for each row |
 //!
-//! Elias-Fano: P. Elias, "Efficient storage and retrieval by content and address of static files", 1974; R. M. Fano, 1971.
-//! Of `k` rows below `n`, it keeps `l = log2(n / k)` low bits each, rounded down. Row `i`, counted from 0, with the high
-//! part `h` sets the bit `h + i` of the unary part. That makes at most `k * (l + 2)` bits.
+//! Elias-Fano: P. Elias, "Efficient storage and retrieval by content and address of static files", 1974; R. M. Fano,
+//! 1971. Of `k` rows below `n`, it keeps `l = log2(n / k)` low bits each, rounded down. Row `i`, counted from 0, with
+//! the high part `h` sets the bit `h + i` of the unary part. That makes at most `k * (l + 2)` bits.
 
 use crate::storage::keywords::bitmap::RowBitmap;
 use crate::storage::keywords::damaged::Damaged;

@@ -10,8 +10,8 @@
 //! | [`stored`] | where the segments of a file lie |
 //! | `damaged` | what is wrong with bytes that are no index |
 //!
-//! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless gives
-//! an error or other rows, and no panic.
+//! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
+//! gives an error or other rows, and no panic.
 
 pub mod bitmap;
 pub mod cut;

@@ -91,8 +91,8 @@ impl KeywordIndex {
         serde_json::to_string(&index).map_err(|error| StorageError::Layout(error.to_string()))
     }
 
-    /// Reads what [`KeywordIndex::encode`] wrote, of a file of this size whose row groups have so many rows. An index of
-    /// another format is none.
+    /// Reads what [`KeywordIndex::encode`] wrote, of a file of this size whose row groups have so many rows. An index
+    /// of another format is none.
     ///
     /// # Errors
     /// When a segment lies outside of the file, or has other row groups than the file.

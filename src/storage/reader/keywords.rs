@@ -46,8 +46,8 @@ impl VersionReader {
         (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
     }
 
-    /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index does not
-    /// tell, and where what is not in the cache of it is more than the search text.
+    /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
+    /// does not tell, and where what is not in the cache of it is more than the search text.
     ///
     /// # Errors
     /// When the store fails or the index is damaged.
@@ -185,8 +185,8 @@ impl VersionReader {
         Ok(found)
     }
 
-    /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first, then,
-    /// by what they say, the blocks of lists.
+    /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,
+    /// then, by what they say, the blocks of lists.
     ///
     /// # Errors
     /// When the store fails, or a part is damaged.

@@ -1,5 +1,5 @@
-//! The keyword index. Even first byte: a needle, then search texts of rows; what the index says is what a scan says. Odd:
-//! entries of any bytes; they are refused, or give rows that there are.
+//! The keyword index. Even first byte: a needle, then search texts of rows; what the index says is what a scan says.
+//! Odd: entries of any bytes; they are refused, or give rows that there are.
 
 use memchr::memmem;
 use strata::storage::keywords::bitmap::RowBitmap;

@@ -4,10 +4,10 @@
 //! dictionary, the texts and the checksums of the lists are neighbours, so that one request fetches them: a needle is
 //! looked for in them before any list is read. Hexadecimal entries come last, since few needles need them.
 //!
-//! An empty section has no bytes. A dictionary and a section of texts are packed alike: the length of the text, the number
-//! of varints, and the length of the first frame, in 32 bits each; then two Zstandard frames, the text and the varints.
-//! The text is a [`SEPARATOR`], and one more behind each entry. The varints (LEB128) of a dictionary are the number of
-//! rows of each entry, less 2. Those of texts are the bytes that each row has.
+//! An empty section has no bytes. A dictionary and a section of texts are packed alike: the length of the text, the
+//! number of varints, and the length of the first frame, in 32 bits each; then two Zstandard frames, the text and the
+//! varints. The text is a [`SEPARATOR`], and one more behind each entry. The varints (LEB128) of a dictionary are the
+//! number of rows of each entry, less 2. Those of texts are the bytes that each row has.
 //!
 //! A section of lists is cut into blocks of [`BLOCK_BYTES`]; the last may be shorter. The section of checksums has a
 //! CRC-32 of 32 bits for each.

@@ -256,8 +256,8 @@ impl Found {
         self.pieces.len()
     }
 
-    /// The bytes of the section of lists of a class that a piece needs, ascending. Those with at most `gap` bytes between
-    /// them are one range.
+    /// The bytes of the section of lists of a class that a piece needs, ascending. Those with at most `gap` bytes
+    /// between them are one range.
     pub fn lists_needed(&self, piece: usize, class: Class, sections: &Sections<'_>, gap: u32) -> Vec<Range<u32>> {
         let Some(dictionary) = sections.dictionaries[class as usize] else { return Vec::new() };
         let Some(piece) = self.pieces.get(piece) else { return Vec::new() };
@@ -376,8 +376,8 @@ fn union_lists(
     Ok(())
 }
 
-/// Calls `found` for each stretch of a text that holds what the finder finds, ascending. The text begins with a separator;
-/// the first stretch begins behind it, and each other where the one before it ends, behind a separator.
+/// Calls `found` for each stretch of a text that holds what the finder finds, ascending. The text begins with a
+/// separator; the first stretch begins behind it, and each other where the one before it ends, behind a separator.
 fn visit(text: &[u8], ends: &[u32], finder: &Finder<'_>, mut found: impl FnMut(usize)) {
     // A pattern that begins with a separator begins with that of the entry before.
     let lead = usize::from(finder.needle().first() == Some(&SEPARATOR));
