@@ -33,7 +33,7 @@ pub struct SegmentLimits {
 
 impl Default for SegmentLimits {
     fn default() -> SegmentLimits {
-        SegmentLimits { rows: 131_072, memory_bytes: 160 << 20, share_percent: 50, text_bytes: 1 << 20 }
+        SegmentLimits { rows: 131_072, memory_bytes: 128 << 20, share_percent: 50, text_bytes: 1 << 20 }
     }
 }
 
