@@ -200,7 +200,7 @@ pub(super) fn rows_with_words(
     words: &[Vec<u8>],
     mode: KeywordsMode,
 ) -> Vec<usize> {
-    let finders: Vec<memmem::Finder<'_>> = words.iter().map(|word| memmem::Finder::new(word)).collect();
+    let finders: Vec<memmem::Finder<'_>> = words.iter().map(memmem::Finder::new).collect();
     let holds = |row: &usize| {
         let text = search.value(*row);
         let mut held = finders.iter().map(|finder| finder.find(text).is_some());

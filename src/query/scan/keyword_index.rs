@@ -153,7 +153,7 @@ impl Question {
         pace: &mut Pace,
     ) -> Result<Option<IndexedRows>, StorageError> {
         // One that cannot be answered makes a search for any of them a scan, whatever the others say.
-        if self.mode == KeywordsMode::Or && self.plans.iter().any(|plan| *plan == Plan::Scan) {
+        if self.mode == KeywordsMode::Or && self.plans.contains(&Plan::Scan) {
             return Ok(None);
         }
         let mut candidates: Option<RowBitmap> = None;

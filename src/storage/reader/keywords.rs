@@ -162,7 +162,7 @@ impl VersionReader {
                 _ => missing.push(block),
             }
         }
-        let together = |one: &u32, other: &u32| other - one == 1 && other % READ_AHEAD_BLOCKS != 0;
+        let together = |one: &u32, other: &u32| other - one == 1 && !other.is_multiple_of(READ_AHEAD_BLOCKS);
         for run in missing.chunk_by(together) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let load = async {
