@@ -166,6 +166,9 @@ pub fn all(source: &Source) -> Vec<Case> {
         ("two, and", "keywords and"),
         ("no match", "keyword missing"),
         ("a field's name", "keyword field name"),
+        ("two words with a blank", "keyword phrase"),
+        ("two letters", "keyword letters"),
+        ("digits", "keyword digits"),
     ] {
         add(&format!("keyword, {kind}, count"), nothing, Rate::Version, vec![counted(probe)]);
     }

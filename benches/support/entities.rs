@@ -387,10 +387,14 @@ impl Probes {
             ("keyword rare", rare.as_str()),
             ("keyword frequent", &frequent),
             ("keyword missing", "qqzzxx"),
+            ("keyword phrase", &format!("{frequent} {}", word(31))),
+            ("keyword letters", "li"),
+            ("keyword digits", "2018"),
             // Also the name of a field that every entity has.
             ("keyword field name", "stock"),
         ] {
-            ask(name, format!("keywords={word}"), Question::Texts(Box::new(has(word))));
+            let query = format!("keywords={}", word.replace(' ', "+"));
+            ask(name, query, Question::Texts(Box::new(has(word))));
         }
         let (one, other) = (has(&rare), has(&other_rare));
         let either = move |texts: &str| one(texts) || other(texts);

@@ -296,7 +296,7 @@ registry! {
     spilled_bytes: Counter = "strata_query_spilled_bytes_total";
     /// Entities in row groups that were scanned, with predicates or without any.
     scanned_rows: Counter = "strata_scanned_rows_total";
-    /// Entities in row groups that statistics and bloom filters left out.
+    /// Entities in row groups that statistics, bloom filters and the keyword index left out.
     pruned_rows: Counter = "strata_pruned_rows_total";
     /// Entities encoded into bodies.
     sent_rows: Counter = "strata_sent_rows_total";
@@ -306,10 +306,13 @@ registry! {
     damaged_parts: Counter = "strata_damaged_parts_total";
     /// Bytes, as stored, of the row groups that were left out.
     pruned_bytes: Counter = "strata_pruned_bytes_total";
-    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms` or `paths`, or `diffs` for the
-    /// cache of diffs. `outcome` is `hit` or `miss`.
+    /// Row groups for which searches for text asked the keyword index. `outcome` is `exact` (it named the entities),
+    /// `candidates` (it named some to verify) or `scan` (it did not tell, so the search text was scanned).
+    keyword_index: Counters = "strata_keyword_index_total" ["outcome": &["exact", "candidates", "scan"]];
+    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms`, `paths` or `keywords`, or `diffs`
+    /// for the cache of diffs. `outcome` is `hit` or `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" [
-        "cache": &["footers", "documents", "columns", "blooms", "paths", "diffs"],
+        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "diffs"],
         "outcome": &["hit", "miss"]
     ];
     /// Bytes of decoded parts that the cache holds.

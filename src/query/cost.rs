@@ -7,6 +7,7 @@
 //! |---|---|
 //! | an entity in a stored column: a filter or a sort by a shredded column, a dedup by the stored hash, a sample | 16 |
 //! | the search text: keywords, a filter on a path without a shredded column | a quarter of the documents |
+//! | the same, as far as the keyword index answers | between a thousandth and a hundredth of the documents for each word |
 //! | documents: what only they can answer | the documents |
 //! | the columns of a table; the order of a sorted answer | the documents of at most `limit` entities |
 //!
@@ -17,7 +18,8 @@ use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::scan::sort_key;
-use crate::storage::layout::Layout;
+use crate::storage::keywords::cut::{Class, Plan};
+use crate::storage::reader::VersionReader;
 
 /// Bytes that one value of a stored column counts.
 const VALUE_BYTES: u64 = 16;
@@ -25,8 +27,18 @@ const VALUE_BYTES: u64 = 16;
 /// The documents of a version are this many times the work of its search text.
 const SEARCH_DIVISOR: u64 = 4;
 
+/// The documents of a version are this many times the work of a word in its keyword index,
+const WORD_DIVISOR: u64 = 1_024;
+
+/// of one that may be part of hexadecimal numbers, of which there may be many,
+const HEXADECIMAL_DIVISOR: u64 = 256;
+
+/// and of one that is short or has several pieces: many entities may have to be listed, or verified.
+const DEAR_DIVISOR: u64 = 128;
+
 /// The work of a request before its answer begins, in bytes.
-pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
+pub fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
+    let layout = reader.layout();
     let (column, documents) = (VALUE_BYTES.saturating_mul(layout.entity_count), layout.document_bytes);
     let mut work = 0_u64;
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
@@ -34,7 +46,7 @@ pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
         match access::choose(layout, &predicate) {
             Access::ShreddedColumn(_) => add(column),
             // What it finds is verified in documents: hardly ever most of them.
-            Access::Search | Access::SearchThenDocuments => add(documents / SEARCH_DIVISOR),
+            Access::Search | Access::SearchThenDocuments => add(search_bytes(reader, &predicate)),
             Access::Documents => add(documents),
         }
     }
@@ -54,6 +66,31 @@ pub fn work_bytes(layout: &Layout, request: &ReadRequest) -> u64 {
         add(most.saturating_mul(mean));
     }
     work
+}
+
+/// The work of a predicate that the keyword index answers, where there is one, and else the search text.
+fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
+    let documents = reader.layout().document_bytes;
+    let scan = documents / SEARCH_DIVISOR;
+    let indexed = reader.keyword_index().rows();
+    if indexed == 0 {
+        return scan;
+    }
+    let plans: Vec<Plan> = match predicate {
+        Predicate::Keywords(keywords) => keywords.folded().iter().map(|word| Plan::of(word)).collect(),
+        Predicate::Compare(compare) => access::needle(compare).iter().map(|needle| Plan::of(needle)).collect(),
+    };
+    let work = |plan: &Plan| match plan {
+        Plan::Exact(piece) if piece.bytes().len() < 3 => documents / DEAR_DIVISOR,
+        Plan::Exact(piece) if piece.may_be_in(Class::Hexadecimal) => documents / HEXADECIMAL_DIVISOR,
+        Plan::Exact(_) => documents / WORD_DIVISOR,
+        Plan::Pieces(_) => documents / DEAR_DIVISOR,
+        Plan::Scan => scan,
+    };
+    let index = plans.iter().map(work).fold(0, u64::saturating_add);
+    let entities = reader.entity_count().max(1);
+    let share = |work: u64, rows: u64| (u128::from(work) * u128::from(rows) / u128::from(entities)) as u64;
+    share(index, indexed).saturating_add(share(scan, entities.saturating_sub(indexed))).min(scan)
 }
 
 /// The predicates of a request, whether or not its reshaping leaves what they look at.

@@ -18,8 +18,8 @@ struct Lookups {
 }
 
 /// Found once, for a look-up in the cache is quicker than one of a counter.
-static LOOKUPS: LazyLock<[Lookups; 5]> = LazyLock::new(|| {
-    ["footers", "documents", "columns", "blooms", "paths"].map(|cache| {
+static LOOKUPS: LazyLock<[Lookups; 6]> = LazyLock::new(|| {
+    ["footers", "documents", "columns", "blooms", "paths", "keywords"].map(|cache| {
         let counter = |outcome: &'static str| metrics().cache_lookups.of([cache.into(), outcome.into()]);
         Lookups { hits: counter("hit"), misses: counter("miss") }
     })
@@ -27,13 +27,14 @@ static LOOKUPS: LazyLock<[Lookups; 5]> = LazyLock::new(|| {
 
 impl Lookups {
     fn of(key: &PartKey) -> &'static Lookups {
-        let [footers, documents, columns, blooms, paths] = &*LOOKUPS;
+        let [footers, documents, columns, blooms, paths, keywords] = &*LOOKUPS;
         match key {
             PartKey::Footer(_) => footers,
             PartKey::Documents { .. } => documents,
             PartKey::Column { .. } => columns,
             PartKey::Bloom { .. } => blooms,
             PartKey::Paths { .. } => paths,
+            PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => keywords,
         }
     }
 }
@@ -43,7 +44,7 @@ fn count(part: &Part) {
     match part {
         // Others are neither rows nor large, and the size of a footer is dear to find.
         Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
-        Part::Footer(_) | Part::Bloom(_) | Part::Paths(_) => {}
+        Part::Footer(_) | Part::Bloom(_) | Part::Paths(_) | Part::Keywords(_) | Part::KeywordLists(_) => {}
     }
 }
 
@@ -119,6 +120,11 @@ impl PartCache {
     /// Bytes in memory of a part that is there already. The metrics do not count the look-up.
     pub async fn bytes_of(&self, key: &PartKey) -> Option<u64> {
         Some(self.parts.get(key).await?.memory_bytes() as u64)
+    }
+
+    /// Whether a part is there. No look-up is counted.
+    pub(super) fn contains(&self, key: &PartKey) -> bool {
+        self.parts.contains_key(key)
     }
 
     /// Keeps a part that was not there.

@@ -10,6 +10,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 use super::StorageError;
 use super::checksums::{CHECKSUMS_KEY, PartChecksums};
+use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 
@@ -24,6 +25,8 @@ pub struct Footer {
     pub(super) checksums: Option<PartChecksums>,
     /// Where the end begins that the seal covers.
     pub(super) sealed_from: Option<u64>,
+    /// Without segments in files that have no keyword index.
+    pub(super) keywords: KeywordIndex,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
 }
@@ -84,6 +87,13 @@ impl Footer {
         if first != layout.entity_count {
             return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.entity_count)));
         }
+        let keywords = match metadata_of(&metadata, KEYWORDS_KEY) {
+            Some(text) => {
+                let rows: Vec<usize> = row_groups.iter().map(|row_group| row_group.rows).collect();
+                KeywordIndex::parse(text, &rows, size_bytes)?
+            }
+            None => KeywordIndex::default(),
+        };
         let schema = reading_schema(&layout);
         check_extent(&metadata, schema.fields().len(), size_bytes)?;
         let checksums = match layout.checksums {
@@ -109,6 +119,7 @@ impl Footer {
             profile,
             checksums,
             sealed_from,
+            keywords,
             row_groups,
             schema_columns: columns,
         })
@@ -122,7 +133,7 @@ impl Footer {
     /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let checksums = self.checksums.as_ref().map_or(0, PartChecksums::memory_bytes);
-        self.metadata.metadata().memory_size() + checksums + 512
+        self.metadata.metadata().memory_size() + checksums + self.keywords.memory_bytes() + 512
     }
 }
 

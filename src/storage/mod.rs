@@ -9,6 +9,7 @@
 //! | [`shortage`] | whether an error passes when something is back |
 //! | [`checksums`] | what tells a damaged part of a version file from a sound one |
 //! | [`layout`] | the columns of a version file, and what its metadata says |
+//! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
 //! | [`profile`] | what a version contains, found in one pass; decides which paths get a shredded column |
 //! | [`budget`] | how much disk spools may take, in all and for one user |
@@ -28,6 +29,7 @@ pub mod checksums;
 pub mod durable;
 mod error;
 pub mod footer;
+pub mod keywords;
 pub mod layout;
 pub mod parts;
 pub mod profile;

@@ -14,6 +14,8 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::StorageError;
 use super::footer::Footer;
+use super::keywords::cut::Class;
+use super::keywords::segment::Entries;
 use super::profile::PathIndex;
 
 /// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
@@ -174,6 +176,26 @@ pub enum PartKey {
         /// The file.
         file: u64,
     },
+    /// The entries of a class in a segment of the keyword index.
+    Keywords {
+        /// The file.
+        file: u64,
+        /// The segment.
+        segment: u32,
+        /// The class.
+        class: Class,
+    },
+    /// A block of the lists of a class in a segment of the keyword index.
+    KeywordLists {
+        /// The file.
+        file: u64,
+        /// The segment.
+        segment: u32,
+        /// The class.
+        class: Class,
+        /// The block.
+        block: u32,
+    },
 }
 
 /// One decoded part, as the cache keeps it. Clones share memory.
@@ -189,6 +211,10 @@ pub enum Part {
     Bloom(Option<Arc<Sbbf>>),
     /// The paths of the profile.
     Paths(Arc<PathIndex>),
+    /// Entries of the keyword index.
+    Keywords(Arc<Entries>),
+    /// A block of lists of the keyword index, as stored.
+    KeywordLists(Bytes),
 }
 
 impl Part {
@@ -199,6 +225,8 @@ impl Part {
             Part::Documents(page) => page.memory_bytes(),
             Part::Column(array) => array.get_array_memory_size(),
             Part::Paths(paths) => 64 + paths.memory_bytes(),
+            Part::Keywords(entries) => 64 + entries.memory_bytes(),
+            Part::KeywordLists(bytes) => 64 + bytes.len(),
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }
     }

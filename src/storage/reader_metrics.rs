@@ -13,6 +13,7 @@ pub struct ReaderMetrics {
     documents: Lookups,
     columns: Lookups,
     blooms: Lookups,
+    keywords: Lookups,
     requests: AtomicU64,
     bytes: AtomicU64,
     /// A bit for each page of documents, by row group.
@@ -60,6 +61,7 @@ impl ReaderMetrics {
             }
             PartKey::Column { .. } => &self.columns,
             PartKey::Bloom { .. } => &self.blooms,
+            PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => &self.keywords,
             // Asked for beside a read, not by it.
             PartKey::Paths { .. } => return,
         };
@@ -90,6 +92,11 @@ impl ReaderMetrics {
     /// Bloom filters.
     pub fn blooms(&self) -> CacheUse {
         self.blooms.get()
+    }
+
+    /// Entries and lists of the keyword index.
+    pub fn keywords(&self) -> CacheUse {
+        self.keywords.get()
     }
 
     /// Requests to the store.

@@ -1,14 +1,15 @@
 //! Entities in, one Parquet object out: the second pass of a write.
 //!
 //! Steps: cut the spooled documents into row groups; shred and encode each on one of `threads` workers; put the
-//! encoded row groups into the file in order; send its bytes to the object store as they come. Memory is a few
-//! row groups and upload parts, whatever the size of the version.
+//! encoded row groups into the file in order; add their search texts to the keyword index on a thread of its own, and
+//! put each segment of it behind a row group; send the bytes to the object store as they come. Memory is a few row
+//! groups, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever the size of the version.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::array::{Array, StringArray};
+use arrow::array::{Array, AsArray, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, TryStreamExt};
@@ -26,6 +27,9 @@ use tokio::sync::mpsc;
 
 use super::StorageError;
 use super::checksums::{self, CHECKSUMS_KEY, SEAL_KEY, Seal, Tally};
+use super::keywords::indexing::{IndexedRowGroups, Indexer, SearchTexts};
+use super::keywords::segment::SegmentLimits;
+use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::profile::{DISTINCT, PROFILE_KEY, ProfileLocation, ShreddingBounds};
 use super::shred::Shredder;
@@ -50,6 +54,10 @@ const UPLOAD_PART_BYTES: usize = 8 << 20;
 /// Upload parts in flight at once.
 const UPLOADS: usize = 3;
 
+/// The segment that ends with a row group is put into the file behind this many more, so that its making overlaps with
+/// their encoding. Where a segment lies does not depend on how fast threads are.
+const INDEX_LAG: usize = 2;
+
 /// How a version is written.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
@@ -61,6 +69,8 @@ pub struct WriteOptions {
     pub index: IndexSettings,
     /// Most entities of a row group, [`ROW_GROUP_ROWS`] but in tests.
     pub row_group_rows: usize,
+    /// Bounds of the keyword index, the default but in tests.
+    pub keywords: SegmentLimits,
 }
 
 impl Default for WriteOptions {
@@ -70,6 +80,7 @@ impl Default for WriteOptions {
             shredding: ShreddingBounds::default(),
             index: IndexSettings::default(),
             row_group_rows: ROW_GROUP_ROWS,
+            keywords: SegmentLimits::default(),
         }
     }
 }
@@ -143,6 +154,8 @@ fn encode(
     let passing = sink.passing.clone();
     let mut file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), properties)?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
+    let indexes = layout.document_bytes >= options.keywords.text_bytes;
+    let mut index = KeywordIndex::default();
     let mut entities = 0;
     let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
         let blooms = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;
@@ -161,9 +174,16 @@ fn encode(
     if layout.document_bytes < ROW_GROUP_BYTES as u64 && layout.entity_count <= options.row_group_rows as u64 {
         // A small version is not worth a thread.
         if let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
-            append(encode_row_group(&mut Shredder::new(layout), &factory, 0, &documents)?, &mut file)?;
+            let mut row_group = encode_row_group(&mut Shredder::new(layout), &factory, 0, &documents, indexes)?;
+            let texts = row_group.texts.take();
+            append(row_group, &mut file)?;
+            if let Some(texts) = texts {
+                let mut indexer = Indexer::new(options.keywords);
+                let segment = indexer.add(&texts).or_else(|| indexer.end());
+                append_segment(segment, &mut file, &mut index)?;
+            }
         }
-        return finish(file, told, &passing);
+        return finish(file, told, &index, &passing);
     }
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -171,7 +191,7 @@ fn encode(
             let (to_worker, jobs) = sync_channel(1);
             let (to_file, results) = sync_channel(1);
             let factory = &factory;
-            let work = move || encode_row_groups(layout, factory, &jobs, &to_file);
+            let work = move || encode_row_groups(layout, factory, &jobs, &to_file, indexes);
             match std::thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(_) => workers.push((to_worker, results)),
                 Err(error) if workers.is_empty() => return Err(StorageError::Io(error)),
@@ -179,11 +199,20 @@ fn encode(
                 Err(_) => break,
             }
         }
+        let indexing = if indexes { Indexing::start(scope, options.keywords) } else { None };
         let count = workers.len();
         let mut sent = 0;
         let mut received = 0;
         let mut receive = |number: usize, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
-            append(workers[number % count].1.recv().map_err(|_| StorageError::Worker)??, file)
+            let mut row_group = workers[number % count].1.recv().map_err(|_| StorageError::Worker)??;
+            let texts = row_group.texts.take();
+            append(row_group, file)?;
+            let Some(indexing) = &indexing else { return Ok(()) };
+            indexing.texts.send(texts.unwrap_or_default()).map_err(|_| StorageError::Worker)?;
+            if number >= INDEX_LAG {
+                append_segment(indexing.segments.recv().map_err(|_| StorageError::Worker)?, file, &mut index)?;
+            }
+            Ok(())
         };
         while let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
             if sent >= count {
@@ -197,18 +226,75 @@ fn encode(
             receive(received, &mut file)?;
             received += 1;
         }
+        let Some(Indexing { texts, segments }) = indexing else { return Ok(()) };
+        drop(texts);
+        // Those that lag behind, and the one that ends with the file.
+        for _ in 0..sent.min(INDEX_LAG) + 1 {
+            append_segment(segments.recv().map_err(|_| StorageError::Worker)?, &mut file, &mut index)?;
+        }
         Ok::<(), StorageError>(())
     })?;
-    finish(file, told, &passing)
+    finish(file, told, &index, &passing)
+}
+
+/// The thread that makes the keyword index.
+struct Indexing {
+    /// Takes the search texts of each row group.
+    texts: SyncSender<SearchTexts>,
+    /// For each row group the segment that ends with it, if one does; then the one that ends with the file.
+    segments: Receiver<Option<IndexedRowGroups>>,
+}
+
+impl Indexing {
+    /// Starts the thread. `None` when there is no room for one: the file has no index then.
+    fn start<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, limits: SegmentLimits) -> Option<Indexing> {
+        let (to_index, texts) = sync_channel::<SearchTexts>(1);
+        // It never waits for who takes them.
+        let (to_file, segments) = sync_channel(INDEX_LAG + 1);
+        let work = move || {
+            let mut indexer = Indexer::new(limits);
+            for texts in texts {
+                if to_file.send(indexer.add(&texts)).is_err() {
+                    return;
+                }
+            }
+            // Whoever waits for it has gone when that fails.
+            let _ = to_file.send(indexer.end());
+        };
+        std::thread::Builder::new().spawn_scoped(scope, work).ok()?;
+        Some(Indexing { texts: to_index, segments })
+    }
+}
+
+/// Puts a segment into the file, if there is one.
+fn append_segment(
+    segment: Option<IndexedRowGroups>,
+    file: &mut SerializedFileWriter<Sink>,
+    index: &mut KeywordIndex,
+) -> Result<(), StorageError> {
+    let Some(IndexedRowGroups { row_groups, mut segment }) = segment else { return Ok(()) };
+    let offset = file.bytes_written() as u64;
+    // Other readers pass over what no column points to.
+    file.write_all(&std::mem::take(&mut segment.bytes))?;
+    index.add(offset, row_groups, segment);
+    Ok(())
 }
 
 /// Writes what stands behind the row groups: the profile, and the footer with the checksums.
-fn finish(mut file: SerializedFileWriter<Sink>, told: &[u8], passing: &Mutex<Passing>) -> Result<Sink, StorageError> {
+fn finish(
+    mut file: SerializedFileWriter<Sink>,
+    told: &[u8],
+    index: &KeywordIndex,
+    passing: &Mutex<Passing>,
+) -> Result<Sink, StorageError> {
     // Other readers pass over what no column points to.
     let location = ProfileLocation::of(file.bytes_written() as u64, told);
     file.write_all(told)?;
     let location = serde_json::to_string(&location).map_err(|error| StorageError::Layout(error.to_string()))?;
     file.append_key_value_metadata(KeyValue::new(PROFILE_KEY.to_owned(), location));
+    if !index.is_empty() {
+        file.append_key_value_metadata(KeyValue::new(KEYWORDS_KEY.to_owned(), index.encode()?));
+    }
     file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(passing).tally.text()));
     // What comes from here on is held until it is sealed.
     file.flush()?;
@@ -266,6 +352,8 @@ fn next_row_group(lines: &mut Lines, rows: usize) -> Result<Option<StringArray>,
 struct RowGroup {
     rows: usize,
     columns: Vec<ArrowColumnChunk>,
+    /// For the keyword index, where there is to be one.
+    texts: Option<SearchTexts>,
 }
 
 /// A worker: row groups of documents in, encoded row groups out, until either side is gone.
@@ -274,10 +362,11 @@ fn encode_row_groups(
     factory: &ArrowRowGroupWriterFactory,
     jobs: &Receiver<StringArray>,
     to_file: &SyncSender<Result<RowGroup, StorageError>>,
+    indexes: bool,
 ) {
     let mut shredder = Shredder::new(layout);
     for (number, documents) in jobs.iter().enumerate() {
-        if to_file.send(encode_row_group(&mut shredder, factory, number, &documents)).is_err() {
+        if to_file.send(encode_row_group(&mut shredder, factory, number, &documents, indexes)).is_err() {
             return;
         }
     }
@@ -288,7 +377,9 @@ fn encode_row_group(
     factory: &ArrowRowGroupWriterFactory,
     number: usize,
     documents: &StringArray,
+    indexes: bool,
 ) -> Result<RowGroup, StorageError> {
+    let mut texts = indexes.then(SearchTexts::default);
     let mut writers = factory.create_column_writers(number)?;
     let mut start = 0;
     while start < documents.len() {
@@ -300,11 +391,14 @@ fn encode_row_group(
                 columns.next().ok_or(StorageError::Worker)?.write(&shredded)?;
             }
         }
+        if let (Some(texts), Some(search)) = (&mut texts, batch.column_by_name(SEARCH)) {
+            texts.append(search.as_binary());
+        }
         shredder.recycle(batch);
         start += length;
     }
     let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
-    Ok(RowGroup { rows: documents.len(), columns })
+    Ok(RowGroup { rows: documents.len(), columns, texts })
 }
 
 /// Rows from `start` that make the next batch: few enough that the page writer, which looks at sizes only

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 mod plain {
     pub(super) use crate::query::explain::PlanOperator;
     pub(super) use crate::query::scan::report::{
-        AccessName, KeyUse, PredicateUse, RowGroupUse, ScanUse, VerificationUse,
+        AccessName, KeyUse, KeywordIndexUse, PredicateUse, RowGroupUse, ScanUse, VerificationUse,
     };
     pub(super) use crate::service::{
         AnswerUse, DocumentUse, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse, RequestParameter,
@@ -281,6 +281,8 @@ records! {
         pruned_by_bloom_filter: u64,
         /// Left out because the number lies outside of what the statistics say, nor is its text there.
         pruned_by_numbers: u64,
+        /// Left out because the keyword index says that the text is not there.
+        pruned_by_keyword_index: u64,
         /// Scanned.
         scanned: u64,
         /// Not looked at, because there were enough entities before.
@@ -299,6 +301,21 @@ records! {
         rows_in: Option<u64>,
         /// Entities that were left.
         rows_out: Option<u64>,
+        /// What the keyword index said; null where it was not asked.
+        keyword_index: Option<KeywordIndexUse>,
+    }
+
+    /// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not
+    /// count.
+    struct KeywordIndexUse {
+        /// Row groups where it named the entities that hold the text.
+        exact: u64,
+        /// Row groups where it named entities that may hold the text, to be verified.
+        candidates: u64,
+        /// Row groups where it did not tell, so that the search text was scanned.
+        left_to_scan: u64,
+        /// Entities that it named.
+        rows: u64,
     }
 
     /// Where something was read from.
@@ -359,6 +376,8 @@ records! {
         columns: LookupUse,
         /// Bloom filters.
         bloom_filters: LookupUse,
+        /// Entries and lists of the keyword index.
+        keyword_index: LookupUse,
         /// Pages of documents.
         document_pages: LookupUse,
         /// Requests to the store.

@@ -63,6 +63,8 @@ pub enum PrunedBy {
     BloomFilter,
     /// The number is not there, by the statistics, nor is its text, by the bloom filter.
     Numbers,
+    /// The text is in no search text, by the keyword index.
+    KeywordIndex,
 }
 
 /// What says that a row group cannot hold a match; `None` when it may. `ShreddedColumn` accesses alone prune.

@@ -193,6 +193,25 @@ pub(super) fn contains_words(search: &BinaryArray, words: &[Vec<u8>], mode: Keyw
     valid(found.finish(), search.nulls())
 }
 
+/// Those of the rows whose search text contains one of the words, or all of them. Each row is looked at by itself.
+pub(super) fn rows_with_words(
+    search: &BinaryArray,
+    rows: impl Iterator<Item = usize>,
+    words: &[Vec<u8>],
+    mode: KeywordsMode,
+) -> Vec<usize> {
+    let finders: Vec<memmem::Finder<'_>> = words.iter().map(memmem::Finder::new).collect();
+    let holds = |row: &usize| {
+        let text = search.value(*row);
+        let mut held = finders.iter().map(|finder| finder.find(text).is_some());
+        match mode {
+            KeywordsMode::Or => held.any(|held| held),
+            KeywordsMode::And => held.all(|held| held),
+        }
+    };
+    rows.filter(holds).collect()
+}
+
 /// Sets the bits of those of the rows that hold what the finder finds; the first row's bit is the first.
 fn mark(values: &BinaryArray, rows: Range<usize>, finder: &memmem::Finder<'_>, bits: &mut BooleanBufferBuilder) {
     // One search over the contiguous values; a hit across a border is none, and the search goes on at the border.
@@ -337,6 +356,8 @@ mod tests {
                     let expected = if mode == KeywordsMode::Or { held.any(|held| held) } else { held.all(|held| held) };
                     assert_eq!(found.value(row), expected, "{words:?} in row {row}");
                 }
+                let odd: Vec<usize> = rows_with_words(&array, (1..texts.len()).step_by(2), &words, mode);
+                assert_eq!(odd, found.set_indices().filter(|row| row % 2 == 1).collect::<Vec<_>>());
             }
         }
     }

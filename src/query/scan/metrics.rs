@@ -32,16 +32,28 @@ impl Narrowed {
     }
 }
 
+/// What the keyword index said of a predicate, in row groups, and the rows that it left.
+#[derive(Debug, Default)]
+pub(super) struct IndexedCounts {
+    pub(super) exact: Counter,
+    pub(super) candidates: Counter,
+    pub(super) scan: Counter,
+    pub(super) rows: Counter,
+}
+
 /// The metrics of one scan.
 #[derive(Debug, Default)]
 pub(super) struct ScanMetrics {
     pub(super) pruned_by_bloom_filter: Counter,
     pub(super) pruned_by_numbers: Counter,
+    pub(super) pruned_by_keyword_index: Counter,
     /// Row groups that were not pruned, and their rows.
     pub(super) scanned: Counter,
     pub(super) tested: Counter,
     /// As the scan's predicates: what shredded columns and search texts have left.
     pub(super) predicates: Box<[Narrowed]>,
+    /// As the scan's predicates: what the keyword index said of them.
+    pub(super) indexed: Box<[IndexedCounts]>,
     /// What documents have left.
     pub(super) verified: Narrowed,
     /// What the top-k threshold has left.
@@ -54,13 +66,18 @@ pub(super) struct ScanMetrics {
 
 impl ScanMetrics {
     pub(super) fn of(predicates: usize) -> ScanMetrics {
-        ScanMetrics { predicates: (0..predicates).map(|_| Narrowed::default()).collect(), ..ScanMetrics::default() }
+        ScanMetrics {
+            predicates: (0..predicates).map(|_| Narrowed::default()).collect(),
+            indexed: (0..predicates).map(|_| IndexedCounts::default()).collect(),
+            ..ScanMetrics::default()
+        }
     }
 
     pub(super) fn pruned(&self, by: PrunedBy) {
         match by {
             PrunedBy::BloomFilter => self.pruned_by_bloom_filter.add(1),
             PrunedBy::Numbers => self.pruned_by_numbers.add(1),
+            PrunedBy::KeywordIndex => self.pruned_by_keyword_index.add(1),
         }
     }
 }

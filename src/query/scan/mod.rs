@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`predicate`] | the conditions of a request, prepared |
 //! | [`access`] | how each is answered: decided apart from answering it |
+//! | `keyword_index` | what the keyword index says of them |
 //! | `kernels` | predicates over the Arrow arrays of a row group |
 //! | `sort_key`, `dedup_key` | the keys of `sort` and `dedup` |
 //! | `schema` | the columns that a scan gives |
@@ -21,6 +22,7 @@
 pub mod access;
 pub(in crate::query) mod dedup_key;
 mod kernels;
+mod keyword_index;
 mod metrics;
 pub mod predicate;
 pub mod report;

@@ -59,6 +59,8 @@ pub struct RowGroupUse {
     pub pruned_by_bloom_filter: u64,
     /// Left out because the number lies outside of what the statistics say, nor is its text there.
     pub pruned_by_numbers: u64,
+    /// Left out because the keyword index says that the text is not there.
+    pub pruned_by_keyword_index: u64,
     /// Scanned.
     pub scanned: u64,
     /// Not looked at, because there were enough entities before.
@@ -78,6 +80,21 @@ pub struct PredicateUse {
     pub rows_in: Option<u64>,
     /// Entities that were left.
     pub rows_out: Option<u64>,
+    /// What the keyword index said; null where it was not asked.
+    pub keyword_index: Option<KeywordIndexUse>,
+}
+
+/// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeywordIndexUse {
+    /// Row groups where it named the entities that hold the text.
+    pub exact: u64,
+    /// Row groups where it named entities that may hold the text, to be verified.
+    pub candidates: u64,
+    /// Row groups where it did not tell, so that the search text was scanned.
+    pub left_to_scan: u64,
+    /// Entities that it named.
+    pub rows: u64,
 }
 
 /// What reading documents for predicates did.
@@ -111,9 +128,11 @@ impl ScanSpec {
         let total = self.reader.row_groups().len() as u64;
         let touched = self.row_groups().len() as u64;
         let (by_bloom, by_numbers) = (metrics.pruned_by_bloom_filter.get(), metrics.pruned_by_numbers.get());
+        let by_index = metrics.pruned_by_keyword_index.get();
         let scanned = metrics.scanned.get();
-        let predicates = self.predicates.iter().zip(&metrics.predicates);
-        let verifies = self.predicates.iter().any(|(access, _)| access.reads_documents());
+        let predicates = self.predicates.iter().zip(&metrics.predicates).enumerate();
+        let verifies =
+            metrics.verified.before.get() > 0 || self.predicates.iter().any(|(access, _)| access.reads_documents());
         ScanUse {
             first_position: self.range.start,
             end_position: self.range.end,
@@ -122,13 +141,17 @@ impl ScanSpec {
                 outside_positions: total - touched,
                 pruned_by_bloom_filter: by_bloom,
                 pruned_by_numbers: by_numbers,
+                pruned_by_keyword_index: by_index,
                 scanned,
-                not_reached: touched.saturating_sub(by_bloom + by_numbers + scanned),
+                not_reached: touched.saturating_sub(by_bloom + by_numbers + by_index + scanned),
             },
             rows_tested: metrics.tested.get(),
             rows_selected,
             predicates: predicates
-                .map(|((access, predicate), rows)| self.predicate(*access, predicate, rows))
+                .map(|(number, ((access, predicate), rows))| PredicateUse {
+                    keyword_index: self.keyword_index(number),
+                    ..self.predicate(*access, predicate, rows)
+                })
                 .collect(),
             verification: verifies.then(|| VerificationUse {
                 rows_in: metrics.verified.before.get(),
@@ -155,7 +178,19 @@ impl ScanSpec {
             column: shredded,
             rows_in: counted.then(|| rows.before.get()),
             rows_out: counted.then(|| rows.after.get()),
+            keyword_index: None,
         }
+    }
+
+    fn keyword_index(&self, predicate: usize) -> Option<KeywordIndexUse> {
+        let counts = self.metrics.indexed.get(predicate)?;
+        self.keywords.as_ref().filter(|keywords| keywords.asks(predicate))?;
+        Some(KeywordIndexUse {
+            exact: counts.exact.get(),
+            candidates: counts.candidates.get(),
+            left_to_scan: counts.scan.get(),
+            rows: counts.rows.get(),
+        })
     }
 
     fn sort(&self) -> Option<KeyUse> {

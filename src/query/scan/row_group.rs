@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::array::{
+    ArrayRef, AsArray, BinaryBuilder, BooleanBufferBuilder, RecordBatch, RecordBatchOptions, UInt64Array,
+};
 use arrow::buffer::BooleanBuffer;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
@@ -14,9 +16,10 @@ use crate::query::engine::BATCH_ROWS;
 use crate::query::error::through_engine;
 use crate::query::fetch::pages::Pages;
 use crate::query::pace::Pace;
-use crate::query::scan::access::{self, Access};
+use crate::query::scan::access::{self, Access, PrunedBy};
 use crate::query::scan::dedup_key::GroupKeys;
 use crate::query::scan::kernels::{self, Elements};
+use crate::query::scan::keyword_index::{IndexedRows, Sure};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
@@ -24,6 +27,19 @@ use crate::query::scan::sort_key::{OrderKeys, SortColumn};
 use crate::query::scan::spec::ScanSpec;
 use crate::storage::StorageError;
 use crate::storage::layout::{ShreddedKind, ShreddedPart};
+
+/// A predicate that documents are to verify.
+struct Unverified<'p> {
+    predicate: &'p Predicate,
+    /// Rows that match it for sure.
+    sure: Option<BooleanBuffer>,
+}
+
+impl Unverified<'_> {
+    fn is_sure_of(&self, row: usize) -> bool {
+        self.sure.as_ref().is_some_and(|sure| sure.value(row))
+    }
+}
 
 impl ScanSpec {
     /// What the scan gives of one row group.
@@ -51,18 +67,26 @@ impl ScanSpec {
         let mut selected = RowSelection::Range(rows);
         for (access, predicate) in self.predicates.iter() {
             if let Some(by) = access::pruned(&self.reader, row_group, predicate, *access).await? {
-                self.metrics.pruned(by);
-                metrics().pruned_rows.increment(selected.len() as u64);
-                metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
-                return Ok(RowSelection::Range(0..0));
+                return Ok(self.prune(row_group, &selected, by));
             }
+        }
+        let indexed = match &self.keywords {
+            Some(keywords) => keywords.rows(&self.reader, row_group).await?,
+            None => Vec::new(),
+        };
+        let mut candidates = selected.clone();
+        for rows in indexed.iter().flatten() {
+            candidates = candidates.and(rows.candidates.clone());
+        }
+        if indexed.iter().any(Option::is_some) && candidates.len() == 0 {
+            return Ok(self.prune(row_group, &selected, PrunedBy::KeywordIndex));
         }
         let mut left = selected.len();
         metrics().scanned_rows.increment(left as u64);
         self.metrics.scanned.add(1);
         self.metrics.tested.add(left);
-        let mut unverified: Vec<&Predicate> = Vec::new();
-        for ((access, predicate), rows) in self.predicates.iter().zip(&self.metrics.predicates) {
+        let mut unverified: Vec<Unverified<'_>> = Vec::new();
+        for (number, ((access, predicate), rows)) in self.predicates.iter().zip(&self.metrics.predicates).enumerate() {
             if left == 0 {
                 return Ok(selected);
             }
@@ -73,14 +97,15 @@ impl ScanSpec {
                     selected = selected.and(self.by_shredded(row_group, *shredded, compare).await?);
                 }
                 (Access::Search | Access::SearchThenDocuments, _) => {
-                    if let Some(rows) = self.by_search(row_group, predicate).await? {
-                        selected = selected.and(rows);
-                    }
-                    if *access != Access::Search {
-                        unverified.push(predicate);
-                    }
+                    let indexed = indexed.get(number).and_then(Option::as_ref);
+                    self.count_indexed(number, indexed);
+                    let decides = *access == Access::Search;
+                    let (rows, open) =
+                        self.by_index_and_search(row_group, selected, predicate, indexed, decides).await?;
+                    selected = rows;
+                    unverified.extend(open);
                 }
-                _ => unverified.push(predicate),
+                _ => unverified.push(Unverified { predicate, sure: None }),
             }
             let before = std::mem::replace(&mut left, selected.len());
             rows.add(before, left);
@@ -89,6 +114,126 @@ impl ScanSpec {
             return Ok(selected.truncated(self.fetch));
         }
         self.verify(row_group, selected, &unverified).await
+    }
+
+    /// Counts a row group that is left out.
+    fn prune(&self, row_group: usize, rows: &RowSelection, by: PrunedBy) -> RowSelection {
+        self.metrics.pruned(by);
+        metrics().pruned_rows.increment(rows.len() as u64);
+        metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
+        if by == PrunedBy::KeywordIndex {
+            for number in 0..self.predicates.len() {
+                if self.keywords.as_ref().is_some_and(|keywords| keywords.asks(number)) {
+                    self.metrics.indexed[number].exact.add(1);
+                    metrics().keyword_index.of(["exact".into()]).increment(1);
+                }
+            }
+        }
+        RowSelection::Range(0..0)
+    }
+
+    /// Counts what the index said of a predicate in a row group.
+    fn count_indexed(&self, predicate: usize, indexed: Option<&IndexedRows>) {
+        if !self.keywords.as_ref().is_some_and(|keywords| keywords.asks(predicate)) {
+            return;
+        }
+        let counts = &self.metrics.indexed[predicate];
+        let (counter, outcome) = match indexed {
+            Some(IndexedRows { sure: Sure::All, .. }) => (&counts.exact, "exact"),
+            Some(_) => (&counts.candidates, "candidates"),
+            None => (&counts.scan, "scan"),
+        };
+        counter.add(1);
+        counts.rows.add(indexed.map_or(0, |rows| rows.candidates.count_set_bits()));
+        metrics().keyword_index.of([outcome.into()]).increment(1);
+    }
+
+    /// The selected rows that may match a predicate, by the keyword index where it tells and by the search text; and
+    /// the predicate, where documents are to verify them. The search text `decides`, or documents do in any case.
+    async fn by_index_and_search<'p>(
+        &self,
+        row_group: usize,
+        selected: RowSelection,
+        predicate: &'p Predicate,
+        indexed: Option<&IndexedRows>,
+        decides: bool,
+    ) -> Result<(RowSelection, Option<Unverified<'p>>), StorageError> {
+        /// So few rows are verified in documents where the search text does not tell what is hidden of it.
+        const FEW: usize = 64;
+        let verified = (!decides).then_some(Unverified { predicate, sure: None });
+        let Some(indexed) = indexed else {
+            let rows = self.by_search(row_group, predicate).await?;
+            return Ok((rows.into_iter().fold(selected, RowSelection::and), verified));
+        };
+        let selected = selected.and(indexed.candidates.clone());
+        let hides = matches!(predicate, Predicate::Keywords(keywords) if !keywords.sees_everything());
+        let sure = match &indexed.sure {
+            Sure::All if !hides => return Ok((selected, verified)),
+            Sure::Rows(sure) if decides => Some(sure),
+            _ => None,
+        };
+        let unsure: Vec<usize> = selected.iter().filter(|row| !sure.is_some_and(|sure| sure.value(*row))).collect();
+        if unsure.is_empty() {
+            return Ok((selected, verified));
+        }
+        if (hides && unsure.len() <= FEW) || !self.searches(row_group, &unsure) {
+            return Ok((selected, Some(Unverified { predicate, sure: sure.cloned() })));
+        }
+        let rows = self.reader.row_groups()[row_group].rows;
+        let found = match predicate {
+            // A row by itself costs more than as many bytes of all rows.
+            _ if hides || unsure.len() > rows / 4 => match self.by_search(row_group, predicate).await? {
+                Some(rows) => unsure.into_iter().filter(|row| rows.value(*row)).collect(),
+                None => unsure,
+            },
+            Predicate::Keywords(keywords) => {
+                self.rows_by_search(row_group, &unsure, keywords.folded(), keywords.mode()).await?
+            }
+            Predicate::Compare(compare) => match access::needle(compare) {
+                Some(needle) => self.rows_by_search(row_group, &unsure, &[needle], KeywordsMode::And).await?,
+                None => unsure,
+            },
+        };
+        let mut bits = BooleanBufferBuilder::new(rows);
+        match sure {
+            Some(sure) => bits.append_buffer(sure),
+            None => bits.append_n(rows, false),
+        }
+        found.into_iter().for_each(|row| bits.set_bit(row, true));
+        Ok((selected.and(bits.finish()), verified))
+    }
+
+    /// Those of some rows whose search text has the words.
+    async fn rows_by_search(
+        &self,
+        row_group: usize,
+        rows: &[usize],
+        words: &[Vec<u8>],
+        mode: KeywordsMode,
+    ) -> Result<Vec<usize>, StorageError> {
+        let texts = self.reader.search(row_group).await?;
+        Ok(kernels::rows_with_words(texts.as_binary(), rows.iter().copied(), words, mode))
+    }
+
+    /// Whether candidates are verified in the search text, not in documents: it is there already, or it is less than
+    /// the pages of documents that they lie in.
+    fn searches(&self, row_group: usize, candidates: &[usize]) -> bool {
+        /// Of candidates that are verified until enough match, about one in so many does.
+        const TRIES: usize = 4;
+        if self.reader.caches_search(row_group) {
+            return true;
+        }
+        let most = self.fetch.map_or(usize::MAX, |fetch| fetch.saturating_mul(TRIES));
+        let (search, documents) = self.reader.search_and_document_bytes(row_group);
+        let pages = self.reader.page_count(row_group);
+        let (mut used, mut last) = (0, None);
+        for row in candidates.iter().take(most) {
+            let page = self.reader.page_of(row_group, *row);
+            if last.replace(page) != Some(page) {
+                used += 1;
+            }
+        }
+        (documents / pages.max(1) as u64).saturating_mul(used) > search
     }
 
     /// RowSelection whose search text holds what every match holds; `None` when that is nothing.
@@ -176,7 +321,7 @@ impl ScanSpec {
         &self,
         row_group: usize,
         selected: RowSelection,
-        predicates: &[&Predicate],
+        predicates: &[Unverified<'_>],
     ) -> Result<RowSelection, StorageError> {
         let most = self.fetch.unwrap_or(usize::MAX);
         let (mut tested, mut matching) = (0, Vec::new());
@@ -185,12 +330,16 @@ impl ScanSpec {
             if matching.len() >= most {
                 break;
             }
+            if predicates.iter().all(|unverified| unverified.is_sure_of(row)) {
+                matching.push(row);
+                continue;
+            }
             tested += 1;
             let document = pages.document(row).await?;
             let mut matches = true;
-            for predicate in predicates {
+            for unverified in predicates.iter().filter(|unverified| !unverified.is_sure_of(row)) {
                 pace.worked(document.len()).await;
-                matches = predicate.matches(document);
+                matches = unverified.predicate.matches(document);
                 if !matches {
                     break;
                 }
@@ -220,6 +369,10 @@ impl ScanSpec {
             let columns = self.schema.fields().iter().map(|_| Arc::new(positions.clone()) as ArrayRef).collect();
             let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
             return Ok(vec![RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?]);
+        }
+        if self.schema.fields().is_empty() {
+            let options = RecordBatchOptions::new().with_row_count(Some(selected.len()));
+            return Ok(vec![RecordBatch::try_new_with_options(self.schema.clone(), Vec::new(), &options)?]);
         }
         let rows: Vec<usize> = selected.iter().collect();
         let order = match &self.computed.order {

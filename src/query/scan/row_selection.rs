@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrow::buffer::BooleanBuffer;
 
 /// Selected rows of a row group, ascending.
+#[derive(Clone)]
 pub(super) enum RowSelection {
     /// All of a range.
     Range(Range<usize>),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use crate::query::scan::access::Access;
+use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::ScanMetrics;
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::schema::Computed;
@@ -19,6 +20,8 @@ pub(super) struct ScanSpec {
     pub(super) schema: SchemaRef,
     /// With the way each is answered, cheapest first.
     pub(super) predicates: Arc<[(Access, Predicate)]>,
+    /// What they ask the keyword index for, where the version has one.
+    pub(super) keywords: Option<Arc<KeywordQuestions>>,
     /// Positions looked at.
     pub(super) range: Range<u64>,
     /// Most entities given.

@@ -24,6 +24,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::query::scan::access::{self, Access};
+use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::ScanMetrics;
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::ScanUse;
@@ -69,6 +70,7 @@ impl VersionScan {
         );
         let spec = ScanSpec {
             range: 0..reader.entity_count(),
+            keywords: KeywordQuestions::of(&reader, &predicates).map(Arc::new),
             reader,
             schema,
             metrics: Arc::new(ScanMetrics::of(predicates.len())),

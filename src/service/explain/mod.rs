@@ -227,6 +227,7 @@ fn parts(selecting: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
         footers: both(ReaderMetrics::footers),
         columns: both(ReaderMetrics::columns),
         bloom_filters: both(ReaderMetrics::blooms),
+        keyword_index: both(ReaderMetrics::keywords),
         document_pages: both(ReaderMetrics::documents),
         requests: selecting.requests() + answering.requests(),
         request_bytes: selecting.bytes() + answering.bytes(),

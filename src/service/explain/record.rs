@@ -167,6 +167,8 @@ pub struct PartUse {
     pub columns: LookupUse,
     /// Bloom filters.
     pub bloom_filters: LookupUse,
+    /// Entries and lists of the keyword index.
+    pub keyword_index: LookupUse,
     /// Pages of documents.
     pub document_pages: LookupUse,
     /// Requests to the store.

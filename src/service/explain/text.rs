@@ -114,6 +114,7 @@ impl Explanation {
         for (LookupUse { hits, misses }, what) in [
             (parts.footers, "footer"),
             (parts.bloom_filters, "bloom filters"),
+            (parts.keyword_index, "entries and lists of the keyword index"),
             (parts.columns, "columns of row groups"),
             (parts.document_pages, "pages of documents"),
         ] {
@@ -176,6 +177,7 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     for (count, why) in [
         (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
         (groups.pruned_by_numbers, "pruned by the minimum and maximum of numbers"),
+        (groups.pruned_by_keyword_index, "pruned by keyword index"),
         (groups.outside_positions, "outside of the positions"),
         (groups.not_reached, "not reached"),
     ] {
@@ -211,9 +213,22 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
 fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
     write!(out, "  {}: by {}", one_line(&used.predicate), source(used.access, used.column.as_deref()))?;
     match used.rows_in.zip(used.rows_out) {
-        Some((before, after)) => writeln!(out, ", {} -> {}", number(before), number(after)),
-        None => writeln!(out),
+        Some((before, after)) => writeln!(out, ", {} -> {}", number(before), number(after))?,
+        None => writeln!(out)?,
     }
+    let Some(index) = &used.keyword_index else { return Ok(()) };
+    let entities = counted(index.rows, "entity", "entities");
+    write!(out, "    keyword index: {entities}; row groups:")?;
+    let mut separator = "";
+    for (count, what) in
+        [(index.exact, "exact"), (index.candidates, "with candidates"), (index.left_to_scan, "left to the scan")]
+    {
+        if count > 0 {
+            write!(out, "{separator} {} {what}", number(count))?;
+            separator = ",";
+        }
+    }
+    writeln!(out)
 }
 
 fn source(access: AccessName, shredded: Option<&str>) -> String {

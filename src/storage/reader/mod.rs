@@ -7,6 +7,7 @@
 mod columns;
 mod documents;
 mod end;
+mod keywords;
 mod object_file;
 mod verification;
 

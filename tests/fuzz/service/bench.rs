@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata::storage::budget::SpoolCharge;
+use strata::storage::keywords::segment::SegmentLimits;
 use strata::storage::profile::ShreddingBounds;
 use strata::storage::spool::Spool;
 use strata::storage::store::{self, S3Options, Store};
@@ -55,7 +56,8 @@ pub fn runtime() -> Runtime {
     runtime.expect("a runtime")
 }
 
-/// A way to lay out a version: how many rows make a row group, and which paths get a shredded column.
+/// A way to lay out a version: how many rows make a row group and a segment of the keyword index, and which paths get a
+/// shredded column.
 pub fn layout(choice: u8) -> WriteOptions {
     let all = ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 };
     let none = ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() };
@@ -63,6 +65,12 @@ pub fn layout(choice: u8) -> WriteOptions {
         threads: 1,
         row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][usize::from(choice % 4)],
         shredding: [ShreddingBounds::default(), all, none][usize::from(choice / 4 % 3)],
+        keywords: SegmentLimits {
+            rows: [1, 5, usize::MAX][usize::from(choice / 12 % 3)],
+            share_percent: 1_000_000_000,
+            text_bytes: 0,
+            ..SegmentLimits::default()
+        },
         ..WriteOptions::default()
     }
 }

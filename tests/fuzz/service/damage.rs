@@ -9,6 +9,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata::storage::StorageError;
 use strata::storage::cache::PartCache;
+use strata::storage::keywords::cut::Plan;
 use strata::storage::layout::ShreddedPart;
 use strata::storage::reader::VersionReader;
 
@@ -89,5 +90,10 @@ async fn read_all(path: &ObjectPath, size: u64) -> Result<(), StorageError> {
         }
     }
     assert_eq!(entities, reader.entity_count());
+    for segment in 0..reader.keyword_index().segments().len() {
+        for needle in ["entity", "1", "y 1", "a1", "-"] {
+            reader.keyword_candidates(segment, &Plan::of(needle.as_bytes())).await?;
+        }
+    }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod document;
 mod encode;
 mod headers;
 mod json;
+mod keywords;
 mod number;
 mod parquet;
 mod path;
@@ -23,6 +24,7 @@ pub const ALL: &[Target] = &[
     ("encode", encode::check),
     ("headers", headers::check),
     ("json", json::check),
+    ("keywords", keywords::check),
     ("number", number::check),
     ("parquet", parquet::check),
     ("path", path::check),

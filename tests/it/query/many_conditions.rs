@@ -14,7 +14,7 @@ use strata::storage::writer::WriteOptions;
 use crate::reference::Value;
 use crate::support::owned::Owned;
 use crate::support::reads::{Lab, query};
-use crate::support::versions::{all_shredded, nothing_shredded};
+use crate::support::versions::{all_shredded, nothing_shredded, segments};
 
 /// Entities of 40 fields, of which most hold the same in all of them, and some what tells them apart.
 fn fields(entities: usize) -> Vec<Value> {
@@ -59,7 +59,7 @@ fn a_thousand_conditions_are_as_exact_as_one() {
     let lab = Lab::with_threads(2);
     let entities = fields(20);
     for shredding in [WriteOptions::default().shredding, all_shredded(), nothing_shredded()] {
-        let options = WriteOptions { shredding, row_group_rows: 7, ..WriteOptions::default() };
+        let options = WriteOptions { shredding, row_group_rows: 7, keywords: segments(10), ..WriteOptions::default() };
         let version = lab.publish(&entities, &options);
         for (place, value, count) in
             [("odd", "1", ITEMS_LIMIT), ("id", "17.0", ITEMS_LIMIT), ("rare", "y", 700), ("f3.in", "3", 421)]
@@ -77,7 +77,8 @@ fn a_thousand_conditions_are_as_exact_as_one() {
 fn a_thousand_of_each_other_kind_are_exact_too() {
     let lab = Lab::with_threads(2);
     let entities = fields(12);
-    let version = lab.publish(&entities, &WriteOptions { row_group_rows: 5, ..WriteOptions::default() });
+    let options = WriteOptions { row_group_rows: 5, keywords: segments(7), ..WriteOptions::default() };
+    let version = lab.publish(&entities, &options);
     let paths = |count: usize| (0..count).map(|number| path(&format!("f{}.in", number % 50))).collect::<Vec<Path>>();
     let deep = path(&vec!["a"; 128].join("."));
     let words = |count: usize| (0..count).map(|number| format!("text {}", number % 40)).collect::<Vec<String>>();

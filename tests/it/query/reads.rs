@@ -16,7 +16,7 @@ use crate::reference::pipeline::{self, Body};
 use crate::reference::{Value, hostile};
 use crate::support::files;
 use crate::support::reads::{Lab, PathPlan, alike, cases, entities, no_failure, path_plan, places, plan, query, shown};
-use crate::support::versions::{all_shredded, nothing_shredded};
+use crate::support::versions::{all_shredded, nothing_shredded, segments, some_segments};
 
 // ---- any request over any entities ----
 
@@ -34,6 +34,7 @@ fn any_request_is_answered_as_the_reference_answers() {
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
             shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
             index: index(&indexed, &entities),
+            keywords: some_segments(rows + 2 * bounds + plans.len()),
         };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);
@@ -297,8 +298,16 @@ fn check_selected(lines: &[&str], id: &str, cases: &[(&str, &[&str])]) {
     let mut wrong = Vec::new();
     for (row_group_rows, shredding) in [(1, all_shredded()), (2, nothing_shredded()), (ROW_GROUP_ROWS, all_shredded())]
     {
-        let version =
-            lab.publish(&entities, &WriteOptions { threads: 1, row_group_rows, shredding, ..WriteOptions::default() });
+        let version = lab.publish(
+            &entities,
+            &WriteOptions {
+                threads: 1,
+                row_group_rows,
+                shredding,
+                keywords: segments(row_group_rows),
+                ..WriteOptions::default()
+            },
+        );
         for (query, expected) in cases {
             let answer = lab.get(version, &format!("format=jsonl&{query}"));
             let found = answer.text().lines().map(|line| {

@@ -41,6 +41,7 @@ const LAYERS: [&str; 34] = [
     "source",
     "source/parquet",
     "storage",
+    "storage/keywords",
     "storage/profile",
     "storage/reader",
 ];

@@ -17,7 +17,7 @@ use crate::support::machine::{Machine, failed, one_json_line, succeeded};
 use crate::support::openapi::Document;
 use crate::support::owned::log_in;
 use crate::support::reads::{Lab, cases, entities, no_failure, plan, query};
-use crate::support::versions::{all_shredded, nothing_shredded};
+use crate::support::versions::{all_shredded, nothing_shredded, some_segments};
 use crate::support::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
 
 /// An owner with a session.
@@ -173,7 +173,8 @@ fn row_groups_pages_and_rows_add_up() {
         assert_eq!((number(&text, "/scan/rows_tested"), number(&text, "/scan/rows_selected")), (tested, 1));
         let predicate = &text["scan"]["predicates"][0];
         let expected = json!({
-            "predicate": "filter=name:NAME37", "access": "shredded_column", "column": "name", "rows_in": tested, "rows_out": 1
+            "predicate": "filter=name:NAME37", "access": "shredded_column", "column": "name", "rows_in": tested,
+            "rows_out": 1, "keyword_index": null
         });
         assert_eq!(*predicate, expected);
         assert_eq!((number(&text, "/documents/pages_to_select"), number(&text, "/documents/pages_to_answer")), (0, 1));
@@ -228,7 +229,7 @@ fn a_second_time_everything_is_cached() {
         for query in ["filter=name:name37", "sort=text:desc", "keywords=name3&format=csv", "filter=text:7&dedup=true"] {
             let query = format!("version={version}&{query}");
             let (first, second) = (owner.json(&query).await, owner.json(&query).await);
-            for kind in ["footers", "columns", "bloom_filters", "document_pages"] {
+            for kind in ["footers", "columns", "bloom_filters", "keyword_index", "document_pages"] {
                 let (first, second) = (&first["parts"][kind], &second["parts"][kind]);
                 let looked_up = |part: &Json| number(part, "/hits") + number(part, "/misses");
                 assert_eq!(number(second, "/misses"), 0, "{query}: {kind} {second}");
@@ -288,6 +289,7 @@ fn any_read_is_explained_and_fails_as_it_fails() {
             threads: 1,
             row_group_rows: [3, ROW_GROUP_ROWS][bounds],
             shredding: [all_shredded(), nothing_shredded()][bounds],
+            keywords: some_segments(bounds + plans.len()),
             ..WriteOptions::default()
         };
         let (lab, owner) = (&labs[number], &owners[number]);

@@ -24,7 +24,7 @@ use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
 
 use crate::reference::{Value, hostile, number, rules};
-use crate::support::versions::{Bench, all_shredded, nothing_shredded};
+use crate::support::versions::{Bench, all_shredded, nothing_shredded, segments, some_segments};
 
 /// Hostile entities, others in every run.
 pub fn hostile_entities(count: usize) -> Vec<String> {
@@ -66,7 +66,8 @@ fn any_entities_come_back_with_columns_as_the_reference_says() {
     let cases = (entities, row_group_rows, 1..=3_usize, bounds);
     let mut runner = TestRunner::new(PropertyConfig { cases: 32, ..PropertyConfig::default() });
     let result = runner.run(&cases, |(entities, row_group_rows, threads, shredding)| {
-        let options = WriteOptions { threads, row_group_rows, shredding, ..WriteOptions::default() };
+        let keywords = some_segments(row_group_rows + threads);
+        let options = WriteOptions { threads, row_group_rows, shredding, keywords, ..WriteOptions::default() };
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let store = opened("memory://");
         let (path, written) = bench.write(&store, &texts, &options).expect("written");
@@ -83,7 +84,12 @@ fn any_entities_come_back_with_columns_as_the_reference_says() {
 fn damaged_files_are_errors() {
     let bench = Bench::new();
     let store = opened("memory://");
-    let options = WriteOptions { row_group_rows: 16, shredding: all_shredded(), ..WriteOptions::default() };
+    let options = WriteOptions {
+        row_group_rows: 16,
+        shredding: all_shredded(),
+        keywords: segments(20),
+        ..WriteOptions::default()
+    };
     let entities: Vec<String> = (0..40)
         .map(|number| format!(r#"{{"n":{number},"Name":"Entity {number}","tags":["A","b",{number}],"x":null}}"#))
         .collect();

@@ -1,5 +1,6 @@
 //! Version files.
 
 mod files;
+mod keyword_index;
 mod profile;
 mod stores;

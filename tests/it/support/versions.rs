@@ -7,6 +7,7 @@ use object_store::path::Path as ObjectPath;
 use strata::storage::StorageError;
 use strata::storage::budget::SpoolCharge;
 use strata::storage::cache::PartCache;
+use strata::storage::keywords::segment::SegmentLimits;
 use strata::storage::profile::{PathRecord, ShreddingBounds, StoredProfile};
 use strata::storage::reader::VersionReader;
 use strata::storage::spool::{Spool, Spooled};
@@ -71,6 +72,19 @@ pub fn all_shredded() -> ShreddingBounds {
 /// No shredded column at all.
 pub fn nothing_shredded() -> ShreddingBounds {
     ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() }
+}
+
+/// Keyword indexes of any version: one of several sizes of their segments, counted in rows, or none.
+pub fn some_segments(choice: usize) -> SegmentLimits {
+    match choice % 5 {
+        0 => SegmentLimits::default(),
+        choice => segments([1, 5, 20, usize::MAX][choice - 1]),
+    }
+}
+
+/// A keyword index of any version, whose segments end with the row group that takes them to so many rows.
+pub fn segments(rows: usize) -> SegmentLimits {
+    SegmentLimits { rows, share_percent: 1_000_000_000, text_bytes: 0, ..SegmentLimits::default() }
 }
 
 /// A store in memory with files in it.

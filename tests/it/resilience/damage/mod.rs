@@ -321,6 +321,98 @@ async fn every_read_of_a_damaged_file_is_right_or_fails() {
     assert!(tally.noticed * 4 > count, "{} of {count} damages were noticed", tally.noticed);
 }
 
+/// Entities of so much text that their version has a keyword index.
+fn texts() -> String {
+    let entity = |number: usize| {
+        let text = "lorem ipsum dolor sit amet consectetur ".repeat(100 + number % 7);
+        json!({"i": number, "text": text, "word": format!("word{} half-{}", number % 60, number % 2), "id": format!("{:x}", number * 7919 + 0xABCDE)})
+            .to_string()
+    };
+    format!("[{}]", (0..400).map(entity).collect::<Vec<_>>().join(","))
+}
+
+/// The bytes that the keyword index of a version file takes, from its first segment to its last.
+fn index_range(file: &[u8]) -> std::ops::Range<usize> {
+    let start = b"{\"format\":1,\"segments\":";
+    let at = file.windows(start.len()).rposition(|window| window == start).expect("an index");
+    let mut values = serde_json::Deserializer::from_slice(&file[at..]).into_iter::<Value>();
+    let index = values.next().expect("an index").expect("JSON");
+    let number = |value: &Value| value.as_u64().expect("a number") as usize;
+    let segments = index["segments"].as_array().expect("segments");
+    let first = number(&segments[0]["offset"]);
+    let last = segments.last().expect("a segment");
+    let sections =
+        last["sections"].as_array().expect("sections").iter().flat_map(|class| class.as_array().expect("lengths"));
+    first..number(&last["offset"]) + sections.map(number).sum::<usize>()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_search_of_a_damaged_keyword_index_is_right_or_fails() {
+    let owned = owned().await;
+    let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
+    owned.dataset("Others", json!({}), &[&entities(4)]).await;
+    let files = owned.service.version_files();
+    let (file, whole, foreign) = {
+        let mut read: Vec<(PathBuf, Vec<u8>)> =
+            files.iter().map(|file| (file.clone(), fs::read(file).expect("a file"))).collect();
+        let has_index = |bytes: &[u8]| bytes.windows(15).any(|window| window == b"strata.keywords");
+        let at = read.iter().position(|(_, bytes)| has_index(bytes)).expect("a file with an index");
+        let (file, whole) = read.remove(at);
+        (file, whole, read.remove(0).1)
+    };
+    let index = index_range(&whole);
+    assert!(index.len() > 1_000, "{index:?}");
+    let reads: Vec<String> = [
+        "keywords=word7&count=true",
+        "keywords=word7,b2f&format=jsonl&keep_field=i,word",
+        "keywords=half-1&keywords_mode=and&limit=3&keep_field=i",
+        "keywords=zebra&count=true",
+        "filter_contains=text:amet%20lorem&count=true",
+        "keywords=dolor%20sit&count=true",
+        "filter_contains=id:abc&format=jsonl&keep_field=i",
+    ]
+    .iter()
+    .map(|query| format!("/api/{id}/texts/v1/?{query}"))
+    .collect();
+    let mut before = Vec::new();
+    for uri in &reads {
+        let answer = owned.service.get(uri).await;
+        assert_eq!((answer.status, answer.whole), (200, true), "{uri}: {}", answer.text());
+        before.push(answer);
+    }
+    let mut tally = Tally::default();
+    let mut count = 0;
+    for seed in damages(24) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let kind = Damage::draw(&mut random);
+        let damaged = match kind {
+            Damage::Cut | Damage::Replaced => kind.apply(&whole, &foreign, &mut random),
+            _ => {
+                [&whole[..index.start], &kind.apply(&whole[index.clone()], &foreign, &mut random), &whole[index.end..]]
+                    .concat()
+            }
+        };
+        if damaged == whole {
+            continue;
+        }
+        count += 1;
+        fs::write(&file, &damaged).expect("written");
+        let fresh = owned.service.beside(|_| {}).await;
+        let mut failed = 0;
+        for (uri, before) in reads.iter().zip(&before) {
+            failed += u64::from(tally.judge(&format!("seed {seed}, {kind:?}"), uri, before, &fresh.get(uri).await));
+        }
+        if failed > 0 {
+            tally.noticed(kind);
+        }
+        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "seed {seed}");
+    }
+    fs::write(&file, &whole).expect("written");
+    assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    tally.is_right_or_failed(count, "keyword indexes");
+    assert!(tally.noticed * 2 > count, "{} of {count} damages were noticed", tally.noticed);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
     let (owned, _) = furnished().await;

@@ -1,0 +1,221 @@
+//! What the keyword index of a version says of a scan's predicates: asked once for each segment, whose row groups share
+//! the answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::buffer::{BooleanBuffer, Buffer};
+use tokio::sync::OnceCell;
+
+use crate::model::request::KeywordsMode;
+use crate::query::pace::Pace;
+use crate::query::scan::access::{self, Access};
+use crate::query::scan::predicate::Predicate;
+use crate::storage::StorageError;
+use crate::storage::keywords::bitmap::RowBitmap;
+use crate::storage::keywords::cut::Plan;
+use crate::storage::keywords::segment::Candidates;
+use crate::storage::reader::VersionReader;
+
+/// Answers for segments that are kept: row groups are worked on in order, so that few segments are in use.
+const SEGMENTS: usize = 4;
+
+/// What one needle counts as work: about the bytes that are looked through for it.
+const NEEDLE_BYTES: usize = 256 << 10;
+
+/// What to ask the index for a predicate.
+struct Question {
+    plans: Vec<Plan>,
+    /// Whether every plan has to hold, or one.
+    mode: KeywordsMode,
+}
+
+/// Rows of a row group that the index leaves for a predicate.
+#[derive(Clone)]
+pub(super) struct IndexedRows {
+    /// Rows whose search text may hold what is looked for. No other row matches.
+    pub(super) candidates: BooleanBuffer,
+    /// Those of them whose search text holds it for sure.
+    pub(super) sure: Sure,
+}
+
+/// Rows whose search text holds for sure what is looked for.
+#[derive(Clone)]
+pub(super) enum Sure {
+    /// All candidates.
+    All,
+    /// These.
+    Rows(BooleanBuffer),
+    /// Nobody knows of any.
+    None,
+}
+
+impl IndexedRows {
+    fn slice(&self, start: usize, rows: usize) -> IndexedRows {
+        let sure = match &self.sure {
+            Sure::Rows(sure) => Sure::Rows(sure.slice(start, rows)),
+            other => other.clone(),
+        };
+        IndexedRows { candidates: self.candidates.slice(start, rows), sure }
+    }
+}
+
+/// For each predicate the rows of a segment; `None` where the index does not tell.
+type Answers = Arc<[Option<IndexedRows>]>;
+
+/// The questions of a scan and the answers so far.
+pub(super) struct KeywordQuestions {
+    /// For each predicate, where its search text is asked for.
+    questions: Vec<Option<Question>>,
+    answers: Mutex<BTreeMap<usize, Arc<OnceCell<Answers>>>>,
+}
+
+impl KeywordQuestions {
+    /// What predicates ask the index for; `None` where there is none, or nothing to ask.
+    pub(super) fn of(reader: &VersionReader, predicates: &[(Access, Predicate)]) -> Option<KeywordQuestions> {
+        if reader.keyword_index().is_empty() {
+            return None;
+        }
+        let questions: Vec<Option<Question>> =
+            predicates.iter().map(|(access, predicate)| Question::of(*access, predicate)).collect();
+        questions.iter().any(Option::is_some).then(|| KeywordQuestions { questions, answers: Mutex::default() })
+    }
+
+    /// Whether a predicate asks for anything.
+    pub(super) fn asks(&self, predicate: usize) -> bool {
+        self.questions.get(predicate).is_some_and(Option::is_some)
+    }
+
+    /// For each predicate the rows of a row group. Empty where no segment holds it.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub(super) async fn rows(
+        &self,
+        reader: &VersionReader,
+        row_group: usize,
+    ) -> Result<Vec<Option<IndexedRows>>, StorageError> {
+        let index = reader.keyword_index();
+        let Some(number) = index.segment_of(row_group) else { return Ok(Vec::new()) };
+        let Some(segment) = index.segments().get(number) else { return Ok(Vec::new()) };
+        let cell = self.cell(number);
+        let answers = cell.get_or_try_init(|| self.ask(reader, number)).await?;
+        let group = reader.row_groups()[row_group];
+        let start = (group.first - reader.row_groups()[segment.row_groups.start].first) as usize;
+        Ok(answers.iter().map(|rows| rows.as_ref().map(|rows| rows.slice(start, group.rows))).collect())
+    }
+
+    fn cell(&self, segment: usize) -> Arc<OnceCell<Answers>> {
+        // Nothing panics between two changes that belong together.
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = answers.entry(segment).or_default().clone();
+        while answers.len() > SEGMENTS {
+            answers.pop_first();
+        }
+        cell
+    }
+
+    async fn ask(&self, reader: &VersionReader, segment: usize) -> Result<Answers, StorageError> {
+        let mut pace = Pace::default();
+        let mut answers = Vec::with_capacity(self.questions.len());
+        for question in &self.questions {
+            answers.push(match question {
+                Some(question) => question.ask(reader, segment, &mut pace).await?,
+                None => None,
+            });
+        }
+        Ok(answers.into())
+    }
+}
+
+impl Question {
+    fn of(access: Access, predicate: &Predicate) -> Option<Question> {
+        let (plans, mode) = match (access, predicate) {
+            (Access::Search | Access::SearchThenDocuments, Predicate::Keywords(keywords)) => {
+                let mut words: Vec<&Vec<u8>> = keywords.folded().iter().collect();
+                // Long words are rare: where one of all is missing, the others need not be looked for.
+                words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+                (words.into_iter().map(|word| Plan::of(word)).collect(), keywords.mode())
+            }
+            (Access::SearchThenDocuments, Predicate::Compare(compare)) => {
+                (vec![Plan::of(&access::needle(compare)?)], KeywordsMode::And)
+            }
+            _ => return None,
+        };
+        Some(Question { plans, mode })
+    }
+
+    /// The rows of a segment; `None` where the index does not tell.
+    async fn ask(
+        &self,
+        reader: &VersionReader,
+        segment: usize,
+        pace: &mut Pace,
+    ) -> Result<Option<IndexedRows>, StorageError> {
+        // One that cannot be answered makes a search for any of them a scan, whatever the others say.
+        if self.mode == KeywordsMode::Or && self.plans.contains(&Plan::Scan) {
+            return Ok(None);
+        }
+        let mut candidates: Option<RowBitmap> = None;
+        let mut sure: Option<RowBitmap> = None;
+        let mut all_sure = true;
+        for plan in &self.plans {
+            pace.worked(NEEDLE_BYTES).await;
+            let (rows, exact) = match reader.keyword_candidates(segment, plan).await? {
+                Candidates::Exact(rows) => (rows, true),
+                Candidates::Candidates(rows) => (rows, false),
+                Candidates::Scan if self.mode == KeywordsMode::Or => return Ok(None),
+                Candidates::Scan => {
+                    all_sure = false;
+                    continue;
+                }
+            };
+            all_sure &= exact;
+            let rows = match candidates.take() {
+                None => {
+                    if self.mode == KeywordsMode::Or && exact {
+                        sure = Some(rows.clone());
+                    }
+                    rows
+                }
+                Some(mut all) if self.mode == KeywordsMode::And => {
+                    all.intersect(&rows);
+                    all
+                }
+                Some(mut all) => {
+                    if exact {
+                        match &mut sure {
+                            Some(sure) => sure.union(&rows),
+                            None => sure = Some(rows.clone()),
+                        }
+                    }
+                    all.union(&rows);
+                    all
+                }
+            };
+            let decided = match self.mode {
+                KeywordsMode::And => rows.count() == 0,
+                KeywordsMode::Or => sure.as_ref().is_some_and(RowBitmap::is_all),
+            };
+            candidates = Some(rows);
+            if decided {
+                all_sure = true;
+                break;
+            }
+        }
+        Ok(candidates.map(|candidates| IndexedRows {
+            candidates: buffer(&candidates),
+            sure: match sure {
+                _ if all_sure => Sure::All,
+                Some(sure) if self.mode == KeywordsMode::Or => Sure::Rows(buffer(&sure)),
+                _ => Sure::None,
+            },
+        }))
+    }
+}
+
+fn buffer(rows: &RowBitmap) -> BooleanBuffer {
+    // An Arrow bitmap is one of bytes, the lowest first.
+    let words: Vec<u64> = rows.words().iter().map(|word| word.to_le()).collect();
+    BooleanBuffer::new(Buffer::from_vec(words), 0, rows.rows())
+}

@@ -1,0 +1,404 @@
+//! The sections of a segment to the rows that may hold a needle.
+//!
+//! A piece is one byte search over the text of a dictionary, and one over that of the entries of single rows.
+
+use std::ops::Range;
+
+use memchr::memmem::Finder;
+
+use super::layout::{Header, Part, Section, unpack};
+use crate::storage::keywords::bitmap::RowBitmap;
+use crate::storage::keywords::cut::{Class, Piece, Plan};
+use crate::storage::keywords::damaged::Damaged;
+use crate::storage::keywords::lists::{self, MAX_ROWS};
+use crate::storage::layout::SEPARATOR;
+
+/// What a needle is looked for in, of one class: decoded, to be kept for many needles.
+#[derive(Debug)]
+pub struct Entries {
+    /// The entries of two and more rows.
+    pub dictionary: Dictionary,
+    /// Those of one row, and long ones.
+    pub texts: Texts,
+    /// The CRC-32 of each block of lists.
+    pub checksums: Vec<u32>,
+}
+
+impl Entries {
+    /// Decodes the [entries](Header::entries_range) of a class, of a segment with this header.
+    ///
+    /// # Errors
+    /// When the bytes are none.
+    pub fn decode(header: &Header, class: Class, bytes: &[u8]) -> Result<Entries, Damaged> {
+        let start = header.entries_range(class).start;
+        let section = |part| {
+            let range = header.range(Section { class, part });
+            let bytes = bytes.get((range.start - start) as usize..(range.end - start) as usize);
+            bytes.ok_or(Damaged::new("entries", "they are cut off"))
+        };
+        let checksums = section(Part::Checksums)?.as_chunks::<4>().0;
+        Ok(Entries {
+            dictionary: Dictionary::decode(header, class, section(Part::Dictionary)?)?,
+            texts: Texts::decode(header, section(Part::Texts)?)?,
+            checksums: checksums.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect(),
+        })
+    }
+
+    /// Memory that they take.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Entries>()
+            + self.dictionary.memory_bytes()
+            + self.texts.memory_bytes()
+            + self.checksums.capacity() * size_of::<u32>()
+    }
+}
+
+/// A decoded dictionary: the distinct entries of two and more rows.
+#[derive(Debug)]
+pub struct Dictionary {
+    /// A separator, and one more behind each entry.
+    text: Vec<u8>,
+    /// Where each entry ends in the text, behind its separator.
+    ends: Vec<u32>,
+    /// Rows of each entry.
+    counts: Vec<u32>,
+    /// Where each list begins, and the end of the last.
+    list_starts: Vec<u32>,
+}
+
+impl Dictionary {
+    /// Decodes the dictionary of a class, of a segment with this header.
+    ///
+    /// # Errors
+    /// When the bytes are none, or the lists have another length than its entries need.
+    pub fn decode(header: &Header, class: Class, bytes: &[u8]) -> Result<Dictionary, Damaged> {
+        const PART: &str = "dictionary";
+        let damaged = |cause| Damaged::new(PART, cause);
+        let rows = header.rows();
+        let (text, mut counts) = unpack(PART, bytes, super::layout::MAX_TEXT_BYTES)?;
+        if text.len() - 1 < counts.len() {
+            return Err(damaged("it has more numbers of rows than entries"));
+        }
+        let mut ends = Vec::with_capacity(counts.len());
+        ends.extend(memchr::memchr_iter(SEPARATOR, &text).skip(1).take(counts.len() + 1).map(|at| at as u32 + 1));
+        if ends.len() != counts.len() {
+            return Err(damaged("it has another number of entries than of numbers of rows"));
+        }
+        let mut list_starts = Vec::with_capacity(counts.len() + 1);
+        let mut start = 0u32;
+        list_starts.push(start);
+        for count in &mut counts {
+            *count = count.saturating_add(2);
+            if *count as usize > rows {
+                return Err(damaged("an entry has more rows than there are"));
+            }
+            let end = start.checked_add(lists::encoded_bytes(*count as usize, rows) as u32);
+            start = end.ok_or_else(|| damaged("its lists are too long"))?;
+            list_starts.push(start);
+        }
+        let lists = header.range(Section { class, part: Part::Lists });
+        if lists.end - lists.start != u64::from(start) {
+            return Err(damaged("its lists have another length"));
+        }
+        Ok(Dictionary { text, ends, counts, list_starts })
+    }
+
+    /// Memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.text.capacity()
+            + (self.ends.capacity() + self.counts.capacity() + self.list_starts.capacity()) * size_of::<u32>()
+    }
+
+    fn list(&self, entry: u32) -> Option<(u32, Range<u32>)> {
+        let entry = entry as usize;
+        let (start, end) = (self.list_starts.get(entry)?, self.list_starts.get(entry + 1)?);
+        Some((*self.counts.get(entry)?, *start..*end))
+    }
+}
+
+/// Decoded texts: entries in the order of their rows.
+#[derive(Debug)]
+pub struct Texts {
+    /// A separator, and one more behind each entry.
+    text: Vec<u8>,
+    /// Where the entries of each row end in the text.
+    ends: Vec<u32>,
+}
+
+impl Texts {
+    /// Decodes the texts of a segment with this header.
+    ///
+    /// # Errors
+    /// When the bytes are none.
+    pub fn decode(header: &Header, bytes: &[u8]) -> Result<Texts, Damaged> {
+        const PART: &str = "texts";
+        let (text, mut ends) = unpack(PART, bytes, MAX_ROWS)?;
+        if ends.is_empty() {
+            ends = vec![0; header.rows()];
+        }
+        let mut end = 1u32;
+        for length in &mut ends {
+            end = end.checked_add(*length).ok_or(Damaged::new(PART, "its rows are too long"))?;
+            *length = end;
+        }
+        if ends.len() != header.rows() || end as usize != text.len() {
+            return Err(Damaged::new(PART, "it has other rows"));
+        }
+        Ok(Texts { text, ends })
+    }
+
+    /// Memory that they take.
+    pub fn memory_bytes(&self) -> usize {
+        self.text.capacity() + self.ends.capacity() * size_of::<u32>()
+    }
+}
+
+/// Sections of one segment, by the number of their class. One that is missing counts as not needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sections<'a> {
+    /// Decoded dictionaries.
+    pub dictionaries: [Option<&'a Dictionary>; 3],
+    /// Decoded texts.
+    pub texts: [Option<&'a Texts>; 3],
+    /// Lists, ascending by their place.
+    pub lists: [&'a [ListBytes<'a>]; 3],
+}
+
+/// Bytes of a section of lists, as they lie in the segment. A list may go on in the ones that follow without a gap.
+#[derive(Clone, Copy, Debug)]
+pub struct ListBytes<'a> {
+    /// Where they begin in the section.
+    pub start: u32,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Rows that may hold a needle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Candidates {
+    /// The rows that hold it.
+    Exact(RowBitmap),
+    /// The rows that may hold it: their search text tells.
+    Candidates(RowBitmap),
+    /// Any row may hold it. The search text of all is to be scanned.
+    Scan,
+}
+
+/// What the dictionaries of a segment say of a plan.
+#[derive(Debug)]
+pub struct Found {
+    rows: usize,
+    exact: bool,
+    /// The pieces that tell rows apart, those of the fewest rows first.
+    pieces: Vec<FoundPiece>,
+}
+
+#[derive(Debug)]
+struct FoundPiece {
+    piece: Piece,
+    /// Entries of the dictionaries that hold it, by class, ascending.
+    entries: [Vec<u32>; 3],
+    /// Rows of those entries, those of several counted several times.
+    rows: u64,
+}
+
+/// Looks for the pieces of a plan in the dictionaries of a segment with this header.
+///
+/// # Errors
+/// When a section is missing of a class that [`Header::classes_needed`] names.
+pub fn find(header: &Header, plan: &Plan, sections: &Sections<'_>) -> Result<Found, Damaged> {
+    let rows = header.rows();
+    let exact = matches!(plan, Plan::Exact(_));
+    let mut pieces = Vec::new();
+    for piece in plan.pieces() {
+        let pattern = piece.pattern();
+        let finder = Finder::new(&pattern);
+        let mut found = FoundPiece { piece: piece.clone(), entries: Default::default(), rows: 0 };
+        let mut most = 0;
+        for class in Class::ALL.into_iter().filter(|class| piece.may_be_in(*class)) {
+            let index = class as usize;
+            let Some(dictionary) = sections.dictionaries[index] else {
+                missing(header, class, Part::Dictionary)?;
+                continue;
+            };
+            visit(&dictionary.text, &dictionary.ends, &finder, |entry| {
+                let count = dictionary.counts.get(entry).copied().unwrap_or_default();
+                most = most.max(count as usize);
+                found.rows += u64::from(count);
+                found.entries[index].push(entry as u32);
+            });
+        }
+        // A piece of most rows does not pay for its lists.
+        if exact || most <= rows / 2 {
+            pieces.push(found);
+        }
+    }
+    pieces.sort_by_key(|piece| piece.rows);
+    Ok(Found { rows, exact, pieces })
+}
+
+fn missing(header: &Header, class: Class, part: Part) -> Result<(), Damaged> {
+    if header.range(Section { class, part }).is_empty() {
+        Ok(())
+    } else {
+        Err(Damaged::new("sections", "one that is needed was not read"))
+    }
+}
+
+impl Found {
+    /// Whether the index does not tell, whatever the lists say.
+    pub fn is_scan(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// How many pieces tell rows apart.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// The bytes of the section of lists of a class that a piece needs, ascending. Those with at most `gap` bytes
+    /// between them are one range.
+    pub fn lists_needed(&self, piece: usize, class: Class, sections: &Sections<'_>, gap: u32) -> Vec<Range<u32>> {
+        let Some(dictionary) = sections.dictionaries[class as usize] else { return Vec::new() };
+        let Some(piece) = self.pieces.get(piece) else { return Vec::new() };
+        let mut needed: Vec<Range<u32>> = Vec::new();
+        // Entries ascend, and so do their lists.
+        for (_, range) in piece.entries[class as usize].iter().filter_map(|entry| dictionary.list(*entry)) {
+            match needed.last_mut() {
+                // Lists of all rows have no bytes.
+                _ if range.start == range.end => {}
+                Some(last) if range.start <= last.end.saturating_add(gap) => last.end = last.end.max(range.end),
+                _ => needed.push(range),
+            }
+        }
+        needed
+    }
+
+    /// Those of the candidates so far that have a piece, too; all of its rows if there are no candidates so far.
+    ///
+    /// # Errors
+    /// When a section is missing that is needed, or the lists are damaged.
+    pub fn narrow(
+        &self,
+        candidates: Option<RowBitmap>,
+        piece: usize,
+        sections: &Sections<'_>,
+        header: &Header,
+    ) -> Result<Option<RowBitmap>, Damaged> {
+        let Some(piece) = self.pieces.get(piece) else { return Ok(candidates) };
+        let rows = piece.rows(self.rows, sections, header)?;
+        Ok(Some(match candidates {
+            None => rows,
+            Some(mut candidates) => {
+                candidates.intersect(&rows);
+                candidates
+            }
+        }))
+    }
+
+    /// What the candidates are that some of the pieces have left.
+    pub fn conclude(&self, candidates: Option<RowBitmap>) -> Candidates {
+        match candidates {
+            None => Candidates::Scan,
+            Some(rows) if self.exact || rows.count() == 0 => Candidates::Exact(rows),
+            Some(rows) if rows.count() > self.rows / 2 => Candidates::Scan,
+            Some(rows) => Candidates::Candidates(rows),
+        }
+    }
+}
+
+impl FoundPiece {
+    /// Rows with an entry that holds the piece.
+    fn rows(&self, rows: usize, sections: &Sections<'_>, header: &Header) -> Result<RowBitmap, Damaged> {
+        let mut to = RowBitmap::none(rows);
+        for class in Class::ALL.into_iter().filter(|class| self.piece.may_be_in(*class)) {
+            let index = class as usize;
+            if let Some(dictionary) = sections.dictionaries[index]
+                && !self.entries[index].is_empty()
+            {
+                union_lists(dictionary, &self.entries[index], sections.lists[index], &mut to)?;
+            }
+        }
+        let pattern = self.piece.pattern();
+        let finder = Finder::new(&pattern);
+        for class in Class::ALL.into_iter().filter(|class| self.piece.may_be_in(*class)) {
+            let Some(texts) = sections.texts[class as usize] else {
+                missing(header, class, Part::Texts)?;
+                continue;
+            };
+            let mut inside = true;
+            visit(&texts.text, &texts.ends, &finder, |row| inside &= to.insert(row));
+            if !inside {
+                return Err(Damaged::new("texts", "it has other rows"));
+            }
+        }
+        Ok(to)
+    }
+}
+
+fn union_lists(
+    dictionary: &Dictionary,
+    entries: &[u32],
+    lists: &[ListBytes<'_>],
+    to: &mut RowBitmap,
+) -> Result<(), Damaged> {
+    let cut_off = || Damaged::new("lists", "they are cut off, or were not read");
+    let mut rest = lists;
+    let mut joined = Vec::new();
+    for entry in entries {
+        let (count, range) = dictionary.list(*entry).ok_or_else(cut_off)?;
+        if range.is_empty() {
+            lists::union_into(&[], count as usize, to)?;
+            continue;
+        }
+        while let [_, next, ..] = rest
+            && next.start <= range.start
+        {
+            rest = &rest[1..];
+        }
+        let (first, others) = rest.split_first().ok_or_else(cut_off)?;
+        let offset = range.start.checked_sub(first.start).ok_or_else(cut_off)?;
+        let here = first.bytes.get(offset as usize..).ok_or_else(cut_off)?;
+        if here.len() >= range.len() {
+            lists::union_into(here, count as usize, to)?;
+            continue;
+        }
+        joined.clear();
+        joined.extend_from_slice(here);
+        for next in others {
+            if joined.len() >= range.len() || u64::from(range.start) + joined.len() as u64 != u64::from(next.start) {
+                break;
+            }
+            joined.extend_from_slice(next.bytes);
+        }
+        lists::union_into(&joined, count as usize, to)?;
+    }
+    Ok(())
+}
+
+/// Calls `found` for each stretch of a text that holds what the finder finds, ascending. The text begins with a
+/// separator; the first stretch begins behind it, and each other where the one before it ends, behind a separator.
+fn visit(text: &[u8], ends: &[u32], finder: &Finder<'_>, mut found: impl FnMut(usize)) {
+    // A pattern that begins with a separator begins with that of the entry before.
+    let lead = usize::from(finder.needle().first() == Some(&SEPARATOR));
+    let (mut at, mut stretch) = (0, 0);
+    while let Some(hit) = text.get(at..).and_then(|from| finder.find(from)) {
+        let hit = at + hit;
+        stretch += ends.get(stretch..).map_or(0, |ends| partition_ahead(ends, hit + lead));
+        let Some(end) = ends.get(stretch) else { return };
+        found(stretch);
+        at = *end as usize - lead;
+        stretch += 1;
+    }
+}
+
+/// How many of the ascending `ends` are at most `position`, by doubling steps: hits are often near.
+fn partition_ahead(ends: &[u32], position: usize) -> usize {
+    let mut step = 1;
+    while ends.get(step).is_some_and(|end| *end as usize <= position) {
+        step *= 2;
+    }
+    let from = step / 2;
+    let near = ends.get(from..ends.len().min(step + 1)).unwrap_or_default();
+    from + near.partition_point(|end| *end as usize <= position)
+}

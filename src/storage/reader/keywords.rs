@@ -1,0 +1,247 @@
+//! The keyword index of a version file: which rows of a segment hold a needle, or may hold it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+
+use super::{READ_AHEAD_BYTES, VersionReader};
+use crate::storage::StorageError;
+use crate::storage::checksums::verify;
+use crate::storage::keywords::Damaged;
+use crate::storage::keywords::bitmap::RowBitmap;
+use crate::storage::keywords::cut::{Class, Plan};
+use crate::storage::keywords::segment::{
+    BLOCK_BYTES, Candidates, Entries, ListBytes, Part as SectionPart, Section, Sections, find,
+};
+use crate::storage::keywords::stored::{KeywordIndex, StoredSegment};
+use crate::storage::parts::{Part, PartKey, Run};
+
+/// So few rows of a segment need no further piece of their needle: verifying them costs less than more lists.
+const ENOUGH: usize = 64;
+
+/// So few bytes of the index are read, however short the search text is.
+const FEW_BYTES: u64 = 8 * BLOCK_BYTES as u64;
+
+/// A block of lists, and where it begins among the lists of its class.
+type Block = (u32, Bytes);
+
+impl VersionReader {
+    /// The keyword index; it has no segments in files that have none.
+    pub fn keyword_index(&self) -> &KeywordIndex {
+        &self.footer.keywords
+    }
+
+    /// Whether the search text of a row group is in the cache.
+    pub fn caches_search(&self, row_group: usize) -> bool {
+        let column = self.footer.schema_columns.search as u32;
+        self.file.cache.contains(&PartKey::Column { file: self.footer.id, row_group: row_group as u32, column })
+    }
+
+    /// Bytes of the search text of a row group, and of its documents, as stored.
+    pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
+        let metadata = self.footer.metadata.metadata().row_group(row_group);
+        let bytes = |column| u64::try_from(metadata.column(column).compressed_size()).unwrap_or_default();
+        (bytes(self.footer.schema_columns.search), bytes(self.footer.schema_columns.document))
+    }
+
+    /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
+    /// does not tell, and where what is not in the cache of it is more than the search text.
+    ///
+    /// # Errors
+    /// When the store fails or the index is damaged.
+    pub async fn keyword_candidates(&self, segment: usize, plan: &Plan) -> Result<Candidates, StorageError> {
+        let Some(stored) = self.footer.keywords.segments().get(segment) else { return Ok(Candidates::Scan) };
+        let header = &stored.header;
+        let row_groups = stored.row_groups.clone();
+        let scan_bytes: u64 = row_groups.map(|row_group| self.search_and_document_bytes(row_group).0).sum();
+        let most_cold_bytes = scan_bytes.max(FEW_BYTES);
+        let classes: Vec<Class> = header.classes_needed(plan).collect();
+        let missing = classes.iter().filter(|class| !self.file.cache.contains(&self.entries_key(segment, **class)));
+        let mut cold_bytes: u64 =
+            missing.map(|class| header.entries_range(*class)).map(|range| range.end - range.start).sum();
+        if plan.pieces().is_empty() || cold_bytes > most_cold_bytes {
+            return Ok(Candidates::Scan);
+        }
+        let mut entries: [Option<Arc<Entries>>; 3] = Default::default();
+        for class in &classes {
+            entries[*class as usize] = Some(self.keyword_entries(segment, stored, *class).await?);
+        }
+        let mut sections = Sections::default();
+        for (index, entries) in entries.iter().enumerate() {
+            sections.dictionaries[index] = entries.as_ref().map(|entries| &entries.dictionary);
+            sections.texts[index] = entries.as_ref().map(|entries| &entries.texts);
+        }
+        let damaged = |error| self.blame_keywords(stored, damaged(error));
+        let found = find(header, plan, &sections).map_err(damaged)?;
+        let mut candidates: Option<RowBitmap> = None;
+        for piece in 0..found.pieces() {
+            let mut needed: Vec<(Class, Vec<u32>)> = Vec::new();
+            for class in &classes {
+                needed.push((*class, blocks(found.lists_needed(piece, *class, &sections, 0))));
+            }
+            let missing = |(class, blocks): &(Class, Vec<u32>)| {
+                let keys = blocks.iter().map(|block| self.lists_key(segment, *class, *block));
+                keys.filter(|key| !self.file.cache.contains(key)).count() as u64
+            };
+            cold_bytes += needed.iter().map(missing).sum::<u64>() * u64::from(BLOCK_BYTES);
+            if cold_bytes > most_cold_bytes {
+                break;
+            }
+            let mut lists: [Vec<Block>; 3] = Default::default();
+            for (class, blocks) in needed {
+                if let Some(entries) = &entries[class as usize] {
+                    lists[class as usize] =
+                        self.keyword_lists(segment, stored, class, &entries.checksums, blocks).await?;
+                }
+            }
+            let lists = lists.each_ref().map(|blocks| {
+                blocks.iter().map(|(start, bytes)| ListBytes { start: *start, bytes }).collect::<Vec<_>>()
+            });
+            let sections = Sections { lists: lists.each_ref().map(Vec::as_slice), ..sections };
+            candidates = found.narrow(candidates, piece, &sections, header).map_err(damaged)?;
+            if candidates.as_ref().is_some_and(|rows| rows.count() <= ENOUGH) {
+                break;
+            }
+        }
+        Ok(found.conclude(candidates))
+    }
+
+    fn entries_key(&self, segment: usize, class: Class) -> PartKey {
+        PartKey::Keywords { file: self.footer.id, segment: segment as u32, class }
+    }
+
+    fn lists_key(&self, segment: usize, class: Class, block: u32) -> PartKey {
+        PartKey::KeywordLists { file: self.footer.id, segment: segment as u32, class, block }
+    }
+
+    fn blame_keywords(&self, stored: &StoredSegment, error: StorageError) -> StorageError {
+        let Range { start, end } = stored.row_groups;
+        self.file.blame(&format!("the keyword index of row groups {start} to {end}"), error)
+    }
+
+    async fn keyword_entries(
+        &self,
+        segment: usize,
+        stored: &StoredSegment,
+        class: Class,
+    ) -> Result<Arc<Entries>, StorageError> {
+        let load = async {
+            let bytes = self.file.fetch(stored.entries_range(class)).await?;
+            verify(&bytes, Some(stored.checksums[class as usize]))?;
+            let entries = Entries::decode(&stored.header, class, &bytes).map_err(damaged)?;
+            Ok(Part::Keywords(Arc::new(entries)))
+        };
+        let load = load.map(|loaded| loaded.map_err(|error| self.blame_keywords(stored, error)));
+        match self.file.cache.get_or_load(self.entries_key(segment, class), load).await? {
+            Part::Keywords(entries) => Ok(entries),
+            _ => Err(StorageError::Layout("the cache holds another part under the key of keywords".to_owned())),
+        }
+    }
+
+    /// Blocks of lists, ascending. Those that are neighbours and not in the cache come with one request.
+    async fn keyword_lists(
+        &self,
+        segment: usize,
+        stored: &StoredSegment,
+        class: Class,
+        checksums: &[u32],
+        blocks: Vec<u32>,
+    ) -> Result<Vec<Block>, StorageError> {
+        let lists = stored.header.range(Section { class, part: SectionPart::Lists });
+        let place = |block: u32| {
+            let start = lists.start + u64::from(block) * u64::from(BLOCK_BYTES);
+            stored.offset + start..stored.offset + lists.end.min(start + u64::from(BLOCK_BYTES))
+        };
+        let mut found: Vec<Block> = Vec::with_capacity(blocks.len());
+        let mut missing: Vec<u32> = Vec::new();
+        for block in blocks {
+            match self.file.cache.get(&self.lists_key(segment, class, block)).await {
+                Some(Part::KeywordLists(bytes)) => found.push((block * BLOCK_BYTES, bytes)),
+                _ => missing.push(block),
+            }
+        }
+        let together = |one: &u32, other: &u32| other - one == 1 && !other.is_multiple_of(READ_AHEAD_BLOCKS);
+        for run in missing.chunk_by(together) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let load = async {
+                let start = place(*first).start;
+                let bytes = self.file.fetch(start..place(*last).end).await?;
+                let run_of_bytes = Run { start, bytes };
+                for block in run {
+                    // A copy: a slice would keep all of the run in memory.
+                    let bytes = Bytes::copy_from_slice(&run_of_bytes.slice(place(*block))?);
+                    verify(&bytes, checksums.get(*block as usize).copied())?;
+                    let key = self.lists_key(segment, class, *block);
+                    self.file.cache.insert(key, Part::KeywordLists(bytes.clone())).await;
+                    found.push((block * BLOCK_BYTES, bytes));
+                }
+                Ok(())
+            };
+            load.await.map_err(|error| self.blame_keywords(stored, error))?;
+        }
+        found.sort_unstable_by_key(|(start, _)| *start);
+        Ok(found)
+    }
+
+    /// Every part of the keyword index with its checksum, in the order of the file: the entries of each class first,
+    /// then, by what they say, the blocks of lists.
+    ///
+    /// # Errors
+    /// When the store fails, or a part is damaged.
+    pub(super) async fn verify_keywords(&self, pace: &mut dyn super::Pace) -> Result<(), StorageError> {
+        for stored in self.footer.keywords.segments() {
+            for class in Class::ALL {
+                self.verify_class(stored, class, pace).await.map_err(|error| self.blame_keywords(stored, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn verify_class(
+        &self,
+        stored: &StoredSegment,
+        class: Class,
+        pace: &mut dyn super::Pace,
+    ) -> Result<(), StorageError> {
+        let entries = stored.entries_range(class);
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.file.fetch(entries.clone()).await?;
+        verify(&bytes, Some(stored.checksums[class as usize]))?;
+        pace.spent(entries.end - entries.start).await;
+        let sums = stored.header.range(Section { class, part: SectionPart::Checksums });
+        let sums = bytes.slice(bytes.len() - (sums.end - sums.start) as usize..);
+        let lists = stored.header.range(Section { class, part: SectionPart::Lists });
+        let (mut at, end) = (stored.offset + lists.start, stored.offset + lists.end);
+        let mut sums = sums.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum));
+        while at < end {
+            let until = end.min(at + READ_AHEAD_BYTES);
+            let bytes = self.file.fetch(at..until).await?;
+            bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| verify(block, sums.next()))?;
+            pace.spent(until - at).await;
+            at = until;
+        }
+        Ok(())
+    }
+}
+
+/// Blocks that one request fetches at most.
+const READ_AHEAD_BLOCKS: u32 = READ_AHEAD_BYTES as u32 / BLOCK_BYTES;
+
+/// The blocks that ranges of lists lie in, ascending.
+fn blocks(ranges: Vec<Range<u32>>) -> Vec<u32> {
+    let mut blocks: Vec<u32> = Vec::new();
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        let first = range.start / BLOCK_BYTES;
+        let from = blocks.last().map_or(first, |last| first.max(last + 1));
+        blocks.extend(from..(range.end - 1) / BLOCK_BYTES + 1);
+    }
+    blocks
+}
+
+fn damaged(error: Damaged) -> StorageError {
+    StorageError::Layout(error.to_string())
+}
