@@ -8,7 +8,7 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 34] = [
+const LAYERS: [&str; 35] = [
     "catalog",
     "diff",
     "document",
