@@ -127,7 +127,7 @@ impl Store {
             Ok(Some(_)) => Err(StorageError::gone("another one is in its place")),
             Ok(None) => Err(StorageError::gone("it has no strata.id")),
             Err(error) if self.directory.is_some() && Shortage::of(&error).is_none() && is_away(&error) => {
-                Err(StorageError::gone("its directory is not"))
+                Err(StorageError::gone("its directory is not there"))
             }
             Err(error) => Err(error),
         }

@@ -152,7 +152,7 @@ fn addresses_that_cannot_be_fetched() {
     // A port on which nothing listens any more.
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
     let url = format!("http://127.0.0.1:{port}/x?token=secret");
-    check_unreachable(&url, "refused");
+    check_unreachable(&url, "refuses connections");
     let error = fetch(&url).err().expect("nothing listens");
     assert!(!error.to_string().contains("secret"), "{error}");
 }
