@@ -22,6 +22,7 @@
 //! | [`document`] | one entity as JSON text: pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |
 //! | [`metrics`] | what the service measures about itself |
+//! | [`memory`] | how much memory the process may use |
 //! | [`crash`] | where tests end the process |
 //! | [`priority`] | threads that give way |
 //! | [`model`] | plain types that all share |
@@ -30,7 +31,7 @@
 //!
 //! A module uses only modules of lower layers, none of its own or of a higher layer: `cli` > `http` > `service` >
 //! `diff` > {`query`, `encode`, `source`, `webhook`, `catalog`} > {`storage`, `net`} > `document` > {`config`,
-//! `metrics`, `crash`, `priority`} > `model`. A test reads the sources and checks it.
+//! `metrics`, `crash`, `memory`, `priority`} > `model`. A test reads the sources and checks it.
 //!
 //! # Where to add things
 //!
@@ -59,6 +60,7 @@ pub mod diff;
 pub mod document;
 pub mod encode;
 pub mod http;
+pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod net;

@@ -74,7 +74,7 @@ pub fn run(arguments: &[String]) {
     let [data, name_slug, query] = arguments else { panic!("--read takes a data directory, a slug and a query") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     let report = runtime.block_on(async {
-        let mut config = import::config(Path::new(data), strata::config::Config::default().cache.memory_bytes);
+        let mut config = import::config(Path::new(data), 1 << 30);
         // However long settling takes: that is what is measured.
         config.query.timeout_s = 3_600;
         let app = App::open(&config).await.expect("the data directory opens");

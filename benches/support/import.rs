@@ -39,7 +39,7 @@ pub struct Report {
 pub fn config(directory: &Path, cache_bytes: u64) -> Config {
     let mut config = Config::default();
     config.data.directory = directory.to_owned();
-    config.cache.memory_bytes = cache_bytes;
+    config.cache.memory_bytes = Some(cache_bytes);
     // What is measured is the work, not that it was done before.
     config.cache.response_bytes = 0;
     config.cache.export_bytes = 0;

@@ -5,8 +5,10 @@ use super::option::section;
 section! {
     /// The caches, in memory and on disk.
     Cache in "cache" {
-        /// Bytes of memory for decoded parts of version files. 0 keeps nothing.
-        memory_bytes: u64 = 1 << 30;
+        /// Bytes of memory for decoded parts of version files. 0 keeps nothing. When not given, a quarter of the memory
+        /// that the process may use, and at least 64 MiB. That is the memory of the machine, or less if a control group
+        /// (a container, `MemoryMax` of systemd) says so.
+        memory_bytes: Option<u64> = None;
         /// Bytes of memory for small compressed answers. 0 keeps none.
         response_bytes: u64 = 64 << 20;
         /// Bytes of memory for diffs, 16 for each change. 0 keeps nothing. Running answers may use diffs that the cache

@@ -1,5 +1,6 @@
 //! `[query]`: the resources of one process and of one request.
 
+use super::memory::LEAST_QUERY_BYTES;
 use super::option::section;
 
 section! {
@@ -7,8 +8,9 @@ section! {
     Query in "query" {
         /// Threads that work on queries of each weight (light, medium, heavy) and on long answers. 0 is one per core.
         threads: u64 = 0, within 0..=1_024;
-        /// Bytes of memory that all running queries may hold together, besides the cache.
-        memory_bytes: u64 = 1 << 30, within 128 << 20..=1 << 50;
+        /// Bytes of memory that all running queries may hold together, besides the cache. When not given, an eighth of
+        /// the memory that the process may use, and at least 128 MiB.
+        memory_bytes: Option<u64> = None, within LEAST_QUERY_BYTES..=1 << 50;
         /// Bytes of disk that all running queries may spill together, under the data directory.
         spill_bytes: u64 = 100 << 30;
         /// Seconds a request may take until its answer begins.

@@ -290,7 +290,7 @@ registry! {
     query_seconds: Histogram = "strata_query_seconds";
     /// Bytes that running queries hold, as the memory pool counts them.
     query_memory_bytes: Gauge = "strata_query_memory_bytes";
-    /// Bytes that queries may hold: `query.memory_bytes`.
+    /// Bytes that running queries may hold: `query.memory_bytes`.
     query_memory_limit_bytes: Gauge = "strata_query_memory_limit_bytes";
     /// Bytes that sorts, dedups and diffs have written to disk.
     spilled_bytes: Counter = "strata_query_spilled_bytes_total";
@@ -317,6 +317,11 @@ registry! {
     ];
     /// Bytes of decoded parts that the cache holds.
     cache_bytes: Gauge = "strata_cache_bytes";
+    /// Bytes that the cache may hold: `cache.memory_bytes`.
+    cache_limit_bytes: Gauge = "strata_cache_limit_bytes";
+    /// Bytes of memory that the process may use: those of the machine, or fewer if a control group limits it. The
+    /// defaults of `cache.memory_bytes` and `query.memory_bytes` are shares of it.
+    memory_bytes: Gauge = "strata_memory_bytes";
     /// Bytes of disk that sources and pushed bodies take while they are received, decoded and written.
     spooled_bytes: Gauge = "strata_spooled_bytes";
     /// Ranges of version files that were fetched from the store.

@@ -79,6 +79,8 @@ impl Outgoing {
     /// A client that resolves names only to permitted addresses, uses no proxy, follows no redirect, keeps no
     /// connection and sends nothing twice. A caller may make it follow redirects through [`Outgoing::check_literal`].
     pub fn client(&self) -> ClientBuilder {
+        // The one that the database's and the store's connections use, too. That it is there already is no error.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::builder()
             .dns_resolver(Guarded(self.clone()))
             .no_proxy()

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::catalog::{Catalog, CatalogError, CatalogOptions};
-use crate::config::Config;
+use crate::config::{Config, MemoryPlan};
 use crate::metrics::metrics;
 use crate::net::Outgoing;
 use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
@@ -64,6 +64,7 @@ pub struct App {
 
 struct Rooms {
     config: Arc<Config>,
+    memory: MemoryPlan,
     catalog: Catalog,
     cache: PartCache,
     capacity: Capacity,
@@ -245,12 +246,13 @@ impl App {
             catalog.close().await;
             return Err(refused);
         }
+        let memory = MemoryPlan::of(config, crate::memory::available_bytes());
         let engine = Engine::try_new(&EngineOptions {
             threads: match config.query.threads {
                 0 => crate::priority::processors(),
                 threads => usize::try_from(threads).unwrap_or(usize::MAX),
             },
-            memory_bytes: usize::try_from(config.query.memory_bytes).unwrap_or(usize::MAX),
+            memory_bytes: usize::try_from(memory.query_bytes).unwrap_or(usize::MAX),
             shares: TenantShares {
                 one_percent: config.fair.space_percent,
                 anonymous_percent: 100 - config.fair.user_percent,
@@ -267,14 +269,15 @@ impl App {
             async move { damage::log_reports(&catalog, &mut *reports.lock().await).await }
         };
         tokio::spawn(kept_up("damage", CancellationToken::new(), log_reports).in_current_span());
-        let cache = PartCache::new(config.cache.memory_bytes).reporting(damage);
+        let cache = PartCache::new(memory.cache_bytes).reporting(damage);
         let threads = engine.threads();
-        let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads));
+        let capacity = Capacity::new(engine, Admission::new(&config.query, &config.fair, threads, memory.query_bytes));
         let parts = Parts {
             config: Arc::new(config.clone()),
             catalog,
             store,
             cache,
+            memory,
             capacity,
             scratch: Arc::new(scratch),
             exports: Exports::new(exports, config.cache.export_bytes, &config.fair),
@@ -324,7 +327,9 @@ impl App {
         metrics.streams.set(load.streams as f64);
         metrics.buffered_bytes.set(load.buffered_bytes as f64);
         metrics.query_memory_bytes.set(self.rooms.capacity.engine().memory_bytes() as f64);
-        metrics.query_memory_limit_bytes.set(self.rooms.config.query.memory_bytes as f64);
+        metrics.memory_bytes.set(self.rooms.memory.available_bytes as f64);
+        metrics.query_memory_limit_bytes.set(self.rooms.memory.query_bytes as f64);
+        metrics.cache_limit_bytes.set(self.rooms.memory.cache_bytes as f64);
         metrics.cache_bytes.set(self.rooms.cache.memory_bytes() as f64);
         self.rooms.ingest.update_metrics();
         self.rooms.catalog_gates.update_metrics();
@@ -456,6 +461,7 @@ struct Parts {
     catalog: Catalog,
     store: Store,
     cache: PartCache,
+    memory: MemoryPlan,
     capacity: Capacity,
     scratch: Arc<Scratch>,
     exports: Exports,
@@ -465,7 +471,7 @@ struct Parts {
 impl Rooms {
     /// From the bottom to the top: each room is given those below that it uses.
     fn new(parts: Parts, rate_limiter: Arc<dyn RateLimiter>) -> Rooms {
-        let Parts { config, catalog, store, cache, capacity, scratch, exports, outgoing } = parts;
+        let Parts { config, catalog, store, cache, memory, capacity, scratch, exports, outgoing } = parts;
         let files = || (store.clone(), cache.clone());
         let catalog_gates = Arc::new(CatalogGates::new(&config));
         let lookups = Arc::new(Lookups::new(catalog.clone(), catalog_gates.clone()));
@@ -517,6 +523,7 @@ impl Rooms {
             config,
             catalog,
             cache,
+            memory,
             capacity,
             catalog_gates,
             rate_limiter,

@@ -11,6 +11,9 @@ use super::parts::{Part, PartKey};
 use super::reader_metrics::ReaderMetrics;
 use crate::metrics::metrics;
 
+/// A part is large that takes more than one in so many bytes of the cache.
+const LARGE_SHARE: u64 = 1_024;
+
 /// Hits and misses of one kind of part.
 struct Lookups {
     hits: ::metrics::Counter,
@@ -131,7 +134,17 @@ impl PartCache {
     pub async fn insert(&self, key: PartKey, part: Part) {
         self.looked_up(&key, false);
         count(&part);
+        let bytes = part.memory_bytes();
         self.parts.insert(key, part).await;
+        self.keep_to_capacity(bytes).await;
+    }
+
+    /// Drops what is too much at once, after a part of so many bytes came. The cache does so by itself, but only after
+    /// some dozen parts, and parts have up to tens of megabytes.
+    async fn keep_to_capacity(&self, bytes: usize) {
+        if bytes as u64 >= self.capacity_bytes() / LARGE_SHARE {
+            self.parts.run_pending_tasks().await;
+        }
     }
 
     /// A part, loaded when it is not there. Requests for the same part at the same time load it once.
@@ -149,7 +162,13 @@ impl PartCache {
         self.looked_up(&key, false);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
         count(&part);
+        self.keep_to_capacity(part.memory_bytes()).await;
         Ok(part)
+    }
+
+    /// Whether so many bytes more find room, and nothing has to go for them.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        self.memory_bytes().saturating_add(bytes) <= self.capacity_bytes()
     }
 
     /// Most bytes that are held.

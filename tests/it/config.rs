@@ -56,7 +56,7 @@ fn a_later_source_overrides_an_earlier_one_key_by_key() {
     let mut given = given(file, &environment);
     given.sources.flags.push(("server.listen", "--listen", "localhost:9002".to_owned()));
     let config = Config::load(&given.sources).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((config.query.threads, config.query.timeout_s, config.query.memory_bytes), (3, 8, 200_000_000));
+    assert_eq!((config.query.threads, config.query.timeout_s, config.query.memory_bytes), (3, 8, Some(200_000_000)));
     assert_eq!(config.server.listen.as_str(), "localhost:9002");
 }
 
@@ -152,7 +152,7 @@ fn sizes_may_have_units() {
         ("18446744073709551615", u64::MAX),
         ("15EiB", 15 << 60),
     ] {
-        assert_eq!(read_as("cache", "memory_bytes", text).cache.memory_bytes, bytes, "{text:?}");
+        assert_eq!(read_as("cache", "memory_bytes", text).cache.memory_bytes, Some(bytes), "{text:?}");
     }
     assert_eq!(read_as("scrub", "bytes_per_s", "8MiB").scrub.bytes_per_s, 8 << 20);
     assert_eq!(read_as("limits", "body_min_bytes_per_s", "1kB").limits.body_min_bytes_per_s, 1_000);

@@ -216,14 +216,21 @@ impl ScanSpec {
     }
 
     /// Whether candidates are verified in the search text, not in documents: it is there already, or it is less than
-    /// the pages of documents that they lie in.
+    /// the pages of documents that they lie in, or they are many and it finds room in the cache. Searching a text costs
+    /// a tenth of reading a document, for which others pay then.
     fn searches(&self, row_group: usize, candidates: &[usize]) -> bool {
         /// Of candidates that are verified until enough match, about one in so many does.
         const TRIES: usize = 4;
+        /// One row in so many makes many candidates.
+        const MANY: usize = 16;
         if self.reader.caches_search(row_group) {
             return true;
         }
         let most = self.fetch.map_or(usize::MAX, |fetch| fetch.saturating_mul(TRIES));
+        let rows = self.reader.row_groups()[row_group].rows;
+        if candidates.len().min(most) >= rows / MANY && self.reader.has_room_for_search(row_group) {
+            return true;
+        }
         let (search, documents) = self.reader.search_and_document_bytes(row_group);
         let pages = self.reader.page_count(row_group);
         let (mut used, mut last) = (0, None);

@@ -154,7 +154,12 @@ impl Weight {
 
 impl Admission {
     /// The admission that a configuration asks for, with so many threads for queries, for what the operator does.
-    pub(in crate::service) fn new(query: &config::Query, fair: &config::Fair, threads: usize) -> Admission {
+    pub(in crate::service) fn new(
+        query: &config::Query,
+        fair: &config::Fair,
+        threads: usize,
+        memory_bytes: u64,
+    ) -> Admission {
         let threads = threads.max(1) as u64;
         let or = |configured: u64, default: u64| if configured == 0 { default } else { configured };
         let heavy = or(query.heavy_queries, threads.max(LEAST_HEAVY));
@@ -170,7 +175,7 @@ impl Admission {
             heavy: bounded("heavy", "heavy queries", heavy),
             diffs: bounded("diff", "comparisons of versions", or(query.diffs, heavy.div_ceil(2))),
             streams: bounded("stream", "streamed answers", query.streams),
-            parquet: bounded("parquet", "Parquet files in the making", query.memory_bytes / 2),
+            parquet: bounded("parquet", "Parquet files in the making", memory_bytes / 2),
             units: gate("unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
             long_units: gate("long_unit", "parts of answers", threads * UNITS_PER_THREAD, u64::MAX, PATIENCE_S),
             ahead: gate("ahead", "bytes of answers", query.stream_bytes, 0, 0),
@@ -349,7 +354,7 @@ mod tests {
     fn admission(change: impl FnOnce(&mut config::Query)) -> Admission {
         let mut query = config::Config::default().query;
         change(&mut query);
-        Admission::new(&query, &config::Fair::default(), 2)
+        Admission::new(&query, &config::Fair::default(), 2, 1 << 30)
     }
 
     #[tokio::test]
@@ -419,10 +424,8 @@ mod tests {
 
     #[tokio::test]
     async fn more_memory_than_there_is_takes_all_of_it() {
-        let admission = admission(|query| {
-            query.memory_bytes = 16 << 20;
-            query.heavy_queue = 0;
-        });
+        let query = config::Query { heavy_queue: 0, ..config::Query::default() };
+        let admission = Admission::new(&query, &config::Fair::default(), 2, 16 << 20);
         let all = admission.parquet(1 << 40).await.expect("all");
         assert!(admission.parquet(1).await.is_err());
         drop(all);
@@ -433,7 +436,7 @@ mod tests {
     #[tokio::test]
     async fn a_permit_can_be_had_at_once_or_not_at_all() {
         let query = config::Query { light_queries: 1, ..config::Query::default() };
-        let admission = Admission::new(&query, &config::Fair::default(), 2);
+        let admission = Admission::new(&query, &config::Fair::default(), 2, 1 << 30);
         let held = admission.query(Weight::Light).await.expect("the only one");
         assert!(admission.try_query(Weight::Light).is_none());
         assert!(admission.try_query(Weight::Medium).is_some());

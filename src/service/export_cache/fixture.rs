@@ -50,7 +50,7 @@ pub(super) fn setup(capacity_bytes: u64, linger: Duration) -> Setup {
     let engine = Engine::try_new(&options).expect("an engine");
     let room = Room::new(capacity_bytes, MOST_FILES, &NO_SHARES);
     let exports = Exports::lingering(Scratch::create(&root.path().join("exports")).expect("a directory"), room, linger);
-    let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2);
+    let admission = Admission::new(&config::Config::default().query, &NO_SHARES, 2, 1 << 30);
     Setup { root, capacity: Capacity::new(engine, admission), exports }
 }
 

@@ -256,7 +256,7 @@ mod tests {
     async fn long_units_of_one_network_hold_up_neither_those_of_others_nor_pages() {
         const HANG: Duration = Duration::from_secs(60);
         let (engine, _directory) = engine();
-        let everybody = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let everybody = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
         let network = |number| everybody.of(Holder::Anonymous(Client::V4([192, 0, 2, number])));
         let latch = Arc::new(Latch::default());
         let body = async |admission: Admission, latch: Option<Arc<Latch>>| {
@@ -305,7 +305,7 @@ mod tests {
     #[tokio::test]
     async fn a_unit_that_nobody_waits_for_keeps_its_turn_until_it_has_stopped() {
         let (engine, _directory) = engine();
-        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
         let place = admission.stream().await.expect("a place");
         let latch = Arc::new(Latch::default());
         let waits = latch.clone();
@@ -337,7 +337,7 @@ mod tests {
     async fn units_that_wait_for_a_slow_reader_are_accounted_for() {
         const LARGE_BYTES: usize = 6 << 20;
         let (engine, _directory) = engine();
-        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2);
+        let admission = Admission::new(&config::Query::default(), &config::Fair::default(), 2, 1 << 30);
         let place = admission.stream().await.expect("a place");
         let large = Arc::new(AtomicBool::new(false));
         let becomes_large = large.clone();

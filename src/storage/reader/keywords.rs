@@ -39,6 +39,12 @@ impl VersionReader {
         self.file.cache.contains(&PartKey::Column { file: self.footer.id, row_group: row_group as u32, column })
     }
 
+    /// Whether the cache has room for the search text of a row group.
+    pub fn has_room_for_search(&self, row_group: usize) -> bool {
+        let column = self.footer.metadata.metadata().row_group(row_group).column(self.footer.schema_columns.search);
+        self.file.cache.has_room_for(u64::try_from(column.uncompressed_size()).unwrap_or(u64::MAX))
+    }
+
     /// Bytes of the search text of a row group, and of its documents, as stored.
     pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let metadata = self.footer.metadata.metadata().row_group(row_group);

@@ -49,7 +49,7 @@ impl Lab {
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
         config.query.threads = 1;
-        config.cache.memory_bytes = 32 << 20;
+        config.cache.memory_bytes = Some(32 << 20);
         config.cache.export_bytes = 8 << 20;
         (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
         let runtime = runtime();

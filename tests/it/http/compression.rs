@@ -146,7 +146,7 @@ async fn a_sample_is_compressed_too_and_never_kept() {
 async fn small_compressed_answers_are_kept_as_the_configuration_says() {
     for response_bytes in [1 << 20, 0] {
         let service = TestService::configured(|config| {
-            config.cache.memory_bytes = 0;
+            config.cache.memory_bytes = Some(0);
             config.cache.response_bytes = response_bytes;
         })
         .await;
@@ -184,7 +184,7 @@ async fn small_compressed_answers_are_kept_as_the_configuration_says() {
 
 #[tokio::test]
 async fn a_compressed_body_that_fails_midway_is_an_error_for_the_client() {
-    let service = TestService::configured(|config| config.cache.memory_bytes = 1).await;
+    let service = TestService::configured(|config| config.cache.memory_bytes = Some(1)).await;
     let text = noise(16 << 20);
     service.import("Noise", &text).await;
     let file = service.version_files().remove(0);

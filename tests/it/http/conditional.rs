@@ -105,7 +105,7 @@ async fn who_has_the_answer_gets_304_without_a_body() {
 #[tokio::test]
 async fn nothing_is_read_for_a_304() {
     let service = TestService::configured(|config| {
-        config.cache.memory_bytes = 0;
+        config.cache.memory_bytes = Some(0);
         config.cache.response_bytes = 0;
     })
     .await;

@@ -254,7 +254,7 @@ async fn a_private_export_is_for_those_with_the_key() {
 
 #[tokio::test]
 async fn an_export_of_a_version_that_cannot_be_read_is_500_and_leaves_nothing() {
-    let service = TestService::configured(|config| config.cache.memory_bytes = 0).await;
+    let service = TestService::configured(|config| config.cache.memory_bytes = Some(0)).await;
     service.import("Some", "[{\"a\":1},{\"a\":2}]").await;
     let file = service.version_files().remove(0);
     let bytes = std::fs::read(&file).expect("read");
@@ -321,7 +321,7 @@ async fn a_file_that_is_cut_short_while_it_is_served_is_made_again_and_served_wh
 
 #[tokio::test]
 async fn an_export_that_can_never_have_its_memory_does_not_ask_to_be_tried_again() {
-    let service = TestService::configured(|config| config.query.memory_bytes = 16 << 20).await;
+    let service = TestService::configured(|config| config.query.memory_bytes = Some(16 << 20)).await;
     let imported = service.import("Things", r#"[{"a":1}]"#).await;
     let uri = format!("/api/{}/things/v1/?format=parquet", imported.dataset_id);
     for headers in [&[][..], &[("range", "bytes=0-3")]] {

@@ -267,7 +267,7 @@ fn is_unreadable(answer: &Answer, service: &TestService) {
 #[tokio::test]
 async fn a_version_file_that_is_gone_or_damaged_is_a_500() {
     // Nothing is kept in memory, so that every read meets the file.
-    let service = TestService::configured(|config| config.cache.memory_bytes = 0).await;
+    let service = TestService::configured(|config| config.cache.memory_bytes = Some(0)).await;
     for text in ["[{\"a\":1},{\"a\":2}]", &large(3 << 20)] {
         let imported = service.import("Some", text).await;
         let base = format!("/api/1/some/v{}/", imported.version);
@@ -301,7 +301,7 @@ async fn a_version_file_that_is_gone_or_damaged_is_a_500() {
 
 #[tokio::test]
 async fn a_body_that_fails_midway_cuts_the_connection() {
-    let service = TestService::configured(|config| config.cache.memory_bytes = 1).await;
+    let service = TestService::configured(|config| config.cache.memory_bytes = Some(1)).await;
     service.import("Some", &large(24 << 20)).await;
     let file = service.version_files().remove(0);
     let whole = std::fs::read(&file).expect("read");

@@ -323,7 +323,7 @@ async fn of_several_reasons_to_refuse_the_first_is_given() {
 async fn a_503_counts_and_says_so() {
     let service = TestService::configured(|config| {
         limit(config, 2, 2);
-        config.query.memory_bytes = 64 << 10;
+        config.query.memory_bytes = Some(64 << 10);
     });
     let service = service.await;
     // What a filter finds takes 160 kB.

@@ -322,7 +322,7 @@ async fn streamed_answers_have_places_of_their_own() {
 async fn parquet_exports_take_at_most_half_of_the_memory_of_queries() {
     let service = TestService::configured(|config| {
         // Half of it is one export of a few columns.
-        config.query.memory_bytes = 100 << 20;
+        config.query.memory_bytes = Some(100 << 20);
         config.query.heavy_queue = 0;
         config.query.heavy_bytes = 1 << 40;
     })

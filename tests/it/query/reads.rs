@@ -253,8 +253,8 @@ fn with_little_memory_everything_spills() {
     let (mut right, mut refused) = (0, 0);
     for memory_bytes in [1 << 20, LEAST_MEMORY, 1 << 30] {
         let lab = Lab::new(|config| {
-            config.query.memory_bytes = memory_bytes;
-            config.cache.memory_bytes = 1 << 20;
+            config.query.memory_bytes = Some(memory_bytes);
+            config.cache.memory_bytes = Some(1 << 20);
         });
         let version = lab.publish(&entities, &WriteOptions { row_group_rows: 2_500, ..WriteOptions::default() });
         for (request, expected) in requests.iter().zip(&expected) {

@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 9] = [
     &["query", "encode", "source", "webhook", "catalog"],
     &["storage", "net"],
     &["document"],
-    &["config", "metrics", "crash", "priority"],
+    &["config", "metrics", "crash", "memory", "priority"],
     &["model"],
 ];
 

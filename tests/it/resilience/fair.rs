@@ -399,7 +399,7 @@ async fn slow_readers_of_one_network_leave_places_for_other_streams() {
 #[tokio::test]
 async fn slow_readers_of_parquet_samples_leave_memory_for_other_exports() {
     let service = TestService::configured(|config| {
-        config.query.memory_bytes = 400 << 20;
+        config.query.memory_bytes = Some(400 << 20);
         config.query.heavy_wait_s = 1;
     })
     .await;

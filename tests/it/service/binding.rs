@@ -16,7 +16,7 @@ use crate::support::{Answer, files};
 async fn owned() -> Owned {
     Owned::start(|config| {
         config.server.ready_probe_s = 1;
-        (config.cache.memory_bytes, config.cache.response_bytes) = (0, 0);
+        (config.cache.memory_bytes, config.cache.response_bytes) = (Some(0), 0);
     })
     .await
 }

@@ -355,7 +355,7 @@ async fn a_diff_that_takes_too_long_or_too_much_memory_is_a_503_that_says_so() {
     };
     let slow = refusal(|config| config.query.diff_timeout_s = 0).await;
     assert!(slow.starts_with("The diff was stopped after 0 s."), "{slow}");
-    let large = refusal(|config| config.query.memory_bytes = 64 << 10).await;
+    let large = refusal(|config| config.query.memory_bytes = Some(64 << 10)).await;
     let expected = "The diff needed more memory than is free for it now. Try again later.";
     assert!(large.starts_with(expected), "{large}");
 }
@@ -363,7 +363,7 @@ async fn a_diff_that_takes_too_long_or_too_much_memory_is_a_503_that_says_so() {
 #[tokio::test]
 async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_cut_after_it() {
     // Nothing is kept, so that every page is read from its file.
-    let owned = Owned::configured(|config| config.cache.memory_bytes = 0, None).await;
+    let owned = Owned::configured(|config| config.cache.memory_bytes = Some(0), None).await;
     let text = "x".repeat(2_000);
     let version = |salt: u64| {
         let entity = |number: u64| json!({"id": number, "salt": salt, "text": text}).to_string();

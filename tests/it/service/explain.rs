@@ -577,8 +577,8 @@ fn what_goes_by_way_of_the_disk_is_told() {
         .collect();
     for (memory_bytes, status) in [(16 << 20, 200), (1 << 20, 503)] {
         let lab = Lab::new(|config| {
-            config.query.memory_bytes = memory_bytes;
-            config.cache.memory_bytes = 1 << 20;
+            config.query.memory_bytes = Some(memory_bytes);
+            config.cache.memory_bytes = Some(1 << 20);
         });
         let version = lab.publish(&entities, &WriteOptions { row_group_rows: 2_500, ..WriteOptions::default() });
         let query = "sort=v:desc&format=jsonl";

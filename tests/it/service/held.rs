@@ -109,7 +109,7 @@ async fn records_of_a_diff_that_are_large_are_streamed_however_small_the_mean() 
 
 #[tokio::test]
 async fn without_memory_for_a_compressor_a_stream_is_plain_and_tagged_so() {
-    let service = TestService::configured(|config| config.query.memory_bytes = 16 << 20).await;
+    let service = TestService::configured(|config| config.query.memory_bytes = Some(16 << 20)).await;
     let entities: String = (0..60_000).map(|number| format!("{{\"n\":{number},\"text\":\"some text\"}}\n")).collect();
     service.import("Large", &entities).await;
     let (router, uri) = (router(service.app.clone()), "/api/1/large/v1/?format=jsonl");

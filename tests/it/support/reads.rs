@@ -402,7 +402,7 @@ impl Lab {
     pub fn with_threads(threads: u64) -> Lab {
         Lab::new(|config| {
             config.query.threads = threads;
-            config.cache.memory_bytes = 1 << 20;
+            config.cache.memory_bytes = Some(1 << 20);
         })
     }
 
@@ -410,7 +410,7 @@ impl Lab {
     pub fn without_cache(threads: u64) -> Lab {
         Lab::new(|config| {
             config.query.threads = threads;
-            config.cache.memory_bytes = 0;
+            config.cache.memory_bytes = Some(0);
         })
     }
 

@@ -35,7 +35,7 @@ pub struct TestService {
 impl TestService {
     /// With a cache so small that parts are dropped while they are used.
     pub async fn start() -> TestService {
-        TestService::configured(|config| config.cache.memory_bytes = 1 << 20).await
+        TestService::configured(|config| config.cache.memory_bytes = Some(1 << 20)).await
     }
 
     /// With the configuration changed.
@@ -48,7 +48,9 @@ impl TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
+        // The same on every machine.
         config.query.threads = 2;
+        (config.cache.memory_bytes, config.query.memory_bytes) = (Some(1 << 30), Some(1 << 30));
         // All requests of a test are one client's.
         (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
         change(&mut config);

@@ -255,7 +255,7 @@ async fn owned() -> Owned {
     // Nothing is kept: every read meets the files.
     Owned::configured(
         |config| {
-            config.cache.memory_bytes = 0;
+            config.cache.memory_bytes = Some(0);
             (config.cache.response_bytes, config.cache.diff_bytes, config.cache.export_bytes) = (0, 0, 0);
         },
         None,

@@ -17,7 +17,7 @@ async fn an_object_that_was_cut_is_damaged_and_one_that_cannot_be_asked_for_is_n
     let mut server = S3Server::start().await;
     let endpoint = server.endpoint();
     let owned = Owned::start(|config| {
-        config.cache.memory_bytes = 0;
+        config.cache.memory_bytes = Some(0);
         (config.cache.response_bytes, config.cache.diff_bytes, config.cache.export_bytes) = (0, 0, 0);
         config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("a URL"));
         config.store.endpoint = Some(Endpoint::try_from(endpoint).expect("an endpoint"));
