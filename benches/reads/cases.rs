@@ -1,57 +1,8 @@
 //! The reads that are measured, as data, and what each must answer.
 
 use crate::support::entities::{self, Generator, Probes};
+use crate::support::requests::{Expected, Request};
 use crate::support::source::{PAGE, Source};
-
-/// One request and its answer.
-#[derive(Clone)]
-pub struct Request {
-    /// Everything after `?`.
-    pub query: String,
-    /// The answer.
-    pub expected: Expected,
-}
-
-/// What a request must answer.
-#[derive(Clone)]
-pub enum Expected {
-    /// This count.
-    Count(u64),
-    /// The entities at these positions, as a compact array.
-    Compact(Vec<u64>),
-    /// The entities at these positions, as an indented array.
-    Pretty(Vec<u64>),
-    /// The source file, byte for byte.
-    Source,
-    /// All entities in another form than the source's, or in another order; at least so many bytes of each.
-    All(u64),
-}
-
-impl Expected {
-    /// How many entities that are, or the count.
-    pub fn total(&self, source: &Source) -> u64 {
-        match self {
-            Expected::Count(count) => *count,
-            Expected::Compact(positions) | Expected::Pretty(positions) => positions.len() as u64,
-            Expected::Source | Expected::All(_) => source.entities,
-        }
-    }
-
-    /// The whole body, where it is small.
-    pub fn body(&self, source: &Source) -> Option<Vec<u8>> {
-        let lines = |positions: &[u64]| positions.iter().map(|position| source.line(*position)).collect::<Vec<_>>();
-        match self {
-            Expected::Compact(positions) => Some([&b"["[..], &lines(positions).join(&b','), b"]"].concat()),
-            // Numbers and the order of keys stay as they are.
-            Expected::Pretty(positions) => {
-                let values = lines(positions).into_iter().map(|line| serde_json::from_slice(&line));
-                let values: Vec<serde_json::Value> = values.collect::<Result<_, _>>().expect("entities are JSON");
-                serde_json::to_vec_pretty(&values).ok()
-            }
-            Expected::Count(_) | Expected::Source | Expected::All(_) => None,
-        }
-    }
-}
 
 /// What is measured against what.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,10 @@ use strata::model::ids::DatasetId;
 use strata::model::version::VersionSelector;
 use strata::service::{App, ReadTarget};
 
-use crate::cases::{self, Expected};
+use crate::cases;
 use crate::support::import;
 use crate::support::process::{run_self, status};
+use crate::support::requests::{Expected, Request};
 use crate::support::samples::thousands;
 use crate::support::source::Source;
 
@@ -80,7 +81,7 @@ pub fn run(arguments: &[String]) {
         let app = App::open(&config).await.expect("the data directory opens");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
-        let request = cases::Request { query: query.clone(), expected: Expected::All(0) };
+        let request = Request { query: query.clone(), expected: Expected::All(0) };
         let started = Instant::now();
         let answer = crate::read(&app, &target, crate::parsed(&request)).await;
         let first_seconds = started.elapsed().as_secs_f64();

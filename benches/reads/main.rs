@@ -5,6 +5,8 @@
 //! cargo bench --bench reads -- 1000000           a million; any numbers, one table each
 //! cargo bench --bench reads -- all               100,000 and 1,000,000
 //! cargo bench --bench reads -- --only contains   the rows whose name holds the text
+//! cargo bench --bench reads -- --http            over HTTP, with processor time of the server, see `http`
+//! cargo bench --bench reads -- --memory          a mix of reads beside caches of several sizes, see `memory`
 //! cargo bench --bench reads -- --large 5000000   time and peak memory of large answers, see `large`
 //! ```
 //!
@@ -24,7 +26,9 @@
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
 mod cases;
+mod http;
 mod large;
+mod memory;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "each benchmark uses a part of it")]
 mod support;
@@ -48,11 +52,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use cases::{Against, Case, Expected, Rate, Request};
+use cases::{Against, Case, Rate};
 use support::blocking_client::{self, Client};
 use support::copying::Memcpy;
 use support::import::{self, Report};
 use support::process;
+use support::requests::{Expected, Request};
 use support::samples::{Samples, thousands};
 use support::sizes::sizes;
 use support::source::Source;
@@ -71,8 +76,17 @@ struct Arguments {
     /// Run only the reads whose name holds this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// The reads over HTTP at one connection and at several, with the processor time of the server
+    #[arg(long, group = "other")]
+    http: bool,
+    /// A mix of reads, with caches that hold a part of the version
+    #[arg(long, group = "other")]
+    memory: bool,
+    /// Requests of the mix at each size of the cache, with --memory
+    #[arg(long, default_value_t = 2_000)]
+    requests: usize,
     /// Answers over versions that the default cache does not hold, each in a process of its own
-    #[arg(long)]
+    #[arg(long, group = "other")]
     large: bool,
     /// The child process that imports
     #[arg(long, num_args = 2, hide = true)]
@@ -80,6 +94,9 @@ struct Arguments {
     /// The child process that reads
     #[arg(long, num_args = 3, hide = true)]
     read: Option<Vec<String>>,
+    /// The child process that returns the bytes of a file
+    #[arg(long, hide = true)]
+    serve_static: Option<PathBuf>,
     /// What cargo passes to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -93,13 +110,17 @@ fn main() {
     if let Some(arguments) = &arguments.read {
         return large::run(arguments);
     }
+    if let Some(file) = &arguments.serve_static {
+        return http::serve_static(file);
+    }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
     let mut tables = String::new();
     for entities in sizes(&arguments.sizes, &[100_000, 1_000_000]) {
-        tables.push_str(&if arguments.large {
-            large::measure(&directory, entities, &arguments.only)
-        } else {
-            run(&directory, entities, &arguments.only)
+        tables.push_str(&match &arguments {
+            Arguments { http: true, only, .. } => http::measure(&directory, entities, only),
+            Arguments { memory: true, requests, .. } => memory::measure(&directory, entities, *requests),
+            Arguments { large: true, only, .. } => large::measure(&directory, entities, only),
+            Arguments { only, .. } => run(&directory, entities, only),
         });
     }
     print!("{tables}");
@@ -136,8 +157,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
         baseline: Some(Baseline::Memcpy(memcpy.duration(source.json_bytes))),
     }];
 
-    // Everything that the reads touch, decoded: documents, search text, shredded columns.
-    let cache_bytes = (6 * source.json_bytes).max(1 << 30);
+    let cache_bytes = whole_version(&source);
     let report = reports.pop().expect("an import was made");
     let bench = Bench {
         runtime: tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads"),
@@ -149,7 +169,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
             name_slug: report.name_slug.clone(),
             version: VersionSelector::Active,
         },
-        path: format!("/api/{}/{}/active/", report.dataset_id, report.name_slug),
+        path: report.path(),
     };
     let app = bench.open();
     for case in cases::all(&bench.source) {
@@ -184,6 +204,11 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
         megabytes(before),
         table(&rows)
     )
+}
+
+/// Bytes of a cache for everything that the reads touch, decoded: documents, search text, shredded columns.
+fn whole_version(source: &Source) -> u64 {
+    (6 * source.json_bytes).max(1 << 30)
 }
 
 /// What all cases share.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::samples::{Samples, milliseconds, thousands};
+use crate::support::table::aligned;
 
 /// What a measurement is held against.
 pub enum Baseline {
@@ -69,24 +70,7 @@ impl Row {
 
 /// The rows as fixed-width text.
 pub fn table(rows: &[Row]) -> String {
-    let mut lines = vec![HEADINGS.map(str::to_owned)];
-    lines.extend(rows.iter().map(Row::cells));
-    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; 10] = std::array::from_fn(width);
-    let mut text = String::new();
-    for (number, cells) in lines.iter().enumerate() {
-        let mut line = format!("{:<1$}", cells[0], widths[0]);
-        for (cell, width) in cells.iter().zip(widths).skip(1) {
-            line.push_str(&format!("  {cell:>width$}"));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-        if number == 0 {
-            text.push_str(&"-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)));
-            text.push('\n');
-        }
-    }
-    text
+    aligned(HEADINGS, rows.iter().map(Row::cells))
 }
 
 pub fn per_second(bytes: f64) -> String {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use super::process::status_of;
+use super::process::{ThreadTimes, status_of};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_strata");
 
@@ -16,7 +16,7 @@ pub const OWNER: &str = "bench@example.org";
 /// The password of every user.
 pub const PASSWORD: &str = "a long enough password";
 
-/// A running server, killed when dropped.
+/// A running server in a process of its own, killed when dropped.
 pub struct Binary {
     child: Child,
     /// Where it listens.
@@ -26,8 +26,13 @@ pub struct Binary {
 impl Binary {
     /// Serves by this command, [`strata`] with options, on a free port of the loopback interface.
     pub fn serve(mut command: Command) -> Binary {
-        command.args(["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the binary runs");
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        Binary::start(command)
+    }
+
+    /// Runs a command whose first line of output says where it listens, as that of `strata serve` does.
+    pub fn start(mut command: Command) -> Binary {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut line = String::new();
         let output = child.stdout.take().expect("a pipe");
         BufReader::new(output).read_line(&mut line).expect("UTF-8");
@@ -38,6 +43,16 @@ impl Binary {
     /// Its resident memory, where the system tells.
     pub fn resident_bytes(&self) -> Option<u64> {
         status_of(&self.child.id().to_string(), "VmRSS:")
+    }
+
+    /// The most memory that was resident at once, where the system tells.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        status_of(&self.child.id().to_string(), "VmHWM:")
+    }
+
+    /// The processor time that it has had, where the system tells.
+    pub fn times(&self) -> Option<ThreadTimes> {
+        ThreadTimes::of(self.child.id())
     }
 }
 
@@ -55,6 +70,18 @@ pub fn strata(directory: &Path) -> Command {
         command.env_remove(name);
     }
     command.current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+/// The binary on a data directory that [`super::import::in_child`] made, with the configuration of
+/// [`super::import::config`] and without background work.
+pub fn measured(data: &Path, cache_bytes: u64) -> Command {
+    let mut command = strata(data);
+    command.env("STRATA_DATA__DIRECTORY", data).env("STRATA_LOG__LEVEL", "warn");
+    command.env("STRATA_CACHE__MEMORY_BYTES", cache_bytes.to_string());
+    command.env("STRATA_CACHE__RESPONSE_BYTES", "0").env("STRATA_CACHE__EXPORT_BYTES", "0");
+    command.env("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0").env("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0");
+    command.env("STRATA_SERVER__BACKGROUND", "false");
     command
 }
 

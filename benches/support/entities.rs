@@ -16,7 +16,8 @@ const WORDS: usize = 20_000;
 /// Slots of the table that turns random bits into words. The rarest word has at least four.
 const SLOTS: usize = 1 << 20;
 
-const CATEGORIES: [&str; 20] = [
+/// Categories of products.
+pub const CATEGORIES: [&str; 20] = [
     "Lighting",
     "Kitchen",
     "Garden",
@@ -39,7 +40,8 @@ const CATEGORIES: [&str; 20] = [
     "Photography",
 ];
 const CITIES: [&str; 8] = ["berlin", "paris", "london", "madrid", "warszawa", "zürich", "roma", "東京"];
-const COLOURS: [&str; 12] =
+/// Colours of their variants.
+pub const COLOURS: [&str; 12] =
     ["black", "white", "red", "green", "blue", "Teal", "grey", "yellow", "orange", "purple", "sand", "Natural Oak"];
 const SIZES: [&str; 6] = ["XS", "S", "M", "L", "XL", "one size"];
 const NOUNS: [&str; 16] = [
@@ -181,7 +183,8 @@ impl Generator {
         }
     }
 
-    fn word(&self, random: &mut Random) -> &str {
+    /// A word of the vocabulary, frequent ones more often.
+    pub fn word(&self, random: &mut Random) -> &str {
         &self.vocabulary[usize::from(self.slots[random.below(SLOTS as u64) as usize])]
     }
 
@@ -399,6 +402,10 @@ impl Probes {
         let (one, other) = (has(&rare), has(&other_rare));
         let either = move |texts: &str| one(texts) || other(texts);
         ask("keywords or", format!("keywords={rare},{other_rare}"), Question::Texts(Box::new(either)));
+        let (one, other, next) = (has(&frequent), has(&word(31)), word(31));
+        let both = move |texts: &str| one(texts) && other(texts);
+        let query = format!("keywords={frequent},{next}&keywords_mode=and");
+        ask("keywords and, frequent", query, Question::Texts(Box::new(both)));
         let (one, other) = (has(&frequent), has(&rare));
         let both = move |texts: &str| one(texts) && other(texts);
         let query = format!("keywords={frequent},{rare}&keywords_mode=and");
@@ -550,21 +557,22 @@ fn string(text: &str, out: &mut String) {
 }
 
 /// SplitMix64, so that the entities do not change with a crate's version.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    /// Any number.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number below `end`.
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
     /// A number below `end`, small ones more often.
-    fn skewed(&mut self, end: u64) -> u64 {
+    pub fn skewed(&mut self, end: u64) -> u64 {
         let roll = self.below(end);
         self.below(roll + 1)
     }

@@ -11,7 +11,8 @@ use strata::service::{App, ImportProgress, ImportRequest};
 
 use super::process::{cpu_seconds, run_self, status};
 
-const OWNER: &str = "bench@example.org";
+/// The user whose datasets are imported.
+pub const OWNER: &str = "bench@example.org";
 
 /// The cache of a process that only imports.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -33,6 +34,13 @@ pub struct Report {
     pub peak_bytes: Option<u64>,
     /// Of that, what was resident before the import began.
     pub before_bytes: Option<u64>,
+}
+
+impl Report {
+    /// The path of the version in URLs.
+    pub fn path(&self) -> String {
+        format!("/api/{}/{}/active/", self.dataset_id, self.name_slug)
+    }
 }
 
 /// A configuration whose data lies in `directory`.

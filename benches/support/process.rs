@@ -1,8 +1,10 @@
 //! This process, and others of the same binary: what the system says of them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -27,6 +29,32 @@ pub fn cpu_seconds() -> Option<f64> {
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
     let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
     Some(seconds()? + seconds()?)
+}
+
+/// Processor time that each thread of a process has had, in user mode and in the kernel, as Linux tells it. Of a thread
+/// that runs, the time since the last tick of the system's clock is missing: to be asked while the process waits.
+pub struct ThreadTimes(BTreeMap<String, u64>);
+
+impl ThreadTimes {
+    /// Those of the threads that there are.
+    pub fn of(process: u32) -> Option<ThreadTimes> {
+        let mut nanoseconds = BTreeMap::new();
+        for thread in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
+            let thread = thread.ok()?;
+            // A thread may end meanwhile.
+            let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) else { continue };
+            let time = text.split_ascii_whitespace().next()?.parse().ok()?;
+            nanoseconds.insert(thread.file_name().to_string_lossy().into_owned(), time);
+        }
+        Some(ThreadTimes(nanoseconds))
+    }
+
+    /// What the threads have had since. Those that have ended meanwhile are not counted: the pools of the server end
+    /// threads that have had nothing to do for seconds.
+    pub fn since(&self, earlier: &ThreadTimes) -> Duration {
+        let times = self.0.iter().map(|(thread, time)| time.saturating_sub(*earlier.0.get(thread).unwrap_or(&0)));
+        Duration::from_nanos(times.sum())
+    }
 }
 
 /// A size of this process that the system tells, in bytes.
