@@ -9,7 +9,7 @@ section! {
         /// that the process may use, and at least 64 MiB. That is the memory of the machine, or less if a control group
         /// (a container, `MemoryMax` of systemd) says so.
         memory_bytes: Option<u64> = None;
-        /// Bytes of memory for small compressed answers. 0 keeps none.
+        /// Bytes of memory for small answers: compressed ones, and plain pages that are asked for again. 0 keeps none.
         response_bytes: u64 = 64 << 20;
         /// Bytes of memory for diffs, 16 for each change. 0 keeps nothing. Running answers may use diffs that the cache
         /// has dropped. These hold at most as much again.

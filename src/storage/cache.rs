@@ -181,3 +181,42 @@ impl PartCache {
         self.parts.weighted_size()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, BinaryArray};
+
+    use super::*;
+
+    /// A column of a row group of so many bytes.
+    fn column(row_group: u32, bytes: usize) -> (PartKey, Part) {
+        let array: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&vec![7; bytes]]));
+        (PartKey::Column { file: 1, row_group, column: 0 }, Part::Column(array))
+    }
+
+    #[tokio::test]
+    async fn large_parts_never_take_more_than_the_capacity() {
+        const CAPACITY: u64 = 8 << 20;
+        let cache = PartCache::new(CAPACITY);
+        for number in 0..50 {
+            let (key, part) = column(number, 1 << 20);
+            match number % 2 {
+                0 => cache.insert(key, part).await,
+                _ => drop(cache.get_or_load(key, async { Ok(part) }).await.expect("a part")),
+            }
+            assert!(cache.memory_bytes() <= CAPACITY, "after part {number}: {}", cache.memory_bytes());
+        }
+        assert!(cache.memory_bytes() > CAPACITY / 2, "some are kept");
+    }
+
+    #[tokio::test]
+    async fn there_is_room_until_the_capacity_is_taken() {
+        let cache = PartCache::new(8 << 20);
+        assert!(cache.has_room_for(8 << 20) && !cache.has_room_for((8 << 20) + 1));
+        let (key, part) = column(0, 4 << 20);
+        cache.insert(key, part).await;
+        assert!(cache.has_room_for(3 << 20) && !cache.has_room_for(4 << 20));
+    }
+}

@@ -153,7 +153,8 @@ async fn text(
         let at_hand = document_bytes <= AT_HAND_BYTES && source.documents().are_at_hand(2 * AT_HAND_BYTES).await;
         let (source, encoder) = (source.clone(), encoder.clone());
         let work = async move {
-            let mut body = Vec::new();
+            // Indented JSON is about half as long again. Growing would copy what is written.
+            let mut body = Vec::with_capacity(if at_hand { document_bytes as usize * 3 / 2 } else { 0 });
             let empty = first.is_none();
             encoder.begin(empty, &mut body);
             let most = WHOLE_BODY_BYTES.saturating_sub(body.len());

@@ -3,8 +3,9 @@
 //! - Compressed on the engine's threads: whole ones at once, streamed ones part by part, in order, no further ahead of
 //!   the reader than a few parts.
 //! - Equal requests in flight run once, as long as the answer is small. Only errors and streams are each caller's own.
-//! - Small compressed answers are kept: making them costs more than everything else. Plain ones are not, since copying
-//!   warm documents is as cheap; but those of hardly any bytes are, for a count may have cost a whole scan.
+//! - Small compressed answers are kept: making them costs more than everything else. So are plain ones of hardly any
+//!   bytes, for a count may have cost a whole scan. Plain pages are kept from the second time on: making one from warm
+//!   documents costs little more than sending it, and most are asked for once.
 //! - Parquet exports come from the cache on disk ([`crate::service::export_cache`]) and are never compressed: they are
 //!   already.
 //!
@@ -36,6 +37,9 @@ const COMPRESSED_PARTS: usize = 2;
 /// Bytes that are compressed before other work has its permit.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// Bytes of a plain page that may be kept: usual ones have 100 entities.
+const PAGE_BYTES: usize = 256 << 10;
+
 /// Bytes of an answer in the cache besides its body.
 const OVERHEAD_BYTES: usize = 256;
 
@@ -61,6 +65,19 @@ enum Kept {
     Small(Small),
     /// That it is streamed, or large and plain, so that waiting for another caller's is of no use.
     Streamed,
+    /// That it is a plain page, and was made once.
+    Once,
+}
+
+/// What to do with an answer that was made.
+#[derive(Debug, PartialEq, Eq)]
+enum Keep {
+    /// Keep it.
+    Now,
+    /// Keep it if it is asked for again.
+    Later,
+    /// Nothing: it is large.
+    Never,
 }
 
 #[derive(Clone)]
@@ -105,6 +122,7 @@ impl Kept {
         match self {
             Kept::Small(small) => Kept::Small(small.to_keep()),
             Kept::Streamed => Kept::Streamed,
+            Kept::Once => Kept::Once,
         }
     }
 
@@ -112,15 +130,18 @@ impl Kept {
         OVERHEAD_BYTES
             + match self {
                 Kept::Small(small) => small.bytes.len(),
-                Kept::Streamed => 0,
+                Kept::Streamed | Kept::Once => 0,
             }
     }
 
-    /// Whether another request is much cheaper with it than without.
-    fn pays(&self) -> bool {
+    /// Whether another request is cheaper with it than without.
+    fn keep(&self) -> Keep {
         match self {
-            Kept::Small(small) => small.coding != ContentCoding::Identity || small.bytes.len() < LEAST_COMPRESSED_BYTES,
-            Kept::Streamed => true,
+            Kept::Small(small) if small.coding != ContentCoding::Identity => Keep::Now,
+            Kept::Small(small) if small.bytes.len() < LEAST_COMPRESSED_BYTES => Keep::Now,
+            Kept::Small(small) if small.bytes.len() <= PAGE_BYTES => Keep::Later,
+            Kept::Small(_) => Keep::Never,
+            Kept::Streamed | Kept::Once => Keep::Now,
         }
     }
 }
@@ -151,18 +172,19 @@ impl Responses {
         make: impl Fn() -> M,
     ) -> Result<Answer, ReadError> {
         let entry = (key, coding);
-        match self.kept.get(&entry).await {
+        let was_made = match self.kept.get(&entry).await {
             Some(Kept::Small(small)) => return small.sent(account),
             Some(Kept::Streamed) => return make().await,
-            None => {}
-        }
+            Some(Kept::Once) => true,
+            None => false,
+        };
         let (making, own) = self.making(entry, &make);
         let since = Instant::now();
         let made = making.await;
         let Some(own) = own else {
             return match made {
                 Ok(Kept::Small(small)) => Ok(small.into()),
-                Ok(Kept::Streamed) => make().await,
+                Ok(Kept::Streamed | Kept::Once) => make().await,
                 // One who has begun it, and may have asked for much, was refused: that says nothing of others.
                 Err(error) if error.is_anothers(since) => make().await,
                 Err(error) => Err(error),
@@ -170,14 +192,18 @@ impl Responses {
         };
         let made = made?;
         self.single_flight.ended(&entry);
-        if self.capacity_bytes > 0 && made.pays() {
-            self.kept.insert(entry, made.to_keep()).await;
+        if self.capacity_bytes > 0 {
+            match made.keep() {
+                Keep::Later if !was_made => self.kept.insert(entry, Kept::Once).await,
+                Keep::Now | Keep::Later => self.kept.insert(entry, made.to_keep()).await,
+                Keep::Never => {}
+            }
         }
         let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (made, own) {
             (_, Some(own)) => Ok(own),
             (Kept::Small(small), None) => Ok(small.into()),
-            (Kept::Streamed, None) => make().await,
+            (Kept::Streamed | Kept::Once, None) => make().await,
         }
     }
 
@@ -366,12 +392,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn plain_answers_are_kept_only_when_they_are_tiny() {
+    async fn plain_answers_are_kept_when_they_are_tiny_or_are_asked_for_again() {
         let responses = Responses::new(1 << 20);
-        for (bytes, made) in [(LEAST_COMPRESSED_BYTES - 1, 1), (LEAST_COMPRESSED_BYTES, 2)] {
+        let sizes = [(LEAST_COMPRESSED_BYTES - 1, 1), (LEAST_COMPRESSED_BYTES, 2), (60_000, 2), (PAGE_BYTES + 1, 4)];
+        for (bytes, made) in sizes {
             let maker = Maker::new(move || Ok(whole(bytes, ContentCoding::Identity)));
-            for _ in 0..2 {
-                maker.get(&responses, bytes, ContentCoding::Identity).await.expect("an answer");
+            for _ in 0..4 {
+                let answer = maker.get(&responses, bytes, ContentCoding::Identity).await.expect("an answer");
+                assert!(matches!(answer.body, AnswerBody::Whole(found) if found == vec![7; bytes]));
             }
             assert_eq!(maker.made(), made, "{bytes} bytes");
         }
