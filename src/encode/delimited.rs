@@ -5,11 +5,10 @@
 
 use std::sync::Arc;
 
-use super::columns::Columns;
 use super::pool::Pool;
 use super::row::Row;
 use super::{Encode, EntityTooLarge};
-use crate::document::Text;
+use crate::document::{Columns, Text};
 
 /// Rows of cells with a delimiter between them and `\n` at the end.
 pub(super) struct Delimited {

@@ -5,7 +5,8 @@
 //!
 //! 1. Its memory is taken before the row group is begun, from [`Admission::parquet`] and from the pool of queries, and
 //!    given back when the row group is encoded.
-//! 2. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
+//! 2. Its columns are encoded by a few tasks at once, on the threads of long work if the answer is long.
+//! 3. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
 //!    then the work stops until the reader has taken one.
 //!
 //! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer.
@@ -14,6 +15,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +23,8 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 
-use crate::encode::{BatchBuilder, Columns, EncodeError, ParquetStream};
+use crate::document::Columns;
+use crate::encode::{BatchBuilder, ColumnChunk, ColumnEncoder, EncodeError, ParquetStream, RowGroup};
 use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
 use crate::query::fetch::spilled::SpilledBytes;
@@ -33,10 +36,12 @@ use crate::service::lookup::error::ReadError;
 use crate::service::read::AnswerBody;
 use crate::service::read::source::{Source, in_order, sent_by_task};
 
-/// Bytes of cells of a part, besides those of its last entity; and parts that are made at once, which is as many as one
-/// writer can take.
+/// Bytes of cells of a part, besides those of its last entity; and parts that are made at once.
 const PART_BYTES: usize = 2 << 20;
 const PARTS: usize = 2;
+
+/// Columns that are encoded at once, if there are so many threads: each takes memory of its own.
+const ENCODERS: usize = 4;
 
 /// Bytes that the service takes at once.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -112,8 +117,15 @@ pub(in crate::service) async fn body(
     let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
     let engine = capacity.engine().clone();
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
-    // One part waits to be written.
-    let size_bytes = ParquetStream::held_bytes(&columns, row_group_bytes) + PART_BYTES * (PARTS + 1);
+    // One part waits to be taken.
+    let needed_bytes =
+        |encoders| ParquetStream::held_bytes(&columns, row_group_bytes, encoders) + PART_BYTES * (PARTS + 1);
+    // More than one only where memory is not short.
+    let spare_bytes = engine.most_memory_bytes() / 2;
+    let most_encoders = engine.threads().min(ENCODERS).min(columns.len());
+    let encoders =
+        (2..=most_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
+    let size_bytes = needed_bytes(encoders);
     let place = capacity.admission().stream().await?;
     let memory = Memory { capacity, size_bytes };
     let mut held = Some(memory.first().await?);
@@ -123,10 +135,12 @@ pub(in crate::service) async fn body(
     let mut batches = in_order(&engine, PARTS, source.units(), move |unit| {
         let (source, columns) = (source.clone(), columns.clone());
         async move {
-            let mut batch = BatchBuilder::new(columns);
+            let foreseen = (unit.places.end - unit.places.start).saturating_mul(source.mean_bytes());
+            let foreseen = usize::try_from(foreseen).unwrap_or(PART_BYTES).min(PART_BYTES);
+            let mut batch = BatchBuilder::new(columns).with_room(foreseen);
             let each = |entity: &[u8]| {
                 batch.push(entity);
-                let enough = batch.batch().size_bytes() >= PART_BYTES;
+                let enough = batch.size_bytes() >= PART_BYTES;
                 if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             let next = source.for_each(&unit, each).await?;
@@ -147,11 +161,12 @@ pub(in crate::service) async fn body(
                     break;
                 };
                 metrics().sent_rows.increment(batch.rows() as u64);
-                writer.push(&batch);
+                writer.push(batch);
             }
             footer.try_grow(footer_bytes).map_err(QueryError::from)?;
-            while !writer.encode_column().map_err(failed)? {
-                tokio::task::consume_budget().await;
+            if let Some(row_group) = writer.row_group() {
+                let encoded = encoded(&work, row_group, encoders).await?;
+                writer.write(encoded).map_err(failed)?;
             }
             if over {
                 // With the last row group: of a file that comes in one piece, everybody knows the length.
@@ -177,6 +192,36 @@ pub(in crate::service) async fn body(
         let _ = &place;
     });
     Ok(AnswerBody::Stream(body.boxed()))
+}
+
+/// The columns of a row group, encoded by so many tasks.
+async fn encoded(engine: &Engine, row_group: RowGroup, encoders: usize) -> Result<Vec<ColumnChunk>, ReadError> {
+    let (row_group, next) = (Arc::new(row_group), Arc::new(AtomicUsize::new(0)));
+    let tasks: Vec<_> = (0..encoders)
+        .map(|_| {
+            let (row_group, next) = (row_group.clone(), next.clone());
+            engine.spawn(async move {
+                let mut encoder = ColumnEncoder::try_new()?;
+                let mut chunks = Vec::new();
+                loop {
+                    let column = next.fetch_add(1, Ordering::Relaxed);
+                    if column >= row_group.columns() {
+                        return Ok::<_, EncodeError>(chunks);
+                    }
+                    chunks.push((column, row_group.encode(column, &mut encoder)?));
+                    // Between columns others get their turn, and who left stops the work.
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    drop(row_group);
+    let mut chunks = Vec::new();
+    for task in tasks {
+        chunks.append(&mut task.await.map_err(QueryError::from)?.map_err(failed)?);
+    }
+    chunks.sort_unstable_by_key(|(column, _)| *column);
+    Ok(chunks.into_iter().map(|(_, chunk)| chunk).collect())
 }
 
 /// Gives bytes to who takes them, and lets go of what was held for them. Whether anybody is there.

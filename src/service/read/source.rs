@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::mpsc;
 
+use crate::document::Columns;
 use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::fetch::selection::Positions;
@@ -42,6 +43,16 @@ impl Source {
     /// The units to fetch the entities in.
     pub(in crate::service) fn units(&self) -> impl Iterator<Item = Unit> + Send + use<> {
         self.documents.units()
+    }
+
+    /// The columns of its entities as a table, where the file tells: in order of first appearance.
+    pub(in crate::service) async fn known_columns(&self) -> Option<Columns> {
+        if !self.documents.is_empty() && !self.documents.are_all() {
+            return None;
+        }
+        // A profile that cannot be read has been reported. The documents tell, too.
+        let paths = self.documents.reader().paths().await.ok()??;
+        self.reshape.columns_left(paths.columns()?)
     }
 
     /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.

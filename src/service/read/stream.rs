@@ -33,7 +33,7 @@ use crate::service::lookup::error::ReadError;
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
-const EXPANSION: u64 = 2;
+pub(in crate::service) const EXPANSION: u64 = 2;
 
 /// Most entities of a unit, however small.
 const MOST_ENTITIES: u64 = 8_192;

@@ -19,7 +19,7 @@ use strata::storage::reader::{Unbounded, VersionReader};
 use strata::storage::verify::verify;
 use strata::storage::writer::{WriteOptions, Written};
 
-use crate::reference::{Value, hostile, profile};
+use crate::reference::{Value, formats, hostile, profile};
 use crate::support::databases::on_both_databases;
 use crate::support::openapi::Document;
 use crate::support::owned::{Owned, add_user, call, parsed};
@@ -83,7 +83,39 @@ fn check(files: &Files, entities: &[Value], options: &WriteOptions) {
         path.check(record);
         assert_eq!(record.shredded, reader.layout().shredded(&path.keys).is_some(), "{}", record.path);
     }
+    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged").expect("a profile");
+    let columns = paths.columns().expect("they are few");
+    assert_eq!(columns.names(), formats::columns(entities), "{}", texts.join("\n"));
     files.bench.runtime.block_on(verify(&reader, &mut Unbounded)).expect("undamaged");
+}
+
+/// Of what is new in an entity, the walk must see all: an element of an array that none had before, an array that held
+/// objects only, a scalar where objects were.
+#[test]
+fn a_profile_has_the_columns_of_a_table() {
+    let files = Files::new();
+    let entity = |text: &str| Value::parse(text).expect("JSON");
+    for texts in [
+        &["{}", r#"{"a":{}}"#][..],
+        &[r#"{"a":{"x":1}}"#, r#"{"b":2,"a":3}"#, r#"{"c":null,"a":[]}"#],
+        &[r#"{"a":[{"x":1}]}"#, r#"{"a":[{"x":1},{"x":2}]}"#, r#"{"z":1,"a":[{},{},{"y":1}]}"#],
+        &[r#"{"a":[{"x":1}]}"#, r#"{"b":1,"a":[1]}"#, r#"{"c":1,"a":[1,{"x":1}]}"#, r#"{"d":1,"a":[{"w":[{"v":1}]}]}"#],
+        &[r#"{"a":[[{"x":1}]]}"#, r#"{"a":[{"x":[[]]}]}"#],
+        &[r#"{"a":{"b":1},"a.b":2,"a_0_b":3}"#, r#"{"a":[{"b":1}],"_source":"s"}"#],
+    ] {
+        let entities: Vec<Value> = texts.iter().map(|text| entity(text)).collect();
+        check(&files, &entities, &WriteOptions::default());
+    }
+    // More than are kept: a table finds them by itself.
+    let wide: Vec<String> = (0..20)
+        .map(|row| {
+            let fields: Vec<String> = (0..600).map(|column| format!("\"k{}\":1", row * 600 + column)).collect();
+            format!("{{{}}}", fields.join(","))
+        })
+        .collect();
+    let reader = files.open(&files.write(&wide, &WriteOptions::default()));
+    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged").expect("a profile");
+    assert!(paths.columns().is_none());
 }
 
 #[test]

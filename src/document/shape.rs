@@ -14,7 +14,9 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::document::{Cursor, JsonType, MAX_DEPTH, Text};
+use super::MAX_DEPTH;
+use super::cursor::{Cursor, JsonType};
+use super::text::Text;
 
 /// Most places and key bytes. Above these the tree is dropped and learned again, so entities that never repeat a key do
 /// not fill the memory. One entity may exceed them while it is walked. A body with a slow reader keeps its trees, one
@@ -30,7 +32,7 @@ const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 
 /// Receives the cells that a walk finds.
-pub(super) trait Place {
+pub trait Place {
     /// Why a walk ends early.
     type Error;
 
@@ -44,7 +46,7 @@ pub(super) trait Place {
 
 /// The places seen so far. They serve only one set of columns.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub struct Shape {
     nodes: Vec<Node>,
     /// The keys of all members, in canonical escapes, one after the other.
     keys: Vec<u8>,
@@ -91,7 +93,7 @@ impl Default for Shape {
 
 impl Shape {
     /// Calls `place` with every cell of the flattened entity, in order. A name that two fields give comes twice.
-    pub(super) fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
+    pub fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
         let mut cursor = Cursor::new(document);
         let walked = match cursor.peek() {
             Some(JsonType::Object) => self.members(&mut cursor, ROOT, 1, place),
@@ -249,14 +251,14 @@ fn hash(hasher: &RandomState, parent: u32, key: &[u8]) -> u64 {
 }
 
 /// The name of a place, not yet spelled out.
-pub(super) struct Name<'s> {
+pub struct Name<'s> {
     shape: &'s Shape,
     node: u32,
 }
 
 impl Name<'_> {
     /// The bytes of the name, in canonical escapes: at least as many as it has.
-    pub(super) fn escaped_bytes(&self) -> usize {
+    pub fn escaped_bytes(&self) -> usize {
         let mut bytes = 0;
         self.for_each_step(|step, follows_element| {
             bytes += match step {
@@ -269,12 +271,12 @@ impl Name<'_> {
     }
 
     /// The name spelled out.
-    pub(super) fn spell(&self) -> String {
+    pub fn spell(&self) -> String {
         Text::new(&self.spell_escaped()).unescape().into_owned()
     }
 
     /// The name spelled out, in canonical escapes.
-    pub(super) fn spell_escaped(&self) -> Vec<u8> {
+    pub fn spell_escaped(&self) -> Vec<u8> {
         let mut steps = Vec::new();
         self.for_each_step(|step, follows_element| steps.push((step, follows_element)));
         let mut name = Vec::with_capacity(self.escaped_bytes());
