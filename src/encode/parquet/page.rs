@@ -154,7 +154,7 @@ mod tests {
         let mut values = Vec::new();
         while values.len() < count {
             let header = varint(&mut bytes);
-            if header % 2 == 0 {
+            if header.is_multiple_of(2) {
                 let size = width.div_ceil(8);
                 let value = bytes[..size].iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte));
                 bytes = &bytes[size..];
