@@ -76,6 +76,25 @@ fn quote_or_backslash(text: &[u8], mut at: usize) -> usize {
     text.len()
 }
 
+/// The first position from `at` on that holds one of two bytes; `end` if none before it does. Strings are short: that a
+/// few bytes behind `end` are looked at, too, is faster than a search of the part alone.
+#[inline]
+pub fn find_either(text: &[u8], mut at: usize, end: usize, [one, other]: [u8; 2]) -> usize {
+    while at < end {
+        let Some(bytes) = lane_at(text, at) else {
+            let mut rest = text.iter().take(end).skip(at);
+            return rest.position(|&byte| byte == one || byte == other).map_or(end, |found| at + found);
+        };
+        let lane = Lane::load(bytes);
+        let stops = lane.equal(one) | lane.equal(other);
+        if stops != 0 {
+            return end.min(at + stops.trailing_zeros() as usize);
+        }
+        at += LANE_BYTES;
+    }
+    end
+}
+
 /// The length of the ASCII text at the start of `text`.
 #[inline]
 pub(super) fn ascii_length(text: &[u8]) -> usize {
@@ -379,6 +398,9 @@ mod tests {
             let stop = naive(|byte| matches!(byte, b'"' | b'\\' | ..=0x1f));
             prop_assert_eq!(string_stop(&bytes, at), stop);
             prop_assert_eq!(quote_or_backslash(&bytes, at), naive(|byte| matches!(byte, b'"' | b'\\')));
+            let end = bytes.len().saturating_sub(at % 40);
+            let either = (at..end).find(|&at| matches!(bytes[at], b',' | b'\\')).unwrap_or(end);
+            prop_assert_eq!(find_either(&bytes, at, end, [b',', b'\\']), either);
             let ascii = bytes.iter().take_while(|byte| byte.is_ascii()).count();
             prop_assert_eq!(ascii_length(&bytes), ascii);
         }

@@ -48,7 +48,7 @@ pub trait Place {
 #[derive(Debug)]
 pub struct Shape {
     nodes: Vec<Node>,
-    /// The keys of all members, in canonical escapes, one after the other.
+    /// The keys of all members, in canonical escapes, one after the other, each with its quotes and a colon.
     keys: Vec<u8>,
     /// The members, by parent and key.
     members: HashTable<u32>,
@@ -74,7 +74,7 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Root,
-    /// By the key that stands here in `keys`.
+    /// By the key that stands here in `keys`, inside its quotes.
     Member {
         start: usize,
         length: usize,
@@ -115,11 +115,16 @@ impl Shape {
     ) -> Result<(), P::Error> {
         cursor.enter();
         let mut previous = NONE;
-        while let Some(key) = cursor.next_key() {
-            previous = self.member(parent, previous, key.raw());
+        loop {
+            previous = match self.expected(cursor, parent, previous) {
+                Some(node) => node,
+                None => match cursor.next_key() {
+                    Some(key) => self.unexpected(parent, previous, key.raw()),
+                    None => return Ok(()),
+                },
+            };
             self.value(cursor, previous, depth + 1, place)?;
         }
-        Ok(())
     }
 
     /// Takes the value that comes next, at level `depth` if it has one.
@@ -158,21 +163,28 @@ impl Shape {
         }
     }
 
-    /// The member `key` of `parent`, after the member `previous`.
+    /// The member of `parent` that comes next, if it is one of those expected after the member `previous`. Its key is
+    /// compared as it stands, so nothing looks for its end.
     #[inline]
-    fn member(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
-        let expected = match previous {
+    fn expected(&self, cursor: &mut Cursor<'_>, parent: u32, previous: u32) -> Option<u32> {
+        let mut guess = match previous {
             NONE => self.nodes[parent as usize].first_member,
             _ => self.nodes[previous as usize].next,
         };
-        let mut guess = expected;
         for _ in 0..GUESSES {
-            let Some(node) = self.nodes.get(guess as usize) else { break };
-            if self.key(node) == key {
-                return guess;
+            let node = self.nodes.get(guess as usize)?;
+            let Step::Member { start, length } = node.step else { return None };
+            if cursor.next_key_is(&self.keys[start - 1..start + length + 2]) {
+                return Some(guess);
             }
             guess = node.next;
         }
+        None
+    }
+
+    /// The member `key` of `parent`, which will be expected after the member `previous`.
+    #[cold]
+    fn unexpected(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
         let found = self.look_up(parent, key);
         match previous {
             NONE => self.nodes[parent as usize].first_member = found,
@@ -181,7 +193,6 @@ impl Shape {
         found
     }
 
-    #[cold]
     fn look_up(&mut self, parent: u32, key: &[u8]) -> u32 {
         let hash_of_key = hash(&self.hasher, parent, key);
         let is_it = |&node: &u32| {
@@ -191,8 +202,10 @@ impl Shape {
         if let Some(&node) = self.members.find(hash_of_key, is_it) {
             return node;
         }
-        let start = self.keys.len();
+        let start = self.keys.len() + 1;
+        self.keys.push(b'"');
         self.keys.extend_from_slice(key);
+        self.keys.extend_from_slice(b"\":");
         let node = self.add(parent, Step::Member { start, length: key.len() });
         let Shape { nodes, keys, members, hasher } = self;
         members.insert_unique(hash_of_key, node, |&node| {

@@ -3,12 +3,13 @@
 //! Quoting follows RFC 4180. A cell is quoted only if it holds the delimiter, a quote, CR or LF. Canonical text tells
 //! where these can occur, so most cells cost one search and one copy. A record that would be an empty line is `""`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::pool::Pool;
 use super::row::Row;
 use super::{Encode, EntityTooLarge};
-use crate::document::{Columns, Text};
+use crate::document::{Columns, Text, find_either};
 
 /// Rows of cells with a delimiter between them and `\n` at the end.
 pub(super) struct Delimited {
@@ -36,16 +37,19 @@ impl Delimited {
         out.push(b'\n');
     }
 
-    /// Appends the text of a scalar or array.
+    /// Appends the text of the scalar or array that stands there in the document.
     #[inline]
-    fn cell(&self, value: &[u8], out: &mut Vec<u8>) {
+    fn cell(&self, document: &[u8], place: Range<usize>, out: &mut Vec<u8>) {
+        let value = &document[place.clone()];
         match value {
             [b'"', text @ .., b'"'] => {
                 // Other characters that need quotes are escaped in canonical text.
-                let Some(stop) = memchr::memchr2(b'\\', self.delimiter, text) else {
+                let end = place.end - 1;
+                let stop = find_either(document, place.start + 1, end, [b'\\', self.delimiter]);
+                if stop == end {
                     return out.extend_from_slice(text);
-                };
-                if memchr::memchr(b'\\', &text[stop..]).is_none() {
+                }
+                if find_either(document, stop, end, [b'\\'; 2]) == end {
                     out.push(b'"');
                     out.extend_from_slice(text);
                     out.push(b'"');
@@ -56,7 +60,7 @@ impl Delimited {
                 }
             }
             [b'n', ..] => {}
-            [b'[', ..] if memchr::memchr2(b'"', self.delimiter, value).is_some() => {
+            [b'[', ..] if find_either(document, place.start, place.end, [b'"', self.delimiter]) < place.end => {
                 out.push(b'"');
                 for (number, piece) in value.split(|&byte| byte == b'"').enumerate() {
                     out.extend_from_slice(if number > 0 { b"\"\"" } else { b"" });
@@ -114,7 +118,7 @@ impl Encode for Delimited {
                     out.push(self.delimiter);
                 }
                 if !cell.is_empty() {
-                    self.cell(&document[cell.clone()], out);
+                    self.cell(document, cell.clone(), out);
                 }
             }
         });

@@ -30,7 +30,7 @@ pub use bound::{EntityBound, EntityTooLarge};
 pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 pub use count::count;
 pub use error::EncodeError;
-pub use parquet::{Batch, BatchBuilder, ColumnChunk, ColumnEncoder, ParquetStream, RowGroup};
+pub use parquet::{Batch, BatchBuilder, Batches, ColumnChunk, ColumnEncoder, ParquetStream, RowGroup};
 
 use std::sync::Arc;
 

@@ -2,13 +2,14 @@
 //! depend on the cells alone.
 //!
 //! 1. Values that repeat become codes of a dictionary, if that is smaller. Where the first values hardly repeat, the
-//!    rest is not looked at.
+//!    rest is not looked up.
 //! 2. Pages are compressed, with one compressor for all columns of a thread.
 //! 3. The minimum and the maximum are kept for readers, cut to a few bytes.
 //!
 //! The crate's writer for Arrow arrays would need an array of each column first, and looks up every value of a column
 //! in a dictionary, however different they are.
 
+use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::mem;
 
@@ -26,8 +27,8 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
 use zstd::bulk::Compressor;
 
 use super::Sink;
-use super::batch::Batch;
-use super::page::{PageKind, PageSize, code_bits, write_codes, write_header, write_levels};
+use super::batch::{Batch, Cells, LENGTH_BYTES};
+use super::page::{Levels, PageKind, PageSize, code_bits, write_codes, write_header, write_levels};
 use crate::encode::EncodeError;
 
 /// Bytes of values at which a page ends.
@@ -37,8 +38,8 @@ const PAGE_BYTES: usize = 1 << 20;
 const DICTIONARY_VALUES: usize = 1 << 16;
 const DICTIONARY_BYTES: usize = 1 << 20;
 
-/// Values after which a dictionary is given up if more than seven of eight are different.
-const TRIED_VALUES: usize = 4_096;
+/// Values after which it is asked first whether a dictionary may pay; then after each twice as many.
+const FIRST_TRY: usize = 512;
 
 /// Bytes of a minimum or maximum.
 const BOUND_BYTES: usize = 64;
@@ -96,9 +97,19 @@ impl ColumnChunk {
 }
 
 impl RowGroup {
-    /// Its columns.
+    /// How many columns it has.
     pub fn columns(&self) -> usize {
         self.schema.num_columns()
+    }
+
+    /// Its columns, those with the most bytes first: if they are encoded in this order, no thread is left with a large
+    /// one at the end.
+    pub fn largest_first(&self) -> Vec<usize> {
+        let mut sizes = vec![0; self.columns()];
+        self.batches.iter().for_each(|batch| batch.add_sizes(&mut sizes));
+        let mut columns: Vec<usize> = (0..self.columns()).collect();
+        columns.sort_unstable_by_key(|&column| (Reverse(sizes[column]), column));
+        columns
     }
 
     /// Encodes a column.
@@ -106,15 +117,41 @@ impl RowGroup {
     /// # Errors
     /// [`EncodeError`], where a page would be too large for Parquet.
     pub fn encode(&self, column: usize, encoder: &mut ColumnEncoder) -> Result<ColumnChunk, EncodeError> {
-        let mut first = 0;
-        let batches = self.batches.iter().map(move |batch| {
-            let start = first;
-            first += batch.rows() as u32;
-            (start, batch)
-        });
-        let cells =
-            batches.flat_map(move |(start, batch)| batch.column(column).map(move |(row, text)| (start + row, text)));
-        encoder.encode(cells, self.rows, self.schema.column(column))
+        let mut column_cells = ColumnCells { rows: self.rows, count: 0, parts: Vec::new() };
+        let mut first_row = 0;
+        for batch in &self.batches {
+            if let Some(cells) = batch.column(column) {
+                column_cells.count += cells.count;
+                column_cells.parts.push((first_row, cells));
+            }
+            first_row += batch.rows() as u32;
+        }
+        encoder.encode(&column_cells, self.schema.column(column))
+    }
+}
+
+/// The cells of a column in all batches.
+struct ColumnCells<'c> {
+    /// Rows of the row group.
+    rows: usize,
+    /// Cells in them.
+    count: usize,
+    /// The first row of each batch with cells, and its cells.
+    parts: Vec<(u32, Cells<'c>)>,
+}
+
+impl<'c> ColumnCells<'c> {
+    /// Whether no row is without a cell.
+    fn are_all(&self) -> bool {
+        self.count == self.rows
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &'c [u8]> {
+        self.parts.iter().flat_map(|(_, cells)| cells.texts())
+    }
+
+    fn rows(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().flat_map(|(first, cells)| (0..cells.count).map(move |cell| first + cells.row(cell)))
     }
 }
 
@@ -123,6 +160,14 @@ struct Chunk {
     bytes: Vec<u8>,
     uncompressed_bytes: usize,
     pages: usize,
+}
+
+/// A page of values in the making: what is copied into it, once the rows that it has are known.
+#[derive(Default)]
+struct PlainPage<'c> {
+    first_row: u32,
+    values: Vec<&'c [u8]>,
+    bytes: usize,
 }
 
 impl ColumnEncoder {
@@ -142,15 +187,11 @@ impl ColumnEncoder {
         })
     }
 
-    fn encode<'c>(
-        &mut self,
-        cells: impl Iterator<Item = (u32, &'c [u8])> + Clone,
-        rows: usize,
-        descriptor: ColumnDescPtr,
-    ) -> Result<ColumnChunk, EncodeError> {
+    fn encode(&mut self, cells: &ColumnCells<'_>, descriptor: ColumnDescPtr) -> Result<ColumnChunk, EncodeError> {
+        let rows = cells.rows;
         let mut chunk = Chunk { bytes: Vec::new(), uncompressed_bytes: 0, pages: 0 };
         let mut bounds = Bounds::default();
-        let dictionary = self.dictionary(cells.clone());
+        let dictionary = self.dictionary(cells);
         let mut dictionary_bytes = 0;
         if let Some(values) = &dictionary {
             for value in values {
@@ -159,15 +200,16 @@ impl ColumnEncoder {
             }
             self.end_page(PageKind::Dictionary, values.len(), &mut chunk)?;
             dictionary_bytes = chunk.bytes.len();
-            self.present.extend(cells.clone().map(|(row, _)| row));
-            write_levels(rows, &self.present, &mut self.page);
+            if !cells.are_all() {
+                self.present.extend(cells.rows());
+            }
+            self.write_levels(rows, cells);
             write_codes(&self.codes, values.len(), &mut self.page);
             self.end_page(PageKind::Codes, rows, &mut chunk)?;
         } else {
-            self.plain(cells.clone(), rows, &mut bounds, &mut chunk)?;
+            self.plain(cells, &mut bounds, &mut chunk)?;
         }
         self.forget_much();
-        let values = cells.count();
         let Chunk { mut bytes, uncompressed_bytes, pages } = chunk;
         bytes.shrink_to_fit();
         let (encodings, page_stats) = match dictionary {
@@ -191,7 +233,7 @@ impl ColumnEncoder {
             .set_num_values(rows as i64)
             .set_data_page_offset(dictionary_bytes as i64)
             .set_dictionary_page_offset((dictionary_bytes > 0).then_some(0))
-            .set_statistics(bounds.statistics((rows - values) as u64))
+            .set_statistics(bounds.statistics((rows - cells.count) as u64))
             .build()?;
         let close = ColumnCloseResult {
             bytes_written: bytes.len() as u64,
@@ -206,14 +248,15 @@ impl ColumnEncoder {
 
     /// The different values in order of first appearance, and in `codes` which of them each cell has; `None` where
     /// that saves nothing.
-    fn dictionary<'c>(&mut self, cells: impl Iterator<Item = (u32, &'c [u8])>) -> Option<Vec<&'c [u8]>> {
+    fn dictionary<'c>(&mut self, cells: &ColumnCells<'c>) -> Option<Vec<&'c [u8]>> {
         let ColumnEncoder { hasher, table, codes, .. } = self;
         table.clear();
         codes.clear();
         let mut values: Vec<&[u8]> = Vec::new();
         let (mut value_bytes, mut all_bytes) = (0, 0);
-        for (_, text) in cells {
-            all_bytes += text.len() + size_of::<u32>();
+        let mut next_try = FIRST_TRY;
+        for text in cells.texts() {
+            all_bytes += LENGTH_BYTES + text.len();
             let is_it = |&code: &u32| values[code as usize] == text;
             let code = match table.entry(hasher.hash_one(text), is_it, |&code| hasher.hash_one(values[code as usize])) {
                 Entry::Occupied(found) => *found.get(),
@@ -221,14 +264,17 @@ impl ColumnEncoder {
             };
             if code as usize == values.len() {
                 values.push(text);
-                value_bytes += text.len() + size_of::<u32>();
+                value_bytes += LENGTH_BYTES + text.len();
                 if values.len() > DICTIONARY_VALUES || value_bytes > DICTIONARY_BYTES {
                     return None;
                 }
             }
             codes.push(code);
-            if codes.len() == TRIED_VALUES && values.len() > TRIED_VALUES / 8 * 7 {
-                return None;
+            if codes.len() == next_try {
+                if !may_pay(codes.len(), values.len(), cells.count) {
+                    return None;
+                }
+                next_try *= 2;
             }
         }
         let code_bytes = codes.len() * code_bits(values.len()) / 8;
@@ -238,35 +284,54 @@ impl ColumnEncoder {
     /// All values, in pages of a bounded size.
     fn plain<'c>(
         &mut self,
-        cells: impl Iterator<Item = (u32, &'c [u8])> + Clone,
-        rows: usize,
+        cells: &ColumnCells<'c>,
         bounds: &mut Bounds<'c>,
         chunk: &mut Chunk,
     ) -> Result<(), EncodeError> {
-        let (mut row, mut rest) = (0, cells);
-        loop {
-            // The page's rows come before its values.
-            let (mut ahead, mut bytes) = (rest.clone(), 0);
-            let end = loop {
-                let Some((next, text)) = ahead.next() else { break rows };
-                if bytes > 0 && bytes + text.len() > PAGE_BYTES {
-                    break next as usize;
-                }
-                bytes += size_of::<u32>() + text.len();
-                self.present.push(next - row as u32);
-            };
-            self.page.reserve(bytes);
-            write_levels(end - row, &self.present, &mut self.page);
-            for (_, text) in rest.by_ref().take(self.present.len()) {
+        let mut page = PlainPage::default();
+        for (first_row, part) in &cells.parts {
+            // Of the values of this part, those up to `start` are in pages before, those up to `end` have been seen.
+            let (mut start, mut end) = (0, 0);
+            for (cell, text) in part.texts().enumerate() {
                 bounds.add(text);
-                write_value(text, &mut self.page);
+                let row = first_row + part.row(cell);
+                let bytes = LENGTH_BYTES + text.len();
+                if page.bytes > 0 && page.bytes + bytes > PAGE_BYTES {
+                    page.values.push(&part.values[start..end]);
+                    start = end;
+                    self.end_plain_page(mem::take(&mut page), row, cells, chunk)?;
+                    page.first_row = row;
+                }
+                end += bytes;
+                page.bytes += bytes;
+                if !cells.are_all() {
+                    self.present.push(row - page.first_row);
+                }
             }
-            self.end_page(PageKind::Plain, end - row, chunk)?;
-            if end == rows {
-                return Ok(());
-            }
-            row = end;
+            page.values.push(&part.values[start..end]);
         }
+        self.end_plain_page(page, cells.rows as u32, cells, chunk)
+    }
+
+    /// Ends a page of the rows before this one.
+    fn end_plain_page(
+        &mut self,
+        plain: PlainPage<'_>,
+        end_row: u32,
+        cells: &ColumnCells<'_>,
+        chunk: &mut Chunk,
+    ) -> Result<(), EncodeError> {
+        let rows = (end_row - plain.first_row) as usize;
+        self.page.reserve(plain.bytes + rows / 8 + 64);
+        self.write_levels(rows, cells);
+        plain.values.iter().for_each(|values| self.page.extend_from_slice(values));
+        self.end_page(PageKind::Plain, rows, chunk)
+    }
+
+    /// Begins a page of so many rows, of which all or those in `present` have a cell.
+    fn write_levels(&mut self, rows: usize, cells: &ColumnCells<'_>) {
+        let levels = if cells.are_all() { Levels::All } else { Levels::Of(&self.present) };
+        write_levels(rows, levels, &mut self.page);
     }
 
     /// Compresses the page, and appends it.
@@ -300,6 +365,13 @@ impl ColumnEncoder {
     }
 }
 
+/// Whether a dictionary may save bytes, as far as the first values tell. Of *d* values that are equally frequent, about
+/// *t* * *t* / 2*d* of the first *t* repeat an earlier one. So this guesses *d*, and is generous by a factor of two.
+fn may_pay(tried: usize, different: usize, cells: usize) -> bool {
+    let most_values = DICTIONARY_VALUES.min(cells / 2);
+    tried * tried <= (tried - different) * 4 * most_values
+}
+
 fn stats(page_type: PageType, encoding: Encoding, count: i32) -> PageEncodingStats {
     PageEncodingStats { page_type, encoding, count }
 }
@@ -315,12 +387,18 @@ fn write_value(value: &[u8], out: &mut Vec<u8>) {
 struct Bounds<'c>(Option<(&'c [u8], &'c [u8])>);
 
 impl<'c> Bounds<'c> {
+    #[inline]
     fn add(&mut self, value: &'c [u8]) {
-        match &mut self.0 {
-            None => self.0 = Some((value, value)),
-            Some((min, _)) if value < *min => *min = value,
-            Some((_, max)) if value > *max => *max = value,
-            Some(_) => {}
+        let Some((min, max)) = &mut self.0 else {
+            self.0 = Some((value, value));
+            return;
+        };
+        // Mostly the first byte tells that it is neither.
+        let first = value.first();
+        if first <= min.first() && value < *min {
+            *min = value;
+        } else if first >= max.first() && value > *max {
+            *max = value;
         }
     }
 
@@ -364,6 +442,14 @@ fn after(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dictionaries_are_given_up_where_values_hardly_repeat() {
+        assert!(!may_pay(512, 512, 1_000_000));
+        // One in 500 repeats where there are some ten thousands of them: too many for few cells.
+        assert!(may_pay(512, 511, 400_000) && !may_pay(512, 511, 10_000));
+        assert!(may_pay(4_096, 2_048, 10_000) && !may_pay(4_096, 3_900, 10_000));
+    }
 
     #[test]
     fn bounds_are_cut_between_characters() {

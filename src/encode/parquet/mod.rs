@@ -2,7 +2,8 @@
 //!
 //! It has three parts, so that all threads can work on an answer, and its bytes come in order:
 //!
-//! 1. [`BatchBuilder`], one per part, finds the cells of entities. Missing cells take no memory.
+//! 1. [`BatchBuilder`], one per part, finds the cells of entities, and puts those of a column together. Missing cells
+//!    take no memory. [`Batches`], one per answer, begins them.
 //! 2. [`RowGroup`] is the cells of some parts. Its columns are encoded apart, each by any [`ColumnEncoder`].
 //! 3. [`ParquetStream`], one per answer, collects batches and writes what is encoded.
 //!
@@ -17,7 +18,7 @@ mod batch;
 mod chunk;
 mod page;
 
-pub use batch::{Batch, BatchBuilder};
+pub use batch::{Batch, BatchBuilder, Batches};
 pub use chunk::{ColumnChunk, ColumnEncoder, RowGroup};
 
 use std::io::{self, Write};
@@ -137,8 +138,13 @@ impl ParquetStream {
     /// Whether the row group should be written.
     pub fn is_full(&self) -> bool {
         /// Rows are numbered with 32 bits, and every null costs a little.
-        const MOST_ROWS: usize = 1 << 20;
+        const MOST_ROWS: usize = 1 << 19;
         self.cell_bytes >= self.row_group_bytes || self.rows >= MOST_ROWS
+    }
+
+    /// Bytes of cells until the row group [`is_full`](ParquetStream::is_full), if its rows are not too many before.
+    pub fn missing_bytes(&self) -> usize {
+        self.row_group_bytes.saturating_sub(self.cell_bytes)
     }
 
     /// The row group so far, to be encoded; another one may begin when it is written. `None` without rows.

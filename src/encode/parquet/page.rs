@@ -53,11 +53,23 @@ pub(super) fn write_header(kind: PageKind, values: usize, size: PageSize, out: &
     out.extend_from_slice(&[STOP, STOP]);
 }
 
-/// Appends the definition levels of so many rows, of which the `present` ones, ascending, have a value.
-pub(super) fn write_levels(rows: usize, present: &[u32], out: &mut Vec<u8>) {
+/// Which rows of a page have a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Levels<'r> {
+    All,
+    /// These, ascending.
+    Of(&'r [u32]),
+}
+
+/// Appends the definition levels of so many rows.
+pub(super) fn write_levels(rows: usize, levels: Levels<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    if present.len() == rows {
+    let present = match levels {
+        Levels::All => &[],
+        Levels::Of(present) => present,
+    };
+    if matches!(levels, Levels::All) || present.len() == rows {
         write_run(rows, 1, out);
     } else if present.len() < rows / 16 {
         let (mut row, mut at) = (0, 0);
@@ -189,7 +201,12 @@ mod tests {
             let levels: Vec<u32> = seeds[..rows].iter().map(|seed| u32::from(seed % 40 <= share)).collect();
             let present: Vec<u32> = (0..rows as u32).filter(|&row| levels[row as usize] == 1).collect();
             let mut out = Vec::new();
-            write_levels(rows, &present, &mut out);
+            write_levels(rows, Levels::Of(&present), &mut out);
+            if present.len() == rows {
+                let mut all = Vec::new();
+                write_levels(rows, Levels::All, &mut all);
+                prop_assert_eq!(&all, &out);
+            }
             let (length, hybrid) = out.split_at(4);
             prop_assert_eq!(u32::from_le_bytes(length.try_into().expect("four bytes")) as usize, hybrid.len());
             if rows > 0 {

@@ -115,7 +115,7 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
     let reader = source.documents().reader();
     let units = documents::units(reader, if all { reader.entity_count() } else { source.documents().len() });
     let source = source.clone();
-    let mut parts = in_order(engine, usize::MAX, units, move |unit| {
+    let mut parts = in_order(engine, units, move |unit| {
         let source = source.clone();
         async move {
             let mut found = ColumnsBuilder::new(limit);

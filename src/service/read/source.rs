@@ -80,19 +80,17 @@ impl Source {
     }
 }
 
-/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work
-/// that says that it ended before its unit, by the place where it did, is run again for the rest of it, before what
-/// comes after.
+/// Runs work for every unit on the engine's threads, as many at once, and gives what it gives in order. Work that says
+/// that it ended before its unit, by the place where it did, is run again for the rest of it, before what comes after.
 pub(in crate::service) fn in_order<
     T: Send + 'static,
     W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
 >(
     engine: &Engine,
-    most: usize,
     units: impl Iterator<Item = Unit> + Send + 'static,
     work: impl Fn(Unit) -> W + Send + 'static,
 ) -> BoxStream<'static, Result<T, ReadError>> {
-    let (threads, engine) = (engine.threads().min(most), engine.clone());
+    let (threads, engine) = (engine.threads(), engine.clone());
     let begin = move |unit: Unit| (unit.places.end, engine.spawn(work(unit)));
     let state = (units, VecDeque::with_capacity(threads), begin);
     let given = stream::try_unfold(state, move |(mut units, mut working, begin)| async move {

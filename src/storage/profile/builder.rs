@@ -1,6 +1,6 @@
 //! The pass over the entities: every path with its counts.
 
-use super::columns::TableColumns;
+use super::columns::{Kind, TableColumns};
 use super::values::{Shared, Values};
 use super::{PATH_BYTES, PATHS};
 use crate::document::{self, Columns, Scalar};
@@ -29,7 +29,7 @@ pub(super) struct PathProfile {
     /// Whether folding may change a text.
     pub(super) folds: bool,
     pub(super) values: Values,
-    /// Whether a cell of it is among the columns.
+    /// Whether a scalar of it, outside of arrays, has given a column.
     pub(super) is_column: bool,
 }
 
@@ -80,7 +80,6 @@ impl ProfileBuilder {
         self.entities += 1;
         self.document_bytes += document.len() as u64;
         let ProfileBuilder { tree, paths, shared, columns, entities, paths_left_out, .. } = self;
-        columns.begin();
         tree.walk(document, true, |node, fanned, found| {
             if node == UNKNOWN {
                 *paths_left_out = true;
@@ -95,22 +94,19 @@ impl ProfileBuilder {
             path.reach(*entities);
             match found {
                 Found::Scalar(scalar) => {
-                    if !path.is_column && !fanned {
-                        columns.new_cell(node, false);
+                    columns.value(node, fanned, Kind::Scalar);
+                    if !fanned && !path.is_column {
+                        columns.new_scalar(node);
                     }
                     path.add(*entities, fanned, scalar, shared);
                 }
                 Found::Object => {
+                    columns.value(node, fanned, Kind::Object);
                     path.objects += 1;
-                    if fanned {
-                        columns.object_in_array();
-                    }
                 }
                 Found::Array => {
+                    columns.value(node, fanned, Kind::Array);
                     path.arrays += 1;
-                    if !path.is_column && !fanned {
-                        columns.new_cell(node, true);
-                    }
                 }
             }
         });

@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use strata::document;
 use strata::document::{Columns, ColumnsBuilder, TooManyColumns};
-use strata::encode::{self, Batch, BatchBuilder, ColumnEncoder, EntityBound, EntityTooLarge, ParquetStream};
+use strata::encode::{self, Batch, Batches, ColumnEncoder, EntityBound, EntityTooLarge, ParquetStream};
 use strata::model::request::{Format, ReadRequest};
 
 use crate::reference;
@@ -361,10 +361,10 @@ const ROW_GROUP_BYTES: usize = 64 << 20;
 /// The file of an answer whose parts hold so many entities, and whose row groups so many bytes of cells.
 fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_group_bytes: usize) -> Bytes {
     let mut stream = ParquetStream::try_new(columns, row_group_bytes).expect("columns that Parquet can hold");
-    let columns = Arc::new(columns.clone());
+    let batches = Batches::new(Arc::new(columns.clone()));
     let mut file = Vec::new();
     for part in documents.chunks(part_rows) {
-        let mut builder = BatchBuilder::new(columns.clone());
+        let mut builder = batches.begin();
         part.iter().for_each(|document| builder.push(document.as_bytes()));
         assert_eq!(builder.rows(), part.len());
         file.extend_from_slice(&written_batch(&mut stream, builder.finish()));
@@ -445,7 +445,7 @@ fn parquet_bytes_come_as_row_groups_fill() {
     let columns = Arc::new(columns);
     let mut early = 0;
     for _ in 0..4 {
-        let mut builder = BatchBuilder::new(columns.clone());
+        let mut builder = Batches::new(columns.clone()).begin();
         while builder.size_bytes() < 20 << 20 {
             let text: String = (0..1024).map(|_| noise()).collect();
             builder.push(format!("{{\"a\":\"{text}\"}}").as_bytes());
@@ -514,7 +514,7 @@ fn parquet_bytes_do_not_depend_on_who_encodes_which_column() {
     let file = |one_encoder: bool| {
         let mut stream = ParquetStream::try_new(&columns, ROW_GROUP_BYTES).expect("a file");
         for part in documents.chunks(1_000) {
-            let mut builder = BatchBuilder::new(Arc::new(columns.clone()));
+            let mut builder = Batches::new(Arc::new(columns.clone())).begin();
             part.iter().for_each(|document| builder.push(document.as_bytes()));
             stream.push(builder.finish());
         }

@@ -102,10 +102,21 @@ fn a_profile_has_the_columns_of_a_table() {
         &[r#"{"a":[{"x":1}]}"#, r#"{"b":1,"a":[1]}"#, r#"{"c":1,"a":[1,{"x":1}]}"#, r#"{"d":1,"a":[{"w":[{"v":1}]}]}"#],
         &[r#"{"a":[[{"x":1}]]}"#, r#"{"a":[{"x":[[]]}]}"#],
         &[r#"{"a":{"b":1},"a.b":2,"a_0_b":3}"#, r#"{"a":[{"b":1}],"_source":"s"}"#],
+        &[r#"{"a":[{"x":1},{"y":1}]}"#, r#"{"a":[{"x":2},{"y":2}]}"#, r#"{"a":[{"y":1},{"x":1}],"b":[1,1]}"#],
+        &[r#"{"a":[{"x":1,"y":1},{}]}"#, r#"{"a":[{"x":1},{"y":1}]}"#, r#"{"b":[1],"a":[{},{"x":1,"y":1}]}"#],
+        &[r#"{"a":[{"b":[{"x":1}]},{}]}"#, r#"{"a":[{"b":[{"x":1},{}]}]}"#, r#"{"a":[{"b":[{}]},{"x":1}]}"#],
+        &[r#"{"a":[{"b":[{"x":1}]}],"c":[{"x":1}]}"#, r#"{"a":[{"b":[{}]},{"b":[{"x":1}]}],"c":[1,{"x":1}]}"#],
+        &[r#"{"a":[[{"x":1}],{}]}"#, r#"{"a":[[{"x":1},{}]]}"#, r#"{"a":[{"x":1},[{}]]}"#, r#"{"a":[{"x":1},{}]}"#],
+        &[r#"{"a":[{"x":{"y":1}}]}"#, r#"{"a":[{"x":{}},{"x":{"y":[]}}]}"#, r#"{"a":[{"x":[{"y":1}]}]}"#],
     ] {
         let entities: Vec<Value> = texts.iter().map(|text| entity(text)).collect();
         check(&files, &entities, &WriteOptions::default());
     }
+    // Longer than what is remembered of an array, and more arrays than are.
+    let long = |length: usize| format!(r#"{{"a":[{}{{"last":{length}}}]}}"#, r#"{"x":1},"#.repeat(length));
+    let texts: Vec<String> = [600, 601, 600, 601, 599].map(long).into_iter().chain((1..400).map(long)).collect();
+    let entities: Vec<Value> = texts.iter().map(|text| entity(text)).collect();
+    check(&files, &entities, &WriteOptions::default());
     // More than are kept: a table finds them by itself.
     let wide: Vec<String> = (0..20)
         .map(|row| {
