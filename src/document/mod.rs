@@ -52,7 +52,7 @@ pub use reach::{Members, member, members, reach, reach_values, scalars};
 pub use scan::find_either;
 pub use shape::{Name, Place, Shape};
 pub use split::ValueScanner;
-pub use text::{Text, escape_into, write_string};
+pub use text::{Part, Text, escape_into, write_string};
 
 /// Levels to which objects and arrays may nest; the entity is level 1 (docs/semantics.md, Entities and values).
 pub const MAX_DEPTH: usize = crate::model::limits::ENTITY_DEPTH;

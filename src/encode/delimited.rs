@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::pool::Pool;
 use super::row::Row;
 use super::{Encode, EntityTooLarge};
-use crate::document::{Columns, Text, find_either};
+use crate::document::{Columns, Part, Text, find_either};
 
 /// Rows of cells with a delimiter between them and `\n` at the end.
 pub(super) struct Delimited {
@@ -54,9 +54,7 @@ impl Delimited {
                     out.extend_from_slice(text);
                     out.push(b'"');
                 } else {
-                    let start = out.len();
-                    Text::new(text).unescape_into(out);
-                    self.quote_where_needed(start, out);
+                    self.escaped_cell(Text::new(text), out);
                 }
             }
             [b'n', ..] => {}
@@ -72,27 +70,40 @@ impl Delimited {
         }
     }
 
-    /// Puts the cell from `start` on into quotes if it cannot stand without.
-    fn quote_where_needed(&self, start: usize, out: &mut Vec<u8>) {
-        let cell = &out[start..];
-        if memchr::memchr3(b'"', b'\n', b'\r', cell).is_none() && memchr::memchr(self.delimiter, cell).is_none() {
-            return;
-        }
-        let quotes = memchr::memchr_iter(b'"', cell).count();
-        let mut from = out.len();
-        out.resize(from + quotes + 2, b'"');
-        // From the back, so that no byte is overwritten before it has moved. The closing quote is already written.
-        let mut to = out.len() - 1;
-        while from > start {
-            from -= 1;
-            to -= 1;
-            out[to] = out[from];
-            if out[from] == b'"' {
-                to -= 1;
-                out[to] = b'"';
+    /// Appends a text that is not plain.
+    fn escaped_cell(&self, text: Text<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut needs_quotes = false;
+        out.push(b'"');
+        text.for_each_part(|part| match part {
+            Part::Plain(bytes) => {
+                needs_quotes = needs_quotes || memchr::memchr(self.delimiter, bytes).is_some();
+                out.extend_from_slice(bytes);
+            }
+            Part::Escaped(b'"') => {
+                needs_quotes = true;
+                out.extend_from_slice(b"\"\"");
+            }
+            Part::Escaped(byte) => {
+                needs_quotes |= matches!(byte, b'\n' | b'\r') || byte == self.delimiter;
+                out.push(byte);
+            }
+        });
+        match needs_quotes {
+            true => out.push(b'"'),
+            false => {
+                out.remove(start);
             }
         }
-        out[start] = b'"';
+    }
+
+    /// Appends the name of a column.
+    fn name(&self, name: &str, out: &mut Vec<u8>) {
+        if name.bytes().any(|byte| matches!(byte, b'"' | b'\n' | b'\r') || byte == self.delimiter) {
+            out.extend_from_slice(format!("\"{}\"", name.replace('"', "\"\"")).as_bytes());
+        } else {
+            out.extend_from_slice(name.as_bytes());
+        }
     }
 }
 
@@ -103,9 +114,7 @@ impl Encode for Delimited {
             if number > 0 {
                 out.push(self.delimiter);
             }
-            let cell = out.len();
-            out.extend_from_slice(name.as_bytes());
-            self.quote_where_needed(cell, out);
+            self.name(name, out);
         }
         self.end_record(start, out);
     }

@@ -161,8 +161,8 @@ pub(in crate::service) async fn body(
                 writer.push(batch);
             }
             footer.try_grow(footer_bytes).map_err(QueryError::from)?;
-            // A row group waits for the service while the cells of the next one are found, no longer. Nobody is there if
-            // there is no room.
+            // A row group waits for the service while the cells of the next one are found, no longer. Without room,
+            // nobody is there.
             if taker == Taker::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
                 return Ok(());
             }

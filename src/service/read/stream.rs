@@ -192,12 +192,13 @@ where
         places.end.min(places.start + entities)
     }
 
-    /// The reader waits: larger units, then more at once.
+    /// The reader waits: larger units, then more at once. One more than there are threads, so that none is idle until
+    /// the reader has taken the first.
     fn grow(&mut self) {
         if self.unit_bytes < UNIT_BYTES {
             self.unit_bytes *= 2;
         } else {
-            self.window = (self.window + 1).min(self.paced.capacity.engine().threads().max(1));
+            self.window = (self.window + 1).min(self.paced.capacity.engine().threads() + 1);
         }
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! - A scalar outside of arrays is a cell. Its path gave a column before.
 //! - The cells of an outermost array follow from its structure: its paths in their order, and at each an object, an
-//!   array or a scalar. Every element that is an object stands in it, so it tells the places, too; of an array with other
-//!   elements, which is one cell, it tells that. An array of the same structure came before.
+//!   array or a scalar. Every element that is an object stands in it, so it tells the places, too. Of an array with
+//!   other elements, which is one cell, it tells that. An array of the same structure came before.
 //!
 //! Only the others are flattened.
 
