@@ -49,7 +49,7 @@ pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_conta
 pub use pretty::pretty_within;
 pub use project::Projection;
 pub use reach::{Members, member, members, reach, reach_values, scalars};
-pub use scan::find_either;
+pub use scan::{find_either, find_markup};
 pub use shape::{Name, Place, Shape};
 pub use split::ValueScanner;
 pub use text::{Part, Text, escape_into, write_string};

@@ -95,6 +95,23 @@ pub fn find_either(text: &[u8], mut at: usize, end: usize, [one, other]: [u8; 2]
     end
 }
 
+/// The first position from `at` on that holds a byte that text in XML may not have: `&`, `<`, `>`, a control character,
+/// or the first byte of U+FFFE and U+FFFF, which others have, too. The length if none does.
+#[inline]
+pub fn find_markup(text: &[u8], mut at: usize) -> usize {
+    while let Some(bytes) = lane_at(text, at) {
+        let lane = Lane::load(bytes);
+        let stops = lane.equal(b'&') | lane.equal(b'<') | lane.equal(b'>') | lane.equal(0xef) | lane.at_most(0x1f);
+        if stops != 0 {
+            return at + stops.trailing_zeros() as usize;
+        }
+        at += LANE_BYTES;
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    let is_stop = |byte: &u8| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f);
+    rest.iter().position(is_stop).map_or(text.len(), |found| at + found)
+}
+
 /// The length of the ASCII text at the start of `text`.
 #[inline]
 pub(super) fn ascii_length(text: &[u8]) -> usize {
@@ -367,7 +384,7 @@ mod tests {
             any::<u8>(),
             prop::sample::select(br#""\{}[],: a"#.as_slice()),
             Just(b'\\'),
-            prop::sample::select(&[0x1f_u8, 0x20, 0x7f, 0x80, 0xff]),
+            prop::sample::select(&[0x1f_u8, 0x20, 0x7f, 0x80, 0xef, 0xff, b'&', b'<', b'>']),
         ];
         prop::collection::vec(byte, length)
     }
@@ -401,6 +418,8 @@ mod tests {
             let end = bytes.len().saturating_sub(at % 40);
             let either = (at..end).find(|&at| matches!(bytes[at], b',' | b'\\')).unwrap_or(end);
             prop_assert_eq!(find_either(&bytes, at, end, [b',', b'\\']), either);
+            let markup = naive(|byte| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f));
+            prop_assert_eq!(find_markup(&bytes, at), markup);
             let ascii = bytes.iter().take_while(|byte| byte.is_ascii()).count();
             prop_assert_eq!(ascii_length(&bytes), ascii);
         }

@@ -365,11 +365,12 @@ impl ColumnEncoder {
     }
 }
 
-/// Whether a dictionary may save bytes, as far as the first values tell. Of *d* values that are equally frequent, about
-/// *t* * *t* / 2*d* of the first *t* repeat an earlier one. So this guesses *d*, and is generous by a factor of two.
+/// Whether a dictionary may save bytes, as far as the first values tell. It may if half of them repeat. Else this
+/// guesses how many different values there are, and is generous by a factor of two: of the first *t* of *d* values that
+/// are equally frequent, about *t* * *t* / 2*d* repeat an earlier one while *t* is less than *d*.
 fn may_pay(tried: usize, different: usize, cells: usize) -> bool {
     let most_values = DICTIONARY_VALUES.min(cells / 2);
-    tried * tried <= (tried - different) * 4 * most_values
+    different <= tried / 2 || tried * tried <= (tried - different) * 4 * most_values
 }
 
 fn stats(page_type: PageType, encoding: Encoding, count: i32) -> PageEncodingStats {
@@ -449,6 +450,8 @@ mod tests {
         // One in 500 repeats where there are some ten thousands of them: too many for few cells.
         assert!(may_pay(512, 511, 400_000) && !may_pay(512, 511, 10_000));
         assert!(may_pay(4_096, 2_048, 10_000) && !may_pay(4_096, 3_900, 10_000));
+        // Of many cells, most repeat.
+        assert!(may_pay(1 << 19, 7, 1 << 19) && may_pay(1 << 18, 30_000, 350_000));
     }
 
     #[test]
