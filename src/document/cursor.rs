@@ -162,6 +162,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Inside an object: whether the next key is this one, given with its quotes and its colon. If it is, its value
+    /// comes next, else the cursor stays.
+    #[inline]
+    pub(super) fn next_key_is(&mut self, quoted: &[u8]) -> bool {
+        let is_it = self.peek_byte() == Some(b'"') && self.text[self.at..].starts_with(quoted);
+        if is_it {
+            self.at += quoted.len();
+        }
+        is_it
+    }
+
     /// Where `key`, which has just been read, starts: its quote.
     #[inline]
     pub(super) fn key_start(&self, key: Text<'_>) -> usize {

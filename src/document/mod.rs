@@ -11,11 +11,13 @@
 //! | write | [`pretty_within`], [`write_string`] |
 //! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`CanonicalForm`] |
 //! | sort | [`write_order`] |
+//! | flatten | [`Shape`], [`ColumnsBuilder`] |
 //!
 //! Objects and arrays nest at most [`MAX_DEPTH`] levels, and no function recurses deeper than that.
 
 mod canonical_form;
 mod canonicalize;
+mod columns;
 mod cursor;
 mod denull;
 mod error;
@@ -28,11 +30,13 @@ mod pretty;
 mod project;
 mod reach;
 mod scan;
+mod shape;
 mod split;
 mod text;
 
 pub use canonical_form::CanonicalForm;
 pub use canonicalize::{Canonicalizer, canonicalize};
+pub use columns::{Columns, ColumnsBuilder, Names, TooManyColumns};
 pub use cursor::{Cursor, JsonType, Scalar, Token};
 pub use denull::denull;
 pub use error::DocumentError;
@@ -45,8 +49,10 @@ pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_conta
 pub use pretty::pretty_within;
 pub use project::Projection;
 pub use reach::{Members, member, members, reach, reach_values, scalars};
+pub use scan::{find_either, find_markup};
+pub use shape::{Name, Place, Shape};
 pub use split::ValueScanner;
-pub use text::{Text, escape_into, write_string};
+pub use text::{Part, Text, escape_into, write_string};
 
 /// Levels to which objects and arrays may nest; the entity is level 1 (docs/semantics.md, Entities and values).
 pub const MAX_DEPTH: usize = crate::model::limits::ENTITY_DEPTH;

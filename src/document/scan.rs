@@ -76,6 +76,42 @@ fn quote_or_backslash(text: &[u8], mut at: usize) -> usize {
     text.len()
 }
 
+/// The first position from `at` on that holds one of two bytes; `end` if none before it does. Strings are short: that a
+/// few bytes behind `end` are looked at, too, is faster than a search of the part alone.
+#[inline]
+pub fn find_either(text: &[u8], mut at: usize, end: usize, [one, other]: [u8; 2]) -> usize {
+    while at < end {
+        let Some(bytes) = lane_at(text, at) else {
+            let mut rest = text.iter().take(end).skip(at);
+            return rest.position(|&byte| byte == one || byte == other).map_or(end, |found| at + found);
+        };
+        let lane = Lane::load(bytes);
+        let stops = lane.equal(one) | lane.equal(other);
+        if stops != 0 {
+            return end.min(at + stops.trailing_zeros() as usize);
+        }
+        at += LANE_BYTES;
+    }
+    end
+}
+
+/// The first position from `at` on that holds a byte that text in XML may not have: `&`, `<`, `>`, a control character,
+/// or the first byte of U+FFFE and U+FFFF, which others have, too. The length if none does.
+#[inline]
+pub fn find_markup(text: &[u8], mut at: usize) -> usize {
+    while let Some(bytes) = lane_at(text, at) {
+        let lane = Lane::load(bytes);
+        let stops = lane.equal(b'&') | lane.equal(b'<') | lane.equal(b'>') | lane.equal(0xef) | lane.at_most(0x1f);
+        if stops != 0 {
+            return at + stops.trailing_zeros() as usize;
+        }
+        at += LANE_BYTES;
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    let is_stop = |byte: &u8| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f);
+    rest.iter().position(is_stop).map_or(text.len(), |found| at + found)
+}
+
 /// The length of the ASCII text at the start of `text`.
 #[inline]
 pub(super) fn ascii_length(text: &[u8]) -> usize {
@@ -348,7 +384,7 @@ mod tests {
             any::<u8>(),
             prop::sample::select(br#""\{}[],: a"#.as_slice()),
             Just(b'\\'),
-            prop::sample::select(&[0x1f_u8, 0x20, 0x7f, 0x80, 0xff]),
+            prop::sample::select(&[0x1f_u8, 0x20, 0x7f, 0x80, 0xef, 0xff, b'&', b'<', b'>']),
         ];
         prop::collection::vec(byte, length)
     }
@@ -379,6 +415,11 @@ mod tests {
             let stop = naive(|byte| matches!(byte, b'"' | b'\\' | ..=0x1f));
             prop_assert_eq!(string_stop(&bytes, at), stop);
             prop_assert_eq!(quote_or_backslash(&bytes, at), naive(|byte| matches!(byte, b'"' | b'\\')));
+            let end = bytes.len().saturating_sub(at % 40);
+            let either = (at..end).find(|&at| matches!(bytes[at], b',' | b'\\')).unwrap_or(end);
+            prop_assert_eq!(find_either(&bytes, at, end, [b',', b'\\']), either);
+            let markup = naive(|byte| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f));
+            prop_assert_eq!(find_markup(&bytes, at), markup);
             let ascii = bytes.iter().take_while(|byte| byte.is_ascii()).count();
             prop_assert_eq!(ascii_length(&bytes), ascii);
         }

@@ -16,7 +16,8 @@ pub struct Text<'a> {
 }
 
 /// A part of a string.
-pub(super) enum Part<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
     /// Bytes that stand as themselves.
     Plain(&'a [u8]),
     /// The character of an escape: a quote, a backslash or a control character.
@@ -66,7 +67,7 @@ impl<'a> Text<'a> {
 
     /// Calls `visit` with the parts of the string in order.
     #[inline]
-    pub(super) fn for_each_part(&self, mut visit: impl FnMut(Part<'a>)) {
+    pub fn for_each_part(&self, mut visit: impl FnMut(Part<'a>)) {
         let mut rest = self.raw;
         if !self.plain {
             while let Some(backslash) = memchr::memchr(b'\\', rest) {

@@ -3,13 +3,13 @@
 //! Quoting follows RFC 4180. A cell is quoted only if it holds the delimiter, a quote, CR or LF. Canonical text tells
 //! where these can occur, so most cells cost one search and one copy. A record that would be an empty line is `""`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::columns::Columns;
 use super::pool::Pool;
 use super::row::Row;
 use super::{Encode, EntityTooLarge};
-use crate::document::Text;
+use crate::document::{Columns, Part, Text, find_either};
 
 /// Rows of cells with a delimiter between them and `\n` at the end.
 pub(super) struct Delimited {
@@ -37,27 +37,28 @@ impl Delimited {
         out.push(b'\n');
     }
 
-    /// Appends the text of a scalar or array.
+    /// Appends the text of the scalar or array that stands there in the document.
     #[inline]
-    fn cell(&self, value: &[u8], out: &mut Vec<u8>) {
+    fn cell(&self, document: &[u8], place: Range<usize>, out: &mut Vec<u8>) {
+        let value = &document[place.clone()];
         match value {
             [b'"', text @ .., b'"'] => {
                 // Other characters that need quotes are escaped in canonical text.
-                let Some(stop) = memchr::memchr2(b'\\', self.delimiter, text) else {
+                let end = place.end - 1;
+                let stop = find_either(document, place.start + 1, end, [b'\\', self.delimiter]);
+                if stop == end {
                     return out.extend_from_slice(text);
-                };
-                if memchr::memchr(b'\\', &text[stop..]).is_none() {
+                }
+                if find_either(document, stop, end, [b'\\'; 2]) == end {
                     out.push(b'"');
                     out.extend_from_slice(text);
                     out.push(b'"');
                 } else {
-                    let start = out.len();
-                    Text::new(text).unescape_into(out);
-                    self.quote_where_needed(start, out);
+                    self.escaped_cell(Text::new(text), out);
                 }
             }
             [b'n', ..] => {}
-            [b'[', ..] if memchr::memchr2(b'"', self.delimiter, value).is_some() => {
+            [b'[', ..] if find_either(document, place.start, place.end, [b'"', self.delimiter]) < place.end => {
                 out.push(b'"');
                 for (number, piece) in value.split(|&byte| byte == b'"').enumerate() {
                     out.extend_from_slice(if number > 0 { b"\"\"" } else { b"" });
@@ -69,27 +70,40 @@ impl Delimited {
         }
     }
 
-    /// Puts the cell from `start` on into quotes if it cannot stand without.
-    fn quote_where_needed(&self, start: usize, out: &mut Vec<u8>) {
-        let cell = &out[start..];
-        if memchr::memchr3(b'"', b'\n', b'\r', cell).is_none() && memchr::memchr(self.delimiter, cell).is_none() {
-            return;
-        }
-        let quotes = memchr::memchr_iter(b'"', cell).count();
-        let mut from = out.len();
-        out.resize(from + quotes + 2, b'"');
-        // From the back, so that no byte is overwritten before it has moved. The closing quote is already written.
-        let mut to = out.len() - 1;
-        while from > start {
-            from -= 1;
-            to -= 1;
-            out[to] = out[from];
-            if out[from] == b'"' {
-                to -= 1;
-                out[to] = b'"';
+    /// Appends a text that is not plain.
+    fn escaped_cell(&self, text: Text<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut needs_quotes = false;
+        out.push(b'"');
+        text.for_each_part(|part| match part {
+            Part::Plain(bytes) => {
+                needs_quotes = needs_quotes || memchr::memchr(self.delimiter, bytes).is_some();
+                out.extend_from_slice(bytes);
+            }
+            Part::Escaped(b'"') => {
+                needs_quotes = true;
+                out.extend_from_slice(b"\"\"");
+            }
+            Part::Escaped(byte) => {
+                needs_quotes |= matches!(byte, b'\n' | b'\r') || byte == self.delimiter;
+                out.push(byte);
+            }
+        });
+        match needs_quotes {
+            true => out.push(b'"'),
+            false => {
+                out.remove(start);
             }
         }
-        out[start] = b'"';
+    }
+
+    /// Appends the name of a column.
+    fn name(&self, name: &str, out: &mut Vec<u8>) {
+        if name.bytes().any(|byte| matches!(byte, b'"' | b'\n' | b'\r') || byte == self.delimiter) {
+            out.extend_from_slice(format!("\"{}\"", name.replace('"', "\"\"")).as_bytes());
+        } else {
+            out.extend_from_slice(name.as_bytes());
+        }
     }
 }
 
@@ -100,9 +114,7 @@ impl Encode for Delimited {
             if number > 0 {
                 out.push(self.delimiter);
             }
-            let cell = out.len();
-            out.extend_from_slice(name.as_bytes());
-            self.quote_where_needed(cell, out);
+            self.name(name, out);
         }
         self.end_record(start, out);
     }
@@ -115,7 +127,7 @@ impl Encode for Delimited {
                     out.push(self.delimiter);
                 }
                 if !cell.is_empty() {
-                    self.cell(&document[cell.clone()], out);
+                    self.cell(document, cell.clone(), out);
                 }
             }
         });

@@ -6,7 +6,10 @@ pub enum EncodeError {
     /// The Parquet writer failed.
     #[error("parquet: {0}")]
     Parquet(#[from] parquet::errors::ParquetError),
-    /// Arrow could not hold the cells.
-    #[error("arrow: {0}")]
-    Arrow(#[from] arrow::error::ArrowError),
+    /// A page could not be compressed.
+    #[error("compression: {0}")]
+    Compression(std::io::Error),
+    /// A page is larger than Parquet's sizes are.
+    #[error("parquet: a page is larger than 2 GiB")]
+    PageTooLarge,
 }

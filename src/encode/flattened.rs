@@ -4,10 +4,9 @@
 
 use std::ops::Range;
 
-use super::columns::Names;
 use super::pool::Pool;
-use super::shape::{Name, Place, Shape};
 use super::{Encode, EntityBound, EntityTooLarge};
+use crate::document::{Name, Names, Place, Shape};
 
 /// Most bytes of learned names, and most names. Above these they are dropped. One entity may exceed them, up to its
 /// bound, until it is written. A body with a slow reader keeps its names, once for each thread.

@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | json, jsonl, xml | [`text_encoder`] | no |
 //! | csv, tsv | [`text_encoder`] | yes |
-//! | parquet | [`BatchBuilder`], then [`ParquetStream`] | yes |
+//! | parquet | [`BatchBuilder`], then [`RowGroup`], then [`ParquetStream`] | yes |
 //!
 //! An encoder writes entity by entity, so a body can be streamed and its parts can be encoded separately. It keeps no
 //! state between entities that changes its output. The caller tells it whether an entity is the first. Entities are
-//! canonical documents, not flattened. The columns of a table come from a [`ColumnsBuilder`].
+//! canonical documents, not flattened. The columns of a table come from a
+//! [`ColumnsBuilder`](crate::document::ColumnsBuilder).
 
 mod bound;
-mod columns;
 mod compress;
 mod count;
 mod delimited;
@@ -22,20 +22,19 @@ mod jsonl;
 mod parquet;
 mod pool;
 mod row;
-mod shape;
 mod tag;
 mod xml;
 mod xml_names;
 
 pub use bound::{EntityBound, EntityTooLarge};
-pub use columns::{Columns, ColumnsBuilder, TooManyColumns};
 pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 pub use count::count;
 pub use error::EncodeError;
-pub use parquet::{Batch, BatchBuilder, ParquetStream};
+pub use parquet::{Batch, BatchBuilder, Batches, ColumnChunk, ColumnEncoder, ParquetStream, RowGroup};
 
 use std::sync::Arc;
 
+use crate::document::Columns;
 use crate::model::request::{Format, ReadRequest};
 
 /// Writes the entities of an answer.

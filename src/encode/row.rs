@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use super::columns::Columns;
-use super::shape::{Name, Place, Shape};
+use crate::document::{Columns, Name, Place, Shape};
 
 /// Working memory for rows, kept from one entity to the next. It serves only one set of columns.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@
 use super::pool::Pool;
 use super::tag::{ArrayTagsMemory, write_tag};
 use super::{Encode, EntityBound, EntityTooLarge};
-use crate::document::{Cursor, JsonType, MAX_DEPTH, Scalar, Text};
+use crate::document::{Cursor, JsonType, MAX_DEPTH, Scalar, Text, find_markup};
 
 /// The tag of elements without a field name: those of an array directly inside an array.
 const ITEM: &[u8] = b"item";
@@ -145,39 +145,28 @@ impl<'d> Writer<'_, 'd> {
     }
 }
 
-/// For each byte, whether it stands as itself wherever it comes.
-const PLAIN: [bool; 256] = {
-    let mut plain = [true; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        plain[byte] = matches!(byte as u8, b'\t' | b'\n');
-        byte += 1;
-    }
-    plain[b'&' as usize] = false;
-    plain[b'<' as usize] = false;
-    plain[b'>' as usize] = false;
-    // The first byte of U+FFFE and U+FFFF.
-    plain[0xef] = false;
-    plain
-};
-
 /// Appends UTF-8 text as the content of an element.
 fn escape_into(text: &[u8], out: &mut Vec<u8>) {
-    let mut rest = text;
-    while let Some(stop) = rest.iter().position(|&byte| !PLAIN[usize::from(byte)]) {
-        out.extend_from_slice(&rest[..stop]);
-        rest = &rest[stop..];
-        let (written, length): (&[u8], usize) = match rest {
+    let (mut from, mut at) = (0, 0);
+    loop {
+        let stop = find_markup(text, at);
+        let (written, length): (&[u8], usize) = match &text[stop..] {
+            [] => break,
             [b'&', ..] => (b"&amp;", 1),
             [b'<', ..] => (b"&lt;", 1),
             [b'>', ..] => (b"&gt;", 1),
             [b'\r', ..] => (b"&#13;", 1),
             [0xef, 0xbf, 0xbe | 0xbf, ..] => ("\u{fffd}".as_bytes(), 3),
-            [0xef, ..] => (&rest[..1], 1),
+            [0xef | b'\t' | b'\n', ..] => {
+                at = stop + 1;
+                continue;
+            }
             _ => ("\u{fffd}".as_bytes(), 1),
         };
+        out.extend_from_slice(&text[from..stop]);
         out.extend_from_slice(written);
-        rest = &rest[length..];
+        from = stop + length;
+        at = from;
     }
-    out.extend_from_slice(rest);
+    out.extend_from_slice(&text[from..]);
 }

@@ -111,7 +111,7 @@ pub fn write_version(
 ) -> Result<Written, StorageError> {
     let profile = spooled.profile();
     let choice = profile.choose_shredded(&options.shredding, &options.index);
-    let told = profile.describe(&choice, &options.index).encode()?;
+    let told = profile.describe(&choice, &options.index).encode(profile.columns().as_ref())?;
     let layout = Arc::new(Layout {
         format_version: FORMAT_VERSION,
         entity_count: profile.entities(),

@@ -71,6 +71,11 @@ impl SelectedDocuments {
         self.selection.is_empty()
     }
 
+    /// Whether they are those of all entities, in the order of the file.
+    pub fn are_all(&self) -> bool {
+        *self.selection.positions() == Positions::Range(0..self.reader.entity_count())
+    }
+
     /// Bytes of them on disk, where they were put in order by way of it.
     pub fn spilled_bytes(&self) -> Option<u64> {
         self.reordered.as_ref().map(Reordered::bytes)

@@ -4,7 +4,7 @@
 //! run ([`Reshape::sees`] tells which paths are left; what `denull` takes away is known of each scalar), and documents
 //! are reshaped when they are returned, or where nothing else tells.
 
-use crate::document::{self, Projection};
+use crate::document::{self, Columns, Projection};
 use crate::model::path::Path;
 use crate::model::request::ReadRequest;
 
@@ -81,6 +81,40 @@ impl Reshape {
             && !self.drop.iter().any(covers)
     }
 
+    /// Of the columns of all entities as they are stored, those of all entities as they are left, in order of first
+    /// appearance; `None` where the names alone do not tell.
+    pub fn columns_left(&self, columns: &Columns) -> Option<Columns> {
+        if self.denull {
+            return None;
+        }
+        let (mut keep, mut drop) = (Vec::new(), Vec::new());
+        for (paths, keys) in [(&self.keep, &mut keep), (&self.drop, &mut drop)] {
+            for path in paths {
+                match path.keys() {
+                    [key] if names_itself(key) => keys.push(key.as_str()),
+                    _ => return None,
+                }
+            }
+        }
+        if !self.include_source {
+            drop.push("_source");
+        }
+        // A name that goes on after a key may be that of a value below it, or of another key.
+        let goes_on = |name: &str, key: &&str| {
+            name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.') || begins_with_element(rest))
+        };
+        let mut left = Vec::new();
+        for name in columns.names() {
+            if keep.iter().chain(&drop).any(|key| goes_on(name, key)) {
+                return None;
+            }
+            if (keep.is_empty() || keep.contains(&name.as_str())) && !drop.contains(&name.as_str()) {
+                left.push(name.clone());
+            }
+        }
+        Some(Columns::from(left))
+    }
+
     /// The entity that is left.
     pub fn apply<'a>(&self, document: &'a [u8], scratch: &'a mut ReshapeScratch) -> &'a [u8] {
         let mut entity = document;
@@ -96,4 +130,16 @@ impl Reshape {
         }
         entity
     }
+}
+
+/// Whether a flattened name that equals this key can only be that of the key at the top: no name of a value further
+/// below is without a point or the number of an element.
+fn names_itself(key: &str) -> bool {
+    !key.contains('.') && !key.match_indices('_').any(|(at, _)| begins_with_element(&key[at..]))
+}
+
+/// Whether the number of an element stands at the beginning.
+fn begins_with_element(name: &str) -> bool {
+    let digits = name.strip_prefix('_').map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    digits.is_some_and(|rest| rest.starts_with('_') && rest.len() + 1 < name.len())
 }

@@ -44,7 +44,8 @@ pub(super) fn hints(
     keys(explanation, reader, &absent, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
-            "{} fetches documents twice, because it must find its columns first. json, jsonl and xml need no columns.",
+            "{} may fetch documents twice, because it must find its columns first, unless it holds all entities in \
+             their order. json, jsonl and xml need no columns.",
             request.format.name()
         ));
     }

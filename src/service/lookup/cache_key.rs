@@ -9,7 +9,7 @@ use crate::model::request::ReadRequest;
 use crate::service::lookup::Admitted;
 
 /// Raise it when any encoder writes other bytes for the same entities: what clients and caches hold is void then.
-const ENCODER_VERSION: u32 = 2;
+const ENCODER_VERSION: u32 = 3;
 
 /// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version.
 /// Known before anything is planned or read.

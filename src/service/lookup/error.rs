@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::catalog::{CatalogError, Unavailability};
-use crate::encode::{EntityTooLarge, TooManyColumns};
+use crate::document::TooManyColumns;
+use crate::encode::EntityTooLarge;
 use crate::model::dataset::Dataset;
 use crate::model::path::Path;
 use crate::model::version::{VersionNumber, VersionSelector, there_are};

@@ -5,7 +5,8 @@
 //! reader stops the work. An answer of one unit is whole; others are streamed, at the pace of their readers
 //! ([`crate::service::read::stream`]) and admitted by [`crate::service::admission`].
 //!
-//! A table needs its columns first: one pass over the same units finds them.
+//! A table needs its columns first. The file tells those of all entities. Of others, one pass over the same units finds
+//! them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::config;
-use crate::encode::{self, Columns, ColumnsBuilder, Encode, EntityBound};
+use crate::document::{Columns, ColumnsBuilder, TooManyColumns};
+use crate::encode::{self, Encode, EntityBound};
 use crate::metrics::metrics;
 use crate::model::request::ReadRequest;
 use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
@@ -30,7 +32,7 @@ use crate::service::read::AnswerBody;
 use crate::service::read::observer::Observer;
 use crate::service::read::parquet;
 use crate::service::read::source::{Source, in_order};
-use crate::service::read::stream::Paced;
+use crate::service::read::stream::{EXPANSION, Paced};
 use crate::storage::reader::VersionReader;
 
 /// What the body of an answer is made with.
@@ -82,7 +84,14 @@ impl BodyMaker<'_> {
     /// The columns of a table, found within the time that a selection may take.
     async fn table_columns(&self, source: &Arc<Source>) -> Result<Arc<Columns>, ReadError> {
         let limit = usize::try_from(self.limits.columns).unwrap_or(usize::MAX);
-        Ok(Arc::new(within_time(self.engine, columns(self.engine, source, limit)).await?))
+        let found = async {
+            match source.known_columns().await {
+                Some(columns) if columns.len() > limit => Err(TooManyColumns { limit }.into()),
+                Some(columns) => Ok(columns),
+                None => columns(self.engine, source, limit).await,
+            }
+        };
+        Ok(Arc::new(within_time(self.engine, found).await?))
     }
 }
 
@@ -106,7 +115,7 @@ async fn columns(engine: &Engine, source: &Arc<Source>, limit: usize) -> Result<
     let reader = source.documents().reader();
     let units = documents::units(reader, if all { reader.entity_count() } else { source.documents().len() });
     let source = source.clone();
-    let mut parts = in_order(engine, usize::MAX, units, move |unit| {
+    let mut parts = in_order(engine, units, move |unit| {
         let source = source.clone();
         async move {
             let mut found = ColumnsBuilder::new(limit);
@@ -181,7 +190,9 @@ async fn text(
         let _names = &names;
         let (source, encoder) = (source.clone(), encoder.clone());
         async move {
-            let mut bytes = Vec::new();
+            // As many as are foreseen, and some more. Growing would copy them.
+            let foreseen = most_bytes / EXPANSION;
+            let mut bytes = Vec::with_capacity(usize::try_from(foreseen + foreseen / 16).unwrap_or_default());
             // With the first entities, so that a version that cannot be read at all is still an error.
             if unit.places.start == 0 {
                 encoder.begin(false, &mut bytes);

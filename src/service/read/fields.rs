@@ -361,7 +361,7 @@ mod tests {
         ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let settings = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &settings), &settings);
-        PathIndex::decode(&described.encode().expect("a profile")).expect("an index")
+        PathIndex::decode(&described.encode(None).expect("a profile")).expect("an index")
     }
 
     #[test]

@@ -5,25 +5,32 @@
 //!
 //! 1. Its memory is taken before the row group is begun, from [`Admission::parquet`] and from the pool of queries, and
 //!    given back when the row group is encoded.
-//! 2. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
+//! 2. Its columns are encoded by a few tasks at once, on the threads of long work if the answer is long.
+//! 3. What is encoded goes to disk, and from there to the reader. One row group waits there while the next one is made;
 //!    then the work stops until the reader has taken one.
 //!
-//! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer.
+//! Row groups for the cache of exports have no slow reader, so they do not pass through this disk buffer. One is taken
+//! while the cells of the next one are found.
 //!
 //! [`Admission::parquet`]: crate::service::admission::Admission::parquet
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::encode::{BatchBuilder, Columns, EncodeError, ParquetStream};
+use crate::document::Columns;
+use crate::encode::{Batch, Batches, ColumnChunk, ColumnEncoder, EncodeError, ParquetStream, RowGroup};
 use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
+use crate::query::fetch::documents::Unit;
 use crate::query::fetch::spilled::SpilledBytes;
 use crate::query::{Engine, QueryError};
 use crate::service::admission::capacity::Capacity;
@@ -31,15 +38,19 @@ use crate::service::admission::{Permit, WHOLE_BYTES};
 use crate::service::export_cache::Taker;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::AnswerBody;
-use crate::service::read::source::{Source, in_order, sent_by_task};
+use crate::service::read::source::{Source, sent_by_task};
 
-/// Bytes of cells of a part, besides those of its last entity; and parts that are made at once, which is as many as one
-/// writer can take.
-const PART_BYTES: usize = 2 << 20;
-const PARTS: usize = 2;
+/// Bytes of cells of a part, besides those of its last entity; and the memory of one, which grows by doubling.
+const PART_BYTES: usize = 1 << 20;
+const PART_MEMORY: usize = 2 * PART_BYTES;
 
-/// Bytes that the service takes at once.
+/// Columns that are encoded at once, if there are so many threads: each takes memory of its own. One more part is made
+/// at once, because the first is waited for.
+const ENCODERS: usize = 4;
+
+/// Bytes that the service takes at once, and how many times as many lie ahead of it.
 const CHUNK_BYTES: usize = 256 << 10;
+const CHUNKS_AHEAD: usize = 64;
 
 /// Between two tries to get memory.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -112,29 +123,29 @@ pub(in crate::service) async fn body(
     let capacity = if long { capacity.at(Priority::Long) } else { capacity.clone() };
     let engine = capacity.engine().clone();
     let row_group_bytes = ParquetStream::row_group_bytes(columns.len());
-    // One part waits to be written.
-    let size_bytes = ParquetStream::held_bytes(&columns, row_group_bytes) + PART_BYTES * (PARTS + 1);
+    // One part waits to be taken.
+    let needed_bytes =
+        |encoders| ParquetStream::held_bytes(&columns, row_group_bytes, encoders) + PART_MEMORY * (encoders + 2);
+    // More than one only where memory is not short.
+    let spare_bytes = engine.most_memory_bytes() / 2;
+    let most_encoders = engine.threads().min(ENCODERS).min(columns.len());
+    let encoders =
+        (2..=most_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
+    let size_bytes = needed_bytes(encoders);
     let place = capacity.admission().stream().await?;
     let memory = Memory { capacity, size_bytes };
     let mut held = Some(memory.first().await?);
     let footer_bytes = ParquetStream::footer_bytes(&columns);
     let footer = engine.reserve("parquet footer", 0)?;
     let mut writer = ParquetStream::try_new(&columns, row_group_bytes).map_err(failed)?;
-    let mut batches = in_order(&engine, PARTS, source.units(), move |unit| {
-        let (source, columns) = (source.clone(), columns.clone());
-        async move {
-            let mut batch = BatchBuilder::new(columns);
-            let each = |entity: &[u8]| {
-                batch.push(entity);
-                let enough = batch.batch().size_bytes() >= PART_BYTES;
-                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            };
-            let next = source.for_each(&unit, each).await?;
-            Ok((batch.finish(), next))
-        }
-    });
+    let batches = Batches::new(columns);
+    let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
     let work = engine.clone();
-    let pieces = sent_by_task(&engine, 1, async move |pieces| {
+    let room = match taker {
+        Taker::Client => 1,
+        Taker::Service => CHUNKS_AHEAD,
+    };
+    let pieces = sent_by_task(&engine, room, async move |pieces| {
         loop {
             let held = match held.take() {
                 Some(held) => held,
@@ -142,16 +153,22 @@ pub(in crate::service) async fn body(
             };
             let mut over = false;
             while !writer.is_full() {
-                let Some(batch) = batches.try_next().await? else {
+                let Some(batch) = parts.next(writer.missing_bytes()).await? else {
                     over = true;
                     break;
                 };
                 metrics().sent_rows.increment(batch.rows() as u64);
-                writer.push(&batch);
+                writer.push(batch);
             }
             footer.try_grow(footer_bytes).map_err(QueryError::from)?;
-            while !writer.encode_column().map_err(failed)? {
-                tokio::task::consume_budget().await;
+            // A row group waits for the service while the cells of the next one are found, no longer. Without room,
+            // nobody is there.
+            if taker == Taker::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
+                return Ok(());
+            }
+            if let Some(row_group) = writer.row_group() {
+                let encoded = encoded(&work, row_group, encoders).await?;
+                writer.write(encoded).map_err(failed)?;
             }
             if over {
                 // With the last row group: of a file that comes in one piece, everybody knows the length.
@@ -160,7 +177,7 @@ pub(in crate::service) async fn body(
                     Taker::Service => Piece::Memory(bytes),
                     Taker::Client => waiting(&work, bytes).await?,
                 };
-                drop((held, footer, batches));
+                drop((held, footer, parts));
                 // Whether the reader is there makes no difference any more.
                 let _ = pieces.send(piece).await;
                 return Ok(());
@@ -177,6 +194,102 @@ pub(in crate::service) async fn body(
         let _ = &place;
     });
     Ok(AnswerBody::Stream(body.boxed()))
+}
+
+/// The batches of an answer, in order. A few are made at once, but none for a row group that is full without it: it
+/// would wait as long as the reader of the row group does.
+struct Parts<U> {
+    engine: Engine,
+    source: Arc<Source>,
+    batches: Batches,
+    units: U,
+    making: VecDeque<Part>,
+    most: usize,
+    /// Of the last batch.
+    batch_bytes: usize,
+}
+
+/// A part in the making: its end, and the batch with the place where it ended.
+struct Part {
+    end: u64,
+    task: AbortOnDropHandle<Result<(Batch, u64), ReadError>>,
+}
+
+impl Parts<()> {
+    fn new(
+        engine: Engine,
+        source: Arc<Source>,
+        batches: Batches,
+        most: usize,
+    ) -> Parts<impl Iterator<Item = Unit> + Send + 'static> {
+        let units = source.units();
+        Parts { engine, source, batches, units, making: VecDeque::new(), most, batch_bytes: PART_BYTES }
+    }
+}
+
+impl<U: Iterator<Item = Unit>> Parts<U> {
+    /// The next batch for a row group that so many bytes are missing from; `None` at the end.
+    async fn next(&mut self, missing_bytes: usize) -> Result<Option<Batch>, ReadError> {
+        while self.making.len() < self.most
+            && self.making.len() * self.batch_bytes < missing_bytes
+            && let Some(unit) = self.units.next()
+        {
+            let part = self.begin(unit);
+            self.making.push_back(part);
+        }
+        let Some(Part { end, task }) = self.making.pop_front() else { return Ok(None) };
+        let (batch, next) = task.await.map_err(QueryError::from)??;
+        if next < end {
+            // Before what comes after it.
+            let rest = self.begin(Unit { places: next..end });
+            self.making.push_front(rest);
+        }
+        self.batch_bytes = batch.size_bytes();
+        Ok(Some(batch))
+    }
+
+    fn begin(&self, unit: Unit) -> Part {
+        let (source, mut batch) = (self.source.clone(), self.batches.begin());
+        let end = unit.places.end;
+        let task = self.engine.spawn(async move {
+            let each = |entity: &[u8]| {
+                batch.push(entity);
+                let enough = batch.size_bytes() >= PART_BYTES;
+                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let next = source.for_each(&unit, each).await?;
+            Ok((batch.finish(), next))
+        });
+        Part { end, task }
+    }
+}
+
+/// The columns of a row group, encoded by so many tasks.
+async fn encoded(engine: &Engine, row_group: RowGroup, encoders: usize) -> Result<Vec<ColumnChunk>, ReadError> {
+    let order: Arc<[usize]> = row_group.largest_first().into();
+    let (row_group, next) = (Arc::new(row_group), Arc::new(AtomicUsize::new(0)));
+    let tasks: Vec<_> = (0..encoders)
+        .map(|_| {
+            let (row_group, order, next) = (row_group.clone(), order.clone(), next.clone());
+            engine.spawn(async move {
+                let mut encoder = ColumnEncoder::try_new()?;
+                let mut chunks = Vec::new();
+                while let Some(&column) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    chunks.push((column, row_group.encode(column, &mut encoder)?));
+                    // Between columns others get their turn, and who left stops the work.
+                    tokio::task::yield_now().await;
+                }
+                Ok::<_, EncodeError>(chunks)
+            })
+        })
+        .collect();
+    drop(row_group);
+    let mut chunks = Vec::new();
+    for task in tasks {
+        chunks.append(&mut task.await.map_err(QueryError::from)?.map_err(failed)?);
+    }
+    chunks.sort_unstable_by_key(|(column, _)| *column);
+    Ok(chunks.into_iter().map(|(_, chunk)| chunk).collect())
 }
 
 /// Gives bytes to who takes them, and lets go of what was held for them. Whether anybody is there.

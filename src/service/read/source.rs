@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::mpsc;
 
+use crate::document::Columns;
 use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::fetch::selection::Positions;
@@ -44,6 +45,16 @@ impl Source {
         self.documents.units()
     }
 
+    /// The columns of its entities as a table, where the file tells: in order of first appearance.
+    pub(in crate::service) async fn known_columns(&self) -> Option<Columns> {
+        if !self.documents.is_empty() && !self.documents.are_all() {
+            return None;
+        }
+        // A profile that cannot be read has been reported. The documents tell, too.
+        let paths = self.documents.reader().paths().await.ok()??;
+        self.reshape.columns_left(paths.columns()?)
+    }
+
     /// Calls `each` with the entities of a unit, reshaped, until it breaks. Returns the place after the last one.
     pub(in crate::service) async fn for_each(
         &self,
@@ -69,19 +80,17 @@ impl Source {
     }
 }
 
-/// Runs work for every unit on the engine's threads, at `most` so many at once, and gives what it gives in order. Work
-/// that says that it ended before its unit, by the place where it did, is run again for the rest of it, before what
-/// comes after.
+/// Runs work for every unit on the engine's threads, as many at once, and gives what it gives in order. Work that says
+/// that it ended before its unit, by the place where it did, is run again for the rest of it, before what comes after.
 pub(in crate::service) fn in_order<
     T: Send + 'static,
     W: Future<Output = Result<(T, u64), ReadError>> + Send + 'static,
 >(
     engine: &Engine,
-    most: usize,
     units: impl Iterator<Item = Unit> + Send + 'static,
     work: impl Fn(Unit) -> W + Send + 'static,
 ) -> BoxStream<'static, Result<T, ReadError>> {
-    let (threads, engine) = (engine.threads().min(most), engine.clone());
+    let (threads, engine) = (engine.threads(), engine.clone());
     let begin = move |unit: Unit| (unit.places.end, engine.spawn(work(unit)));
     let state = (units, VecDeque::with_capacity(threads), begin);
     let given = stream::try_unfold(state, move |(mut units, mut working, begin)| async move {

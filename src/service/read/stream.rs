@@ -33,7 +33,7 @@ use crate::service::lookup::error::ReadError;
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// Bytes of an encoded unit for each byte of its documents, as far as they are foreseen: pretty JSON has 1.4, XML more.
-const EXPANSION: u64 = 2;
+pub(in crate::service) const EXPANSION: u64 = 2;
 
 /// Most entities of a unit, however small.
 const MOST_ENTITIES: u64 = 8_192;
@@ -192,12 +192,13 @@ where
         places.end.min(places.start + entities)
     }
 
-    /// The reader waits: larger units, then more at once.
+    /// The reader waits: larger units, then more at once. One more than there are threads, so that none is idle until
+    /// the reader has taken the first.
     fn grow(&mut self) {
         if self.unit_bytes < UNIT_BYTES {
             self.unit_bytes *= 2;
         } else {
-            self.window = (self.window + 1).min(self.paced.capacity.engine().threads().max(1));
+            self.window = (self.window + 1).min(self.paced.capacity.engine().threads() + 1);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The pass over the entities: every path with its counts.
 
+use super::columns::{Kind, TableColumns};
 use super::values::{Shared, Values};
 use super::{PATH_BYTES, PATHS};
-use crate::document::{self, Scalar};
+use crate::document::{self, Columns, Scalar};
 use crate::storage::tree::{Found, Node, PathTree, ROOT, UNKNOWN};
 
 /// What is known of one path.
@@ -28,6 +29,8 @@ pub(super) struct PathProfile {
     /// Whether folding may change a text.
     pub(super) folds: bool,
     pub(super) values: Values,
+    /// Whether a scalar of it, outside of arrays, has given a column.
+    pub(super) is_column: bool,
 }
 
 /// A profile being built: one pass over the entities.
@@ -35,6 +38,7 @@ pub struct ProfileBuilder {
     pub(super) tree: PathTree,
     pub(super) paths: Vec<PathProfile>,
     shared: Shared,
+    columns: TableColumns,
     entities: u64,
     document_bytes: u64,
     /// Whether values lie at paths that are not followed.
@@ -54,6 +58,7 @@ impl ProfileBuilder {
             tree: PathTree::new(PATHS, PATH_BYTES),
             paths: Vec::new(),
             shared: Shared::default(),
+            columns: TableColumns::default(),
             entities: 0,
             document_bytes: 0,
             paths_left_out: false,
@@ -74,10 +79,11 @@ impl ProfileBuilder {
     pub fn add(&mut self, document: &[u8]) {
         self.entities += 1;
         self.document_bytes += document.len() as u64;
-        let ProfileBuilder { tree, paths, shared, entities, paths_left_out, .. } = self;
+        let ProfileBuilder { tree, paths, shared, columns, entities, paths_left_out, .. } = self;
         tree.walk(document, true, |node, fanned, found| {
             if node == UNKNOWN {
                 *paths_left_out = true;
+                columns.unknown();
                 return;
             }
             let index = node as usize;
@@ -87,11 +93,29 @@ impl ProfileBuilder {
             let path = &mut paths[index];
             path.reach(*entities);
             match found {
-                Found::Scalar(scalar) => path.add(*entities, fanned, scalar, shared),
-                Found::Object => path.objects += 1,
-                Found::Array => path.arrays += 1,
+                Found::Scalar(scalar) => {
+                    columns.value(node, fanned, Kind::Scalar);
+                    if !fanned && !path.is_column {
+                        columns.new_scalar(node);
+                    }
+                    path.add(*entities, fanned, scalar, shared);
+                }
+                Found::Object => {
+                    columns.value(node, fanned, Kind::Object);
+                    path.objects += 1;
+                }
+                Found::Array => {
+                    columns.value(node, fanned, Kind::Array);
+                    path.arrays += 1;
+                }
             }
         });
+        columns.end(document, |node| paths[node as usize].is_column = true);
+    }
+
+    /// The columns of all entities as a table, in order of first appearance; `None` where they are too many to be kept.
+    pub fn columns(&self) -> Option<Columns> {
+        self.columns.columns()
     }
 
     /// Every path that was followed, in the order of first appearance.

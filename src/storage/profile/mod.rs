@@ -9,7 +9,8 @@
 //! | `sketch` | the number of distinct values and the frequent ones, where there are too many to keep |
 //! | `shredding` | which paths get a shredded column, and why others get none |
 //! | `stored` | what is told of a version, and its form in the file |
-//! | `paths` | the paths alone, for reads that name fields |
+//! | `columns` | the columns of the version as a table |
+//! | `paths` | the paths and columns alone, for reads that need no more |
 //!
 //! The pass runs on one thread, so every scalar counts: while a path has few distinct values, a scalar costs a hash and
 //! a look-up; beyond, a hash, a register, a comparison with the minimum and the maximum, and for one in [`SAMPLED`] a
@@ -20,6 +21,7 @@
 //! beyond [`DISTINCT`]. All is deterministic: the same entities in the same order give the same profile.
 
 mod builder;
+mod columns;
 mod min_max;
 mod paths;
 mod shredding;

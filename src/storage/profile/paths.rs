@@ -1,10 +1,12 @@
-//! The paths of a version alone, out of its profile: what a read asks that names fields.
+//! The paths and the columns of a version alone, out of its profile: what a read asks that names fields, or is a table.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::stored::{STORED_BYTES, TypeCounts, ValueRecord};
+use crate::document::Columns;
 use crate::storage::StorageError;
 
 /// Which paths the entities of a version have. Made from the stored profile, and some tens of times smaller.
@@ -13,6 +15,7 @@ pub struct PathIndex {
     entities: u64,
     is_complete: bool,
     paths: HashMap<Box<str>, PathFacts>,
+    columns: Option<Arc<Columns>>,
 }
 
 /// What is known of the values at a path, in all entities together; `None` is not known.
@@ -32,6 +35,7 @@ struct Slim {
     entities: u64,
     paths_left_out: bool,
     paths: Vec<SlimPath>,
+    columns: Option<Columns>,
 }
 
 #[derive(Deserialize)]
@@ -49,9 +53,10 @@ impl PathIndex {
     pub fn decode(bytes: &[u8]) -> Result<PathIndex, StorageError> {
         let damaged = || StorageError::Layout("its profile is damaged".to_owned());
         let json = zstd::bulk::decompress(bytes, STORED_BYTES).map_err(|_| damaged())?;
-        let Slim { entities, paths_left_out, paths } = serde_json::from_slice(&json).map_err(|_| damaged())?;
+        let Slim { entities, paths_left_out, paths, columns } = serde_json::from_slice(&json).map_err(|_| damaged())?;
         let paths = paths.into_iter().map(|path| (path.path, facts(&path.types, path.string_max.as_ref())));
-        Ok(PathIndex { entities, is_complete: !paths_left_out, paths: paths.collect() })
+        let columns = columns.map(Arc::new);
+        Ok(PathIndex { entities, is_complete: !paths_left_out, paths: paths.collect(), columns })
     }
 
     /// The entities of the version.
@@ -62,6 +67,12 @@ impl PathIndex {
     /// Whether a path that is not listed is in no entity.
     pub fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// The columns of all entities as a table, in order of first appearance; `None` in a file of before they were kept,
+    /// and where they are too many.
+    pub fn columns(&self) -> Option<&Arc<Columns>> {
+        self.columns.as_ref()
     }
 
     /// What is known of a path in its escaped form, if it is listed.
@@ -77,7 +88,8 @@ impl PathIndex {
     /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let entry = size_of::<(Box<str>, PathFacts)>() + 16;
-        self.paths.capacity() * entry + self.paths.keys().map(|path| path.len()).sum::<usize>()
+        let columns = self.columns.as_ref().map_or(0, |columns| columns.memory_bytes());
+        self.paths.capacity() * entry + self.paths.keys().map(|path| path.len()).sum::<usize>() + columns
     }
 }
 
@@ -106,7 +118,7 @@ mod tests {
         entities.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let index = IndexSettings::default();
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
-        PathIndex::decode(&described.encode().expect("a profile")).expect("an index")
+        PathIndex::decode(&described.encode(profile.columns().as_ref()).expect("a profile")).expect("an index")
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::builder::{PathProfile, ProfileBuilder};
 use super::min_max::Cut;
 use super::shredding::{NotShredded, ShreddingChoice};
 use super::values::{ScalarType, Shown};
+use crate::document::Columns;
 use crate::model::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
 use crate::model::path::Path;
 use crate::storage::StorageError;
@@ -24,8 +25,11 @@ const PATHS_BYTES: usize = 4 << 20;
 /// Most bytes of an index: paths of which every byte is escaped, and each of `always` a second time where it is unmet.
 const INDEX_BYTES: usize = 3 * INDEX_PATHS * ("\\u0000".len() * INDEX_PATH_BYTES + 100);
 
-/// Most bytes of all of it: the paths, an index, and a few numbers.
-pub(super) const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + 1_024;
+/// Most bytes of the columns' JSON. More are left out.
+const COLUMNS_BYTES: usize = 1 << 20;
+
+/// Most bytes of all of it: the paths, an index, the columns, and a few numbers.
+pub(super) const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + COLUMNS_BYTES + 1_024;
 
 /// What a version contains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -221,11 +225,12 @@ fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
 }
 
 impl StoredProfile {
-    /// Its form in the file. Leaves the rarest paths out, and says so, where it would be too large.
+    /// Its form in the file, beside the columns of the version as a table. Leaves the rarest paths out, and says so,
+    /// where it would be too large; and the columns where they are.
     ///
     /// # Errors
     /// When it cannot be compressed.
-    pub fn encode(&self) -> Result<Vec<u8>, StorageError> {
+    pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>, StorageError> {
         let invalid = |error: serde_json::Error| StorageError::Layout(format!("its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
         let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().map_err(invalid)?;
@@ -243,7 +248,17 @@ impl StoredProfile {
         stored.paths_left_out |= kept.contains(&false);
         let mut kept = kept.into_iter();
         stored.paths.retain(|_| kept.next().unwrap_or(false));
-        Ok(zstd::bulk::compress(&serde_json::to_vec(&stored).map_err(invalid)?, 3)?)
+        let mut json = serde_json::to_vec(&stored).map_err(invalid)?;
+        if let Some(columns) = columns {
+            let names = serde_json::to_vec(columns.names()).map_err(invalid)?;
+            // Beside the profile, not in it: nobody who is told of a version is told its columns.
+            if names.len() <= COLUMNS_BYTES && json.pop() == Some(b'}') {
+                json.extend_from_slice(b",\"columns\":");
+                json.extend_from_slice(&names);
+                json.push(b'}');
+            }
+        }
+        Ok(zstd::bulk::compress(&json, 3)?)
     }
 
     /// Reads what [`StoredProfile::encode`] wrote.
@@ -291,7 +306,8 @@ mod tests {
             profile.add(format!(r#"{{"{number}{}":"x"}}"#, "n".repeat(1_000)).as_bytes());
         }
         let described = profile.describe(&profile.choose_shredded(&ShreddingBounds::default(), &index), &index);
-        let read = StoredProfile::decode(&described.encode().expect("a profile")).expect("a profile");
+        let read = StoredProfile::decode(&described.encode(profile.columns().as_ref()).expect("a profile"))
+            .expect("a profile");
         assert!(read.paths_left_out && read.paths.len() > 1_000, "{}", read.paths.len());
         assert_eq!((read.index.unmet.len(), &read.index), (INDEX_PATHS, &described.index));
     }

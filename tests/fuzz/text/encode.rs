@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use strata::encode::{self, ColumnsBuilder, EntityBound};
+use strata::document::ColumnsBuilder;
+use strata::encode::{self, EntityBound};
 use strata::model::request::{Format, ReadRequest};
 
 use crate::harness::text;

@@ -10,9 +10,8 @@ use parquet::basic::LogicalType;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use strata::document;
-use strata::encode::{
-    self, Batch, BatchBuilder, Columns, ColumnsBuilder, EntityBound, EntityTooLarge, ParquetStream, TooManyColumns,
-};
+use strata::document::{Columns, ColumnsBuilder, TooManyColumns};
+use strata::encode::{self, Batch, Batches, ColumnEncoder, EntityBound, EntityTooLarge, ParquetStream};
 use strata::model::request::{Format, ReadRequest};
 
 use crate::reference;
@@ -362,13 +361,13 @@ const ROW_GROUP_BYTES: usize = 64 << 20;
 /// The file of an answer whose parts hold so many entities, and whose row groups so many bytes of cells.
 fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_group_bytes: usize) -> Bytes {
     let mut stream = ParquetStream::try_new(columns, row_group_bytes).expect("columns that Parquet can hold");
-    let columns = Arc::new(columns.clone());
+    let batches = Batches::new(Arc::new(columns.clone()));
     let mut file = Vec::new();
     for part in documents.chunks(part_rows) {
-        let mut builder = BatchBuilder::new(columns.clone());
+        let mut builder = batches.begin();
         part.iter().for_each(|document| builder.push(document.as_bytes()));
-        assert_eq!(builder.batch().rows(), part.len());
-        file.extend_from_slice(&written_batch(&mut stream, &builder.finish()));
+        assert_eq!(builder.rows(), part.len());
+        file.extend_from_slice(&written_batch(&mut stream, builder.finish()));
     }
     written_row_group(&mut stream);
     file.extend_from_slice(&stream.finish().expect("a file"));
@@ -376,7 +375,7 @@ fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_g
 }
 
 /// What a batch makes ready.
-fn written_batch(stream: &mut ParquetStream, batch: &Batch) -> Bytes {
+fn written_batch(stream: &mut ParquetStream, batch: Batch) -> Bytes {
     stream.push(batch);
     if stream.is_full() {
         written_row_group(stream);
@@ -385,7 +384,10 @@ fn written_batch(stream: &mut ParquetStream, batch: &Batch) -> Bytes {
 }
 
 fn written_row_group(stream: &mut ParquetStream) {
-    while !stream.encode_column().expect("encoded") {}
+    let Some(row_group) = stream.row_group() else { return };
+    let mut encoder = ColumnEncoder::try_new().expect("an encoder");
+    let mut encode = |column| row_group.encode(column, &mut encoder).expect("encoded");
+    stream.write((0..row_group.columns()).map(&mut encode).collect()).expect("written");
 }
 
 /// The names of a file's columns and its cells, row by row.
@@ -443,16 +445,101 @@ fn parquet_bytes_come_as_row_groups_fill() {
     let columns = Arc::new(columns);
     let mut early = 0;
     for _ in 0..4 {
-        let mut builder = BatchBuilder::new(columns.clone());
-        while builder.batch().size_bytes() < 20 << 20 {
+        let mut builder = Batches::new(columns.clone()).begin();
+        while builder.size_bytes() < 20 << 20 {
             let text: String = (0..1024).map(|_| noise()).collect();
             builder.push(format!("{{\"a\":\"{text}\"}}").as_bytes());
         }
-        early += written_batch(&mut stream, &builder.finish()).len();
+        early += written_batch(&mut stream, builder.finish()).len();
     }
     written_row_group(&mut stream);
     let last = stream.finish().expect("a file").len();
     assert!(early > 15 << 20 && last > 0, "{early} bytes before the end, then {last}");
+}
+
+/// Columns of every kind: of several pages, with a dictionary, without one, with few cells, with a single value.
+fn columns_of_every_kind() -> Vec<String> {
+    let row = |row: u32| {
+        let mut fields = vec![
+            format!("\"long\":\"{row} {}\"", "ü".repeat(150)),
+            format!("\"different\":\"{}\"", row.wrapping_mul(0x9e37_79b9)),
+            format!("\"few\":\"value {}\"", row % 300),
+            "\"same\":\"always\"".to_owned(),
+            format!("\"half\":{}", if row % 3 == 0 { "null".to_owned() } else { (row % 70).to_string() }),
+        ];
+        if row % 1_000 < 2 {
+            fields.push(format!("\"rare\":\"{}\"", if row % 2 == 0 { "" } else { "😀" }));
+        }
+        if row == 4_321 {
+            fields.push(format!("\"large\":\"{}\"", "x".repeat(3 << 20)));
+        }
+        format!("{{{}}}", fields.join(","))
+    };
+    (0..9_000).map(row).collect()
+}
+
+#[test]
+fn parquet_pages_of_every_kind_read_back() {
+    let documents = columns_of_every_kind();
+    let entities: Vec<Value> = documents.iter().map(|text| Value::parse(text).expect("JSON")).collect();
+    let columns = formats::columns(&entities);
+    let file = parquet_file(&documents, &Columns::from(columns.clone()), 700, ROW_GROUP_BYTES);
+    let (names, rows) = read_back(file.clone());
+    assert_eq!(names, columns);
+    assert!(rows == formats::cells(&entities, &columns), "other cells");
+
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file");
+    let row_group = reader.metadata().row_group(0);
+    for (number, name) in names.iter().enumerate() {
+        let column = row_group.column(number);
+        let has_dictionary = column.dictionary_page_offset().is_some();
+        assert_eq!(has_dictionary, ["few", "same", "half", "rare"].contains(&name.as_str()), "{name}");
+        let texts = || rows.iter().filter_map(|row| row[number].as_deref());
+        let statistics = column.statistics().expect("statistics");
+        assert_eq!(statistics.null_count_opt(), Some((rows.len() - texts().count()) as u64), "{name}");
+        let (least, most) = (statistics.min_bytes_opt().expect("a minimum"), statistics.max_bytes_opt().expect("one"));
+        assert!(texts().all(|text| (least..=most).contains(&text.as_bytes())), "{name}");
+        assert!(least.len() <= 64 && most.len() <= 64, "{name}");
+        let exact = texts().min().map(str::as_bytes) == Some(least);
+        assert_eq!(statistics.min_is_exact(), exact, "{name}");
+        assert_eq!(statistics.max_is_exact(), texts().max().map(str::as_bytes) == Some(most), "{name}");
+    }
+}
+
+/// Ranges of a file may come from several processes, which have any number of threads.
+#[test]
+fn parquet_bytes_do_not_depend_on_who_encodes_which_column() {
+    let documents = columns_of_every_kind();
+    let columns = columns_of(&documents);
+    let file = |one_encoder: bool| {
+        let mut stream = ParquetStream::try_new(&columns, ROW_GROUP_BYTES).expect("a file");
+        for part in documents.chunks(1_000) {
+            let mut builder = Batches::new(Arc::new(columns.clone())).begin();
+            part.iter().for_each(|document| builder.push(document.as_bytes()));
+            stream.push(builder.finish());
+        }
+        let row_group = stream.row_group().expect("rows");
+        let mut order: Vec<usize> = row_group.largest_first();
+        let largest: Vec<&str> = order[..2].iter().map(|&column| columns.names()[column].as_str()).collect();
+        assert_eq!(largest, ["large", "long"]);
+        if !one_encoder {
+            order.sort_unstable();
+        }
+        let mut encoder = ColumnEncoder::try_new().expect("an encoder");
+        let mut chunks = Vec::new();
+        for column in order {
+            if !one_encoder {
+                encoder = ColumnEncoder::try_new().expect("an encoder");
+            }
+            chunks.push((column, row_group.encode(column, &mut encoder).expect("encoded")));
+        }
+        chunks.sort_unstable_by_key(|(column, _)| *column);
+        let chunks = chunks.into_iter().map(|(_, chunk)| chunk).collect();
+        stream.write(chunks).expect("written");
+        stream.finish().expect("a file")
+    };
+    let expected = parquet_file(&documents, &columns, 1_000, ROW_GROUP_BYTES);
+    assert!(file(true) == expected && file(false) == expected, "other bytes");
 }
 
 /// What a row group holds is bounded, whatever its columns and rows; cells that are not there take no room.

@@ -19,7 +19,7 @@ use strata::storage::reader::{Unbounded, VersionReader};
 use strata::storage::verify::verify;
 use strata::storage::writer::{WriteOptions, Written};
 
-use crate::reference::{Value, hostile, profile};
+use crate::reference::{Value, formats, hostile, profile};
 use crate::support::databases::on_both_databases;
 use crate::support::openapi::Document;
 use crate::support::owned::{Owned, add_user, call, parsed};
@@ -83,7 +83,50 @@ fn check(files: &Files, entities: &[Value], options: &WriteOptions) {
         path.check(record);
         assert_eq!(record.shredded, reader.layout().shredded(&path.keys).is_some(), "{}", record.path);
     }
+    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged").expect("a profile");
+    let columns = paths.columns().expect("they are few");
+    assert_eq!(columns.names(), formats::columns(entities), "{}", texts.join("\n"));
     files.bench.runtime.block_on(verify(&reader, &mut Unbounded)).expect("undamaged");
+}
+
+/// Of what is new in an entity, the walk must see all: an element of an array that none had before, an array that held
+/// objects only, a scalar where objects were.
+#[test]
+fn a_profile_has_the_columns_of_a_table() {
+    let files = Files::new();
+    let entity = |text: &str| Value::parse(text).expect("JSON");
+    for texts in [
+        &["{}", r#"{"a":{}}"#][..],
+        &[r#"{"a":{"x":1}}"#, r#"{"b":2,"a":3}"#, r#"{"c":null,"a":[]}"#],
+        &[r#"{"a":[{"x":1}]}"#, r#"{"a":[{"x":1},{"x":2}]}"#, r#"{"z":1,"a":[{},{},{"y":1}]}"#],
+        &[r#"{"a":[{"x":1}]}"#, r#"{"b":1,"a":[1]}"#, r#"{"c":1,"a":[1,{"x":1}]}"#, r#"{"d":1,"a":[{"w":[{"v":1}]}]}"#],
+        &[r#"{"a":[[{"x":1}]]}"#, r#"{"a":[{"x":[[]]}]}"#],
+        &[r#"{"a":{"b":1},"a.b":2,"a_0_b":3}"#, r#"{"a":[{"b":1}],"_source":"s"}"#],
+        &[r#"{"a":[{"x":1},{"y":1}]}"#, r#"{"a":[{"x":2},{"y":2}]}"#, r#"{"a":[{"y":1},{"x":1}],"b":[1,1]}"#],
+        &[r#"{"a":[{"x":1,"y":1},{}]}"#, r#"{"a":[{"x":1},{"y":1}]}"#, r#"{"b":[1],"a":[{},{"x":1,"y":1}]}"#],
+        &[r#"{"a":[{"b":[{"x":1}]},{}]}"#, r#"{"a":[{"b":[{"x":1},{}]}]}"#, r#"{"a":[{"b":[{}]},{"x":1}]}"#],
+        &[r#"{"a":[{"b":[{"x":1}]}],"c":[{"x":1}]}"#, r#"{"a":[{"b":[{}]},{"b":[{"x":1}]}],"c":[1,{"x":1}]}"#],
+        &[r#"{"a":[[{"x":1}],{}]}"#, r#"{"a":[[{"x":1},{}]]}"#, r#"{"a":[{"x":1},[{}]]}"#, r#"{"a":[{"x":1},{}]}"#],
+        &[r#"{"a":[{"x":{"y":1}}]}"#, r#"{"a":[{"x":{}},{"x":{"y":[]}}]}"#, r#"{"a":[{"x":[{"y":1}]}]}"#],
+    ] {
+        let entities: Vec<Value> = texts.iter().map(|text| entity(text)).collect();
+        check(&files, &entities, &WriteOptions::default());
+    }
+    // Longer than what is remembered of an array, and more arrays than are.
+    let long = |length: usize| format!(r#"{{"a":[{}{{"last":{length}}}]}}"#, r#"{"x":1},"#.repeat(length));
+    let texts: Vec<String> = [600, 601, 600, 601, 599].map(long).into_iter().chain((1..400).map(long)).collect();
+    let entities: Vec<Value> = texts.iter().map(|text| entity(text)).collect();
+    check(&files, &entities, &WriteOptions::default());
+    // More than are kept: a table finds them by itself.
+    let wide: Vec<String> = (0..20)
+        .map(|row| {
+            let fields: Vec<String> = (0..600).map(|column| format!("\"k{}\":1", row * 600 + column)).collect();
+            format!("{{{}}}", fields.join(","))
+        })
+        .collect();
+    let reader = files.open(&files.write(&wide, &WriteOptions::default()));
+    let paths = files.bench.runtime.block_on(reader.paths()).expect("undamaged").expect("a profile");
+    assert!(paths.columns().is_none());
 }
 
 #[test]

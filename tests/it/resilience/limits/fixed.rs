@@ -99,12 +99,12 @@ fn the_page_has_the_table_of_fixed_limits() {
 /// Constants that are named like limits and bound no request: nothing that a caller sends is refused by them.
 const INTERNAL: &[(&str, &str)] = &[
     ("catalog/attempts.rs", "MAX_ERROR_CHARACTERS"),
+    ("document/shape.rs", "MOST_KEY_BYTES"),
+    ("document/shape.rs", "MOST_PLACES"),
     ("encode/compress.rs", "MOST_UNFLUSHED_BYTES"),
     ("encode/flattened.rs", "MOST_NAMES"),
     ("encode/flattened.rs", "MOST_NAME_BYTES"),
-    ("encode/parquet.rs", "MOST_ROWS"),
-    ("encode/shape.rs", "MOST_KEY_BYTES"),
-    ("encode/shape.rs", "MOST_PLACES"),
+    ("encode/parquet/mod.rs", "MOST_ROWS"),
     ("encode/tag.rs", "LONGEST_REMEMBERED"),
     ("encode/tag.rs", "MOST_REMEMBERED"),
     ("query/plan/pipeline/offset_limit.rs", "MOST"),

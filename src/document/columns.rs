@@ -60,6 +60,11 @@ impl Columns {
         self.0.bytes
     }
 
+    /// About how much memory they take.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.bytes + self.len() * (size_of::<String>() + 2 * size_of::<u32>())
+    }
+
     /// The position of the column of this name.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.0.find(name).map(|column| column as usize)
@@ -138,6 +143,19 @@ impl ColumnsBuilder {
         self.found.names.names.is_empty()
     }
 
+    /// Bytes of the names found.
+    pub fn name_bytes(&self) -> usize {
+        self.found.names.bytes
+    }
+
+    /// The columns found so far, as [`ColumnsBuilder::finish`] gives them.
+    pub fn columns(&self) -> Columns {
+        match self.is_empty() {
+            true => Columns::default(),
+            false => Columns(self.found.names.clone()),
+        }
+    }
+
     /// The columns found; the one column `_source` when there is none.
     pub fn finish(self) -> Columns {
         match self.is_empty() {
@@ -177,7 +195,7 @@ impl Place for Found {
 
 /// A list of names that differ, and an index of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub struct Names {
     names: Vec<String>,
     bytes: usize,
     index: HashTable<u32>,
@@ -195,12 +213,12 @@ impl Eq for Names {}
 
 impl Names {
     /// The names, in order.
-    pub(super) fn list(&self) -> &[String] {
+    pub fn list(&self) -> &[String] {
         &self.names
     }
 
     /// Bytes of all names together.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -209,7 +227,7 @@ impl Names {
     }
 
     /// The position of a name, which is added at the end if it is new.
-    pub(super) fn find_or_insert(&mut self, name: String) -> u32 {
+    pub fn find_or_insert(&mut self, name: String) -> u32 {
         if let Some(column) = self.find(&name) {
             return column;
         }

@@ -14,7 +14,9 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::document::{Cursor, JsonType, MAX_DEPTH, Text};
+use super::MAX_DEPTH;
+use super::cursor::{Cursor, JsonType};
+use super::text::Text;
 
 /// Most places and key bytes. Above these the tree is dropped and learned again, so entities that never repeat a key do
 /// not fill the memory. One entity may exceed them while it is walked. A body with a slow reader keeps its trees, one
@@ -30,7 +32,7 @@ const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 
 /// Receives the cells that a walk finds.
-pub(super) trait Place {
+pub trait Place {
     /// Why a walk ends early.
     type Error;
 
@@ -44,9 +46,9 @@ pub(super) trait Place {
 
 /// The places seen so far. They serve only one set of columns.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub struct Shape {
     nodes: Vec<Node>,
-    /// The keys of all members, in canonical escapes, one after the other.
+    /// The keys of all members, in canonical escapes, one after the other, each with its quotes and a colon.
     keys: Vec<u8>,
     /// The members, by parent and key.
     members: HashTable<u32>,
@@ -72,7 +74,7 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Root,
-    /// By the key that stands here in `keys`.
+    /// By the key that stands here in `keys`, inside its quotes.
     Member {
         start: usize,
         length: usize,
@@ -91,7 +93,7 @@ impl Default for Shape {
 
 impl Shape {
     /// Calls `place` with every cell of the flattened entity, in order. A name that two fields give comes twice.
-    pub(super) fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
+    pub fn walk<P: Place>(&mut self, document: &[u8], place: &mut P) -> Result<(), P::Error> {
         let mut cursor = Cursor::new(document);
         let walked = match cursor.peek() {
             Some(JsonType::Object) => self.members(&mut cursor, ROOT, 1, place),
@@ -113,11 +115,16 @@ impl Shape {
     ) -> Result<(), P::Error> {
         cursor.enter();
         let mut previous = NONE;
-        while let Some(key) = cursor.next_key() {
-            previous = self.member(parent, previous, key.raw());
+        loop {
+            previous = match self.expected(cursor, parent, previous) {
+                Some(node) => node,
+                None => match cursor.next_key() {
+                    Some(key) => self.unexpected(parent, previous, key.raw()),
+                    None => return Ok(()),
+                },
+            };
             self.value(cursor, previous, depth + 1, place)?;
         }
-        Ok(())
     }
 
     /// Takes the value that comes next, at level `depth` if it has one.
@@ -156,21 +163,28 @@ impl Shape {
         }
     }
 
-    /// The member `key` of `parent`, after the member `previous`.
+    /// The member of `parent` that comes next, if it is one of those expected after the member `previous`. Its key is
+    /// compared as it stands, so nothing looks for its end.
     #[inline]
-    fn member(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
-        let expected = match previous {
+    fn expected(&self, cursor: &mut Cursor<'_>, parent: u32, previous: u32) -> Option<u32> {
+        let mut guess = match previous {
             NONE => self.nodes[parent as usize].first_member,
             _ => self.nodes[previous as usize].next,
         };
-        let mut guess = expected;
         for _ in 0..GUESSES {
-            let Some(node) = self.nodes.get(guess as usize) else { break };
-            if self.key(node) == key {
-                return guess;
+            let node = self.nodes.get(guess as usize)?;
+            let Step::Member { start, length } = node.step else { return None };
+            if cursor.next_key_is(&self.keys[start - 1..start + length + 2]) {
+                return Some(guess);
             }
             guess = node.next;
         }
+        None
+    }
+
+    /// The member `key` of `parent`, which will be expected after the member `previous`.
+    #[cold]
+    fn unexpected(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
         let found = self.look_up(parent, key);
         match previous {
             NONE => self.nodes[parent as usize].first_member = found,
@@ -179,7 +193,6 @@ impl Shape {
         found
     }
 
-    #[cold]
     fn look_up(&mut self, parent: u32, key: &[u8]) -> u32 {
         let hash_of_key = hash(&self.hasher, parent, key);
         let is_it = |&node: &u32| {
@@ -189,8 +202,10 @@ impl Shape {
         if let Some(&node) = self.members.find(hash_of_key, is_it) {
             return node;
         }
-        let start = self.keys.len();
+        let start = self.keys.len() + 1;
+        self.keys.push(b'"');
         self.keys.extend_from_slice(key);
+        self.keys.extend_from_slice(b"\":");
         let node = self.add(parent, Step::Member { start, length: key.len() });
         let Shape { nodes, keys, members, hasher } = self;
         members.insert_unique(hash_of_key, node, |&node| {
@@ -249,14 +264,14 @@ fn hash(hasher: &RandomState, parent: u32, key: &[u8]) -> u64 {
 }
 
 /// The name of a place, not yet spelled out.
-pub(super) struct Name<'s> {
+pub struct Name<'s> {
     shape: &'s Shape,
     node: u32,
 }
 
 impl Name<'_> {
     /// The bytes of the name, in canonical escapes: at least as many as it has.
-    pub(super) fn escaped_bytes(&self) -> usize {
+    pub fn escaped_bytes(&self) -> usize {
         let mut bytes = 0;
         self.for_each_step(|step, follows_element| {
             bytes += match step {
@@ -269,12 +284,12 @@ impl Name<'_> {
     }
 
     /// The name spelled out.
-    pub(super) fn spell(&self) -> String {
+    pub fn spell(&self) -> String {
         Text::new(&self.spell_escaped()).unescape().into_owned()
     }
 
     /// The name spelled out, in canonical escapes.
-    pub(super) fn spell_escaped(&self) -> Vec<u8> {
+    pub fn spell_escaped(&self) -> Vec<u8> {
         let mut steps = Vec::new();
         self.for_each_step(|step, follows_element| steps.push((step, follows_element)));
         let mut name = Vec::with_capacity(self.escaped_bytes());

@@ -1,0 +1,468 @@
+//! One column of a row group, encoded. Columns are encoded apart from each other, on any number of threads: the bytes
+//! depend on the cells alone.
+//!
+//! 1. Values that repeat become codes of a dictionary, if that is smaller. Where the first values hardly repeat, the
+//!    rest is not looked up.
+//! 2. Pages are compressed, with one compressor for all columns of a thread.
+//! 3. The minimum and the maximum are kept for readers, cut to a few bytes.
+//!
+//! The crate's writer for Arrow arrays would need an array of each column first, and looks up every value of a column
+//! in a dictionary, however different they are.
+
+use std::cmp::Reverse;
+use std::hash::BuildHasher;
+use std::mem;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use parquet::basic::{Compression, Encoding, PageType, ZstdLevel};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::ByteArray;
+use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
+use parquet::file::statistics::{Statistics, ValueStatistics};
+use parquet::file::writer::SerializedRowGroupWriter;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
+use zstd::bulk::Compressor;
+
+use super::Sink;
+use super::batch::{Batch, Cells, LENGTH_BYTES};
+use super::page::{Levels, PageKind, PageSize, code_bits, write_codes, write_header, write_levels};
+use crate::encode::EncodeError;
+
+/// Bytes of values at which a page ends.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// Largest dictionary, in values and in bytes.
+const DICTIONARY_VALUES: usize = 1 << 16;
+const DICTIONARY_BYTES: usize = 1 << 20;
+
+/// Values after which it is asked first whether a dictionary may pay; then after each twice as many.
+const FIRST_TRY: usize = 512;
+
+/// Bytes of a minimum or maximum.
+const BOUND_BYTES: usize = 64;
+
+/// The level of Zstandard.
+pub(super) const LEVEL: i32 = 1;
+
+/// Rows whose columns can be encoded.
+#[derive(Debug)]
+pub struct RowGroup {
+    pub(super) schema: SchemaDescPtr,
+    pub(super) batches: Vec<Batch>,
+    pub(super) rows: usize,
+}
+
+/// Working memory for columns, kept from one to the next.
+pub struct ColumnEncoder {
+    compressor: Compressor<'static>,
+    hasher: RandomState,
+    table: HashTable<u32>,
+    codes: Vec<u32>,
+    present: Vec<u32>,
+    page: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+impl std::fmt::Debug for ColumnEncoder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ColumnEncoder").finish_non_exhaustive()
+    }
+}
+
+/// An encoded column of a row group.
+pub struct ColumnChunk {
+    bytes: Bytes,
+    close: ColumnCloseResult,
+}
+
+impl std::fmt::Debug for ColumnChunk {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ColumnChunk").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+    }
+}
+
+impl ColumnChunk {
+    /// Bytes that it holds.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Puts it into a row group, behind the columns before it.
+    pub(super) fn append_to(self, row_group: &mut SerializedRowGroupWriter<'_, Sink>) -> Result<(), EncodeError> {
+        Ok(row_group.append_column(&self.bytes, self.close)?)
+    }
+}
+
+impl RowGroup {
+    /// How many columns it has.
+    pub fn columns(&self) -> usize {
+        self.schema.num_columns()
+    }
+
+    /// Its columns, those with the most bytes first: if they are encoded in this order, no thread is left with a large
+    /// one at the end.
+    pub fn largest_first(&self) -> Vec<usize> {
+        let mut sizes = vec![0; self.columns()];
+        self.batches.iter().for_each(|batch| batch.add_sizes(&mut sizes));
+        let mut columns: Vec<usize> = (0..self.columns()).collect();
+        columns.sort_unstable_by_key(|&column| (Reverse(sizes[column]), column));
+        columns
+    }
+
+    /// Encodes a column.
+    ///
+    /// # Errors
+    /// [`EncodeError`], where a page would be too large for Parquet.
+    pub fn encode(&self, column: usize, encoder: &mut ColumnEncoder) -> Result<ColumnChunk, EncodeError> {
+        let mut column_cells = ColumnCells { rows: self.rows, count: 0, parts: Vec::new() };
+        let mut first_row = 0;
+        for batch in &self.batches {
+            if let Some(cells) = batch.column(column) {
+                column_cells.count += cells.count;
+                column_cells.parts.push((first_row, cells));
+            }
+            first_row += batch.rows() as u32;
+        }
+        encoder.encode(&column_cells, self.schema.column(column))
+    }
+}
+
+/// The cells of a column in all batches.
+struct ColumnCells<'c> {
+    /// Rows of the row group.
+    rows: usize,
+    /// Cells in them.
+    count: usize,
+    /// The first row of each batch with cells, and its cells.
+    parts: Vec<(u32, Cells<'c>)>,
+}
+
+impl<'c> ColumnCells<'c> {
+    /// Whether no row is without a cell.
+    fn are_all(&self) -> bool {
+        self.count == self.rows
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &'c [u8]> {
+        self.parts.iter().flat_map(|(_, cells)| cells.texts())
+    }
+
+    fn rows(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().flat_map(|(first, cells)| (0..cells.count).map(move |cell| first + cells.row(cell)))
+    }
+}
+
+/// A chunk in the making.
+struct Chunk {
+    bytes: Vec<u8>,
+    uncompressed_bytes: usize,
+    pages: usize,
+}
+
+/// A page of values in the making: what is copied into it, once the rows that it has are known.
+#[derive(Default)]
+struct PlainPage<'c> {
+    first_row: u32,
+    values: Vec<&'c [u8]>,
+    bytes: usize,
+}
+
+impl ColumnEncoder {
+    /// An encoder that has seen nothing.
+    ///
+    /// # Errors
+    /// [`EncodeError::Compression`].
+    pub fn try_new() -> Result<ColumnEncoder, EncodeError> {
+        Ok(ColumnEncoder {
+            compressor: Compressor::new(LEVEL).map_err(EncodeError::Compression)?,
+            hasher: RandomState::default(),
+            table: HashTable::new(),
+            codes: Vec::new(),
+            present: Vec::new(),
+            page: Vec::new(),
+            compressed: Vec::new(),
+        })
+    }
+
+    fn encode(&mut self, cells: &ColumnCells<'_>, descriptor: ColumnDescPtr) -> Result<ColumnChunk, EncodeError> {
+        let rows = cells.rows;
+        let mut chunk = Chunk { bytes: Vec::new(), uncompressed_bytes: 0, pages: 0 };
+        let mut bounds = Bounds::default();
+        let dictionary = self.dictionary(cells);
+        let mut dictionary_bytes = 0;
+        if let Some(values) = &dictionary {
+            for value in values {
+                bounds.add(value);
+                write_value(value, &mut self.page);
+            }
+            self.end_page(PageKind::Dictionary, values.len(), &mut chunk)?;
+            dictionary_bytes = chunk.bytes.len();
+            if !cells.are_all() {
+                self.present.extend(cells.rows());
+            }
+            self.write_levels(rows, cells);
+            write_codes(&self.codes, values.len(), &mut self.page);
+            self.end_page(PageKind::Codes, rows, &mut chunk)?;
+        } else {
+            self.plain(cells, &mut bounds, &mut chunk)?;
+        }
+        self.forget_much();
+        let Chunk { mut bytes, uncompressed_bytes, pages } = chunk;
+        bytes.shrink_to_fit();
+        let (encodings, page_stats) = match dictionary {
+            Some(_) => (
+                vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY],
+                vec![
+                    stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1),
+                    stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, 1),
+                ],
+            ),
+            None => {
+                (vec![Encoding::PLAIN, Encoding::RLE], vec![stats(PageType::DATA_PAGE, Encoding::PLAIN, pages as i32)])
+            }
+        };
+        let metadata = ColumnChunkMetaData::builder(descriptor)
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
+            .set_encodings(encodings)
+            .set_page_encoding_stats(page_stats)
+            .set_total_compressed_size(bytes.len() as i64)
+            .set_total_uncompressed_size(uncompressed_bytes as i64)
+            .set_num_values(rows as i64)
+            .set_data_page_offset(dictionary_bytes as i64)
+            .set_dictionary_page_offset((dictionary_bytes > 0).then_some(0))
+            .set_statistics(bounds.statistics((rows - cells.count) as u64))
+            .build()?;
+        let close = ColumnCloseResult {
+            bytes_written: bytes.len() as u64,
+            rows_written: rows as u64,
+            metadata,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: None,
+        };
+        Ok(ColumnChunk { bytes: bytes.into(), close })
+    }
+
+    /// The different values in order of first appearance, and in `codes` which of them each cell has; `None` where
+    /// that saves nothing.
+    fn dictionary<'c>(&mut self, cells: &ColumnCells<'c>) -> Option<Vec<&'c [u8]>> {
+        let ColumnEncoder { hasher, table, codes, .. } = self;
+        table.clear();
+        codes.clear();
+        let mut values: Vec<&[u8]> = Vec::new();
+        let (mut value_bytes, mut all_bytes) = (0, 0);
+        let mut next_try = FIRST_TRY;
+        for text in cells.texts() {
+            all_bytes += LENGTH_BYTES + text.len();
+            let is_it = |&code: &u32| values[code as usize] == text;
+            let code = match table.entry(hasher.hash_one(text), is_it, |&code| hasher.hash_one(values[code as usize])) {
+                Entry::Occupied(found) => *found.get(),
+                Entry::Vacant(free) => *free.insert(values.len() as u32).get(),
+            };
+            if code as usize == values.len() {
+                values.push(text);
+                value_bytes += LENGTH_BYTES + text.len();
+                if values.len() > DICTIONARY_VALUES || value_bytes > DICTIONARY_BYTES {
+                    return None;
+                }
+            }
+            codes.push(code);
+            if codes.len() == next_try {
+                if !may_pay(codes.len(), values.len(), cells.count) {
+                    return None;
+                }
+                next_try *= 2;
+            }
+        }
+        let code_bytes = codes.len() * code_bits(values.len()) / 8;
+        (!values.is_empty() && value_bytes + code_bytes < all_bytes).then_some(values)
+    }
+
+    /// All values, in pages of a bounded size.
+    fn plain<'c>(
+        &mut self,
+        cells: &ColumnCells<'c>,
+        bounds: &mut Bounds<'c>,
+        chunk: &mut Chunk,
+    ) -> Result<(), EncodeError> {
+        let mut page = PlainPage::default();
+        for (first_row, part) in &cells.parts {
+            // Of the values of this part, those up to `start` are in pages before, those up to `end` have been seen.
+            let (mut start, mut end) = (0, 0);
+            for (cell, text) in part.texts().enumerate() {
+                bounds.add(text);
+                let row = first_row + part.row(cell);
+                let bytes = LENGTH_BYTES + text.len();
+                if page.bytes > 0 && page.bytes + bytes > PAGE_BYTES {
+                    page.values.push(&part.values[start..end]);
+                    start = end;
+                    self.end_plain_page(mem::take(&mut page), row, cells, chunk)?;
+                    page.first_row = row;
+                }
+                end += bytes;
+                page.bytes += bytes;
+                if !cells.are_all() {
+                    self.present.push(row - page.first_row);
+                }
+            }
+            page.values.push(&part.values[start..end]);
+        }
+        self.end_plain_page(page, cells.rows as u32, cells, chunk)
+    }
+
+    /// Ends a page of the rows before this one.
+    fn end_plain_page(
+        &mut self,
+        plain: PlainPage<'_>,
+        end_row: u32,
+        cells: &ColumnCells<'_>,
+        chunk: &mut Chunk,
+    ) -> Result<(), EncodeError> {
+        let rows = (end_row - plain.first_row) as usize;
+        self.page.reserve(plain.bytes + rows / 8 + 64);
+        self.write_levels(rows, cells);
+        plain.values.iter().for_each(|values| self.page.extend_from_slice(values));
+        self.end_page(PageKind::Plain, rows, chunk)
+    }
+
+    /// Begins a page of so many rows, of which all or those in `present` have a cell.
+    fn write_levels(&mut self, rows: usize, cells: &ColumnCells<'_>) {
+        let levels = if cells.are_all() { Levels::All } else { Levels::Of(&self.present) };
+        write_levels(rows, levels, &mut self.page);
+    }
+
+    /// Compresses the page, and appends it.
+    fn end_page(&mut self, kind: PageKind, values: usize, chunk: &mut Chunk) -> Result<(), EncodeError> {
+        let ColumnEncoder { compressor, present, page, compressed, .. } = self;
+        compressed.clear();
+        compressed.reserve(zstd::zstd_safe::compress_bound(page.len()));
+        compressor.compress_to_buffer(page.as_slice(), compressed).map_err(EncodeError::Compression)?;
+        let size = PageSize { uncompressed: page.len(), compressed: compressed.len() };
+        // Sizes of pages have 31 bits.
+        if i32::try_from(size.uncompressed.max(size.compressed)).is_err() {
+            return Err(EncodeError::PageTooLarge);
+        }
+        let start = chunk.bytes.len();
+        write_header(kind, values, size, &mut chunk.bytes);
+        chunk.uncompressed_bytes += chunk.bytes.len() - start + size.uncompressed;
+        chunk.bytes.extend_from_slice(compressed);
+        chunk.pages += 1;
+        page.clear();
+        present.clear();
+        Ok(())
+    }
+
+    /// Frees what a large value has left.
+    fn forget_much(&mut self) {
+        for buffer in [&mut self.page, &mut self.compressed] {
+            if buffer.capacity() > 4 * PAGE_BYTES {
+                drop(mem::take(buffer));
+            }
+        }
+    }
+}
+
+/// Whether a dictionary may save bytes, as far as the first values tell. It may if half of them repeat. Else this
+/// guesses how many different values there are, and is generous by a factor of two: of the first *t* of *d* values that
+/// are equally frequent, about *t* * *t* / 2*d* repeat an earlier one while *t* is less than *d*.
+fn may_pay(tried: usize, different: usize, cells: usize) -> bool {
+    let most_values = DICTIONARY_VALUES.min(cells / 2);
+    different <= tried / 2 || tried * tried <= (tried - different) * 4 * most_values
+}
+
+fn stats(page_type: PageType, encoding: Encoding, count: i32) -> PageEncodingStats {
+    PageEncodingStats { page_type, encoding, count }
+}
+
+/// Appends a value with its length.
+fn write_value(value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    out.extend_from_slice(value);
+}
+
+/// The minimum and the maximum of values, by bytes, which is by code point.
+#[derive(Debug, Default)]
+struct Bounds<'c>(Option<(&'c [u8], &'c [u8])>);
+
+impl<'c> Bounds<'c> {
+    #[inline]
+    fn add(&mut self, value: &'c [u8]) {
+        let Some((min, max)) = &mut self.0 else {
+            self.0 = Some((value, value));
+            return;
+        };
+        // Mostly the first byte tells that it is neither.
+        let first = value.first();
+        if first <= min.first() && value < *min {
+            *min = value;
+        } else if first >= max.first() && value > *max {
+            *max = value;
+        }
+    }
+
+    /// As readers are told: a long one is cut to one that is as small, or as large.
+    fn statistics(&self, nulls: u64) -> Statistics {
+        let bytes = |bytes: &[u8]| ByteArray::from(bytes.to_vec());
+        let Some((min, max)) = self.0 else {
+            return Statistics::ByteArray(ValueStatistics::new(None, None, None, Some(nulls), false));
+        };
+        let below = cut(min);
+        let (above, exact) =
+            if max.len() <= BOUND_BYTES { (Some(max.to_vec()), true) } else { (after(cut(max)), false) };
+        let statistics =
+            ValueStatistics::new(Some(bytes(below)), above.as_deref().map(bytes), None, Some(nulls), false);
+        Statistics::ByteArray(statistics.with_min_is_exact(below.len() == min.len()).with_max_is_exact(exact))
+    }
+}
+
+/// The first characters of UTF-8 text.
+fn cut(text: &[u8]) -> &[u8] {
+    let mut end = text.len().min(BOUND_BYTES);
+    // Continuation bytes.
+    while end < text.len() && end > 0 && text[end] & 0xc0 == 0x80 {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// A text after all that begin with this one; `None` where there is none.
+fn after(text: &[u8]) -> Option<Vec<u8>> {
+    let mut characters: Vec<char> = std::str::from_utf8(text).ok()?.chars().collect();
+    while let Some(last) = characters.pop() {
+        if let Some(next) = char::from_u32(u32::from(last) + 1) {
+            characters.push(next);
+            return Some(characters.into_iter().collect::<String>().into_bytes());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dictionaries_are_given_up_where_values_hardly_repeat() {
+        assert!(!may_pay(512, 512, 1_000_000));
+        // One in 500 repeats where there are some ten thousands of them: too many for few cells.
+        assert!(may_pay(512, 511, 400_000) && !may_pay(512, 511, 10_000));
+        assert!(may_pay(4_096, 2_048, 10_000) && !may_pay(4_096, 3_900, 10_000));
+        // Of many cells, most repeat.
+        assert!(may_pay(1 << 19, 7, 1 << 19) && may_pay(1 << 18, 30_000, 350_000));
+    }
+
+    #[test]
+    fn bounds_are_cut_between_characters() {
+        let long = "é".repeat(40);
+        assert_eq!(cut(long.as_bytes()), "é".repeat(32).as_bytes());
+        assert_eq!(cut("a".repeat(3).as_bytes()), b"aaa");
+        assert_eq!(cut(format!("a{long}").as_bytes()), format!("a{}", "é".repeat(31)).as_bytes());
+        assert_eq!(after(b"ab").as_deref(), Some(&b"ac"[..]));
+        assert_eq!(after("a\u{10ffff}".as_bytes()).as_deref(), Some(&b"b"[..]));
+        assert_eq!(after("\u{10ffff}".as_bytes()), None);
+        assert_eq!(after("a\u{d7ff}".as_bytes()).as_deref(), Some(&b"b"[..]));
+    }
+}
