@@ -465,10 +465,10 @@ fn columns_of_every_kind() -> Vec<String> {
             format!("\"different\":\"{}\"", row.wrapping_mul(0x9e37_79b9)),
             format!("\"few\":\"value {}\"", row % 300),
             "\"same\":\"always\"".to_owned(),
-            format!("\"half\":{}", if row % 3 == 0 { "null".to_owned() } else { (row % 70).to_string() }),
+            format!("\"half\":{}", if row.is_multiple_of(3) { "null".to_owned() } else { (row % 70).to_string() }),
         ];
         if row % 1_000 < 2 {
-            fields.push(format!("\"rare\":\"{}\"", if row % 2 == 0 { "" } else { "😀" }));
+            fields.push(format!("\"rare\":\"{}\"", if row.is_multiple_of(2) { "" } else { "😀" }));
         }
         if row == 4_321 {
             fields.push(format!("\"large\":\"{}\"", "x".repeat(3 << 20)));
