@@ -2,8 +2,9 @@
 //!
 //! Steps: cut the spooled documents into row groups; shred and encode each on one of `threads` workers; put the
 //! encoded row groups into the file in order, each with its shapes; add their search texts to the keyword index on a
-//! thread of its own, and put each segment of it behind a row group; send the bytes to the object store as they come. Memory is a few row
-//! groups, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever the size of the version.
+//! thread of its own, and put each segment of it behind a row group; send the bytes to the object store as they come.
+//! Memory is a few row groups with their shapes, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever
+//! the size of the version.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

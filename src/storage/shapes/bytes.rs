@@ -24,8 +24,8 @@ pub(super) fn write(mut number: u32, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// The number at the start of `bytes`, which are then those behind it. `None` when they are cut off, or it has more than
-/// 32 bits.
+/// The number at the start of `bytes`, which are then those behind it. `None` when they are cut off, or it has more
+/// than 32 bits.
 #[inline]
 pub(super) fn read(bytes: &mut &[u8]) -> Option<u32> {
     let mut number = 0_u64;

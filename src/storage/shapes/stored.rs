@@ -64,8 +64,8 @@ impl ShapeIndex {
         serde_json::to_string(&index).map_err(|error| StorageError::Layout(error.to_string()))
     }
 
-    /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another format
-    /// are none.
+    /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another
+    /// format are none.
     ///
     /// # Errors
     /// When shapes lie outside of the file, or are those of other row groups.
