@@ -100,7 +100,10 @@ impl ScanSpec {
                 (Access::Shapes, _) if self.reader.shape_index().get(row_group).is_some() => {
                     let indexed = indexed.get(number).and_then(Option::as_ref);
                     self.count_indexed(number, indexed);
-                    selected = match Box::pin(self.by_shapes(row_group, number, selected, indexed)).await? {
+                    // Nothing after the last predicate takes rows away.
+                    let is_last = number + 1 == self.predicates.len() && unverified.is_empty();
+                    let most = self.fetch.filter(|_| is_last);
+                    selected = match Box::pin(self.by_shapes(row_group, number, selected, indexed, most)).await? {
                         Settled::Rows(rows) => rows,
                         Settled::Open(rows, sure) => {
                             unverified.push(Unverified { predicate, sure });

@@ -7,6 +7,8 @@
 //! Candidates come from the keyword index or from a scan of the search text. Where reading the search text of few
 //! candidates costs more than reading their documents, documents settle them.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, AsArray, BinaryArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
 use memchr::{memchr, memchr_iter, memmem};
@@ -27,6 +29,9 @@ use crate::storage::layout::SEPARATOR;
 use crate::storage::shapes::ScalarKind;
 use crate::storage::shapes::decoded::{Runs, ScalarRun, Shapes};
 
+/// Rows whose search text is looked through at a time: with enough matches, the others are not.
+const BLOCK_ROWS: usize = 2_048;
+
 /// What shapes and search text left of a selection.
 pub(super) enum Settled {
     /// These rows match.
@@ -41,21 +46,22 @@ struct Foreign;
 
 impl ScanSpec {
     /// The selected rows that match a predicate, by the shapes of a row group that has some; candidates of the keyword
-    /// index alone where it tells.
+    /// index alone where it tells. The first `most` of them are enough.
     pub(super) async fn by_shapes(
         &self,
         row_group: usize,
         predicate_number: usize,
         selected: RowSelection,
         indexed: Option<&IndexedRows>,
+        most: Option<usize>,
     ) -> Result<Settled, StorageError> {
         let (_, predicate) = &self.predicates[predicate_number];
         let settled = match Question::of(predicate) {
             Some(Question::Nothing) => Settled::Rows(RowSelection::Range(0..0)),
             Some(Question::Words(words)) => {
-                self.words_by_shapes(row_group, predicate, &words, selected, indexed).await?
+                self.words_by_shapes(row_group, predicate, &words, selected, indexed, most).await?
             }
-            Some(Question::Scalars(compare)) => self.scalars_by_shapes(row_group, compare, selected).await?,
+            Some(Question::Scalars(compare)) => self.scalars_by_shapes(row_group, compare, selected, most).await?,
             None => Settled::Open(selected, None),
         };
         let counts = &self.metrics.shapes[predicate_number];
@@ -75,50 +81,57 @@ impl ScanSpec {
         words: &Words,
         selected: RowSelection,
         indexed: Option<&IndexedRows>,
+        most: Option<usize>,
     ) -> Result<Settled, StorageError> {
         let selected = match indexed {
             Some(indexed) => selected.and(indexed.candidates.clone()),
             None => selected,
         };
-        let candidates: Vec<usize> = selected.iter().collect();
-        if candidates.is_empty() {
+        let rows: Vec<usize> = selected.iter().collect();
+        if rows.is_empty() {
             return Ok(Settled::Rows(selected));
         }
         // Of candidates that nothing tells of, any number may have to be tried until enough match.
         let fetch = self.fetch.filter(|_| indexed.is_some());
-        if !access::searches(&self.reader, row_group, &candidates, fetch) {
+        if !access::searches(&self.reader, row_group, &rows, fetch) {
             return Ok(Settled::Open(selected, None));
         }
         let texts = self.reader.search(row_group).await?;
-        let texts = texts.as_binary();
-        // A row by itself costs more than as many bytes of all rows.
-        let rows = if candidates.len() > self.reader.row_groups()[row_group].rows / 4 {
-            let holding = kernels::contains_words(texts, &words.needles, words.mode);
-            candidates.into_iter().filter(|row| holding.value(*row)).collect()
-        } else {
-            candidates
-        };
-        if rows.is_empty() {
-            return Ok(Settled::Rows(RowSelection::List(rows)));
-        }
-        let Some(shapes) = self.reader.shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
-        let counts = places(&shapes, predicate);
-        let finders: Vec<memmem::Finder<'_>> = words.needles.iter().map(|needle| memmem::Finder::new(needle)).collect();
+        let texts: &BinaryArray = texts.as_binary();
+        let finders: Vec<memmem::Finder<'_>> = words.needles.iter().map(memmem::Finder::new).collect();
+        let mut shapes: Option<(Arc<Shapes>, Vec<bool>)> = None;
         let (mut matching, mut pace) = (Vec::new(), Pace::default());
-        for row in rows {
-            let text = value(texts, row);
-            pace.worked(text.len()).await;
-            let mut decided = words.mode == KeywordsMode::And;
-            for finder in &finders {
-                let found = holds(text, shapes.runs(shapes.shape_of(row)), &counts, finder, words.whole);
-                let found = found.map_err(|Foreign| self.reader.foreign_shapes(row_group))?;
-                if found != decided {
-                    decided = found;
-                    break;
-                }
+        for block in rows.chunk_by(|one, other| one / BLOCK_ROWS == other / BLOCK_ROWS) {
+            if most.is_some_and(|most| matching.len() >= most) {
+                break;
             }
-            if decided {
-                matching.push(row);
+            let first = block.first().map_or(0, |row| row / BLOCK_ROWS * BLOCK_ROWS);
+            let texts = texts.slice(first.min(texts.len()), texts.len().saturating_sub(first).min(BLOCK_ROWS));
+            // A row by itself costs more than as many bytes of all rows.
+            let holding = (block.len() > texts.len() / 4).then(|| {
+                let bytes = texts.value_offsets();
+                (kernels::contains_words(&texts, &words.needles, words.mode), bytes[texts.len()] - bytes[0])
+            });
+            pace.worked(holding.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
+            for row in block.iter().map(|row| row - first) {
+                if holding.as_ref().is_some_and(|(rows, _)| !rows.value(row)) {
+                    continue;
+                }
+                if shapes.is_none() {
+                    let Some(read) = self.reader.shapes(row_group).await? else {
+                        return Ok(Settled::Open(selected, None));
+                    };
+                    let counts = places(&read, predicate);
+                    shapes = Some((read, counts));
+                }
+                let Some((shapes, counts)) = &shapes else { continue };
+                let text = value(&texts, row);
+                pace.worked(text.len()).await;
+                let runs = || shapes.runs(shapes.shape_of(first + row));
+                let matches = words.are_found(&finders, |finder| holds(text, runs(), counts, finder, words.whole));
+                if matches.map_err(|Foreign| self.reader.foreign_shapes(row_group))? {
+                    matching.push(first + row);
+                }
             }
         }
         Ok(Settled::Rows(RowSelection::List(matching)))
@@ -129,6 +142,7 @@ impl ScanSpec {
         row_group: usize,
         compare: &Compare,
         selected: RowSelection,
+        most: Option<usize>,
     ) -> Result<Settled, StorageError> {
         let Some(shapes) = self.reader.shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
         let counts = shapes.places_of(compare.path().keys());
@@ -136,8 +150,8 @@ impl ScanSpec {
             return Ok(Settled::Rows(RowSelection::Range(0..0)));
         }
         let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.len()];
-        let mut matching = bits(self.reader.row_groups()[row_group].rows);
-        let (mut open, mut pace) = (Vec::new(), Pace::default());
+        // Rows that match, and those whose texts tell, with the runs of their shape that have to be looked at.
+        let (mut rows, mut open, mut pace) = (Vec::new(), Vec::new(), Pace::default());
         for row in selected.iter().collect::<Vec<_>>() {
             let shape = shapes.shape_of(row);
             let verdict = match verdicts.get(shape).copied().flatten() {
@@ -152,40 +166,44 @@ impl ScanSpec {
                 }
             };
             match verdict {
-                Verdict::Matches => matching.set_bit(row, true),
+                Verdict::Matches => rows.push((row, None)),
                 Verdict::Differs => {}
-                Verdict::Texts(runs) => open.push((row, runs)),
+                Verdict::Texts(runs) => {
+                    rows.push((row, Some(runs)));
+                    open.push(row);
+                }
             }
         }
-        if open.is_empty() {
-            return Ok(Settled::Rows(selected.and(matching.finish())));
+        if !open.is_empty() && !access::searches(&self.reader, row_group, &open, None) {
+            let mut sure = BooleanBufferBuilder::new(0);
+            sure.append_n(self.reader.row_groups()[row_group].rows, false);
+            rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| sure.set_bit(*row, true));
+            let rows = rows.into_iter().map(|(row, _)| row).collect();
+            return Ok(Settled::Open(RowSelection::List(rows), Some(sure.finish())));
         }
-        let candidates: Vec<usize> = open.iter().map(|(row, _)| *row).collect();
-        if !access::searches(&self.reader, row_group, &candidates, None) {
-            let sure = matching.finish();
-            let mut left = bits(sure.len());
-            sure.set_indices().chain(candidates).for_each(|row| left.set_bit(row, true));
-            return Ok(Settled::Open(selected.and(left.finish()), Some(sure)));
-        }
-        let texts = self.reader.search(row_group).await?;
-        let texts = texts.as_binary();
-        for (row, runs) in open {
-            let text = value(texts, row);
-            pace.worked(text.len()).await;
-            let runs = shapes.runs(shapes.shape_of(row)).take(runs as usize);
-            let found = any_scalar(text, runs, &counts, |kind, text| fits(compare, kind, text));
-            if found.map_err(|Foreign| self.reader.foreign_shapes(row_group))? {
-                matching.set_bit(row, true);
+        let texts = match open.is_empty() {
+            true => None,
+            false => Some(self.reader.search(row_group).await?),
+        };
+        let texts: Option<&BinaryArray> = texts.as_ref().map(|texts| texts.as_binary());
+        let mut matching = Vec::new();
+        for (row, runs) in rows {
+            if most.is_some_and(|most| matching.len() >= most) {
+                break;
             }
+            if let (Some(runs), Some(texts)) = (runs, texts) {
+                let text = value(texts, row);
+                pace.worked(text.len()).await;
+                let runs = shapes.runs(shapes.shape_of(row)).take(runs as usize);
+                let found = any_scalar(text, runs, &counts, |kind, text| fits(compare, kind, text));
+                if !found.map_err(|Foreign| self.reader.foreign_shapes(row_group))? {
+                    continue;
+                }
+            }
+            matching.push(row);
         }
-        Ok(Settled::Rows(selected.and(matching.finish())))
+        Ok(Settled::Rows(RowSelection::List(matching)))
     }
-}
-
-fn bits(rows: usize) -> BooleanBufferBuilder {
-    let mut bits = BooleanBufferBuilder::new(rows);
-    bits.append_n(rows, false);
-    bits
 }
 
 fn value(texts: &BinaryArray, row: usize) -> &[u8] {
@@ -209,6 +227,23 @@ struct Words {
     mode: KeywordsMode,
     /// Whether they are whole scalars, with a separator on both sides.
     whole: bool,
+}
+
+impl Words {
+    /// Whether those are found that have to be: as the mode says, any or all.
+    fn are_found(
+        &self,
+        finders: &[memmem::Finder<'_>],
+        mut finds: impl FnMut(&memmem::Finder<'_>) -> Result<bool, Foreign>,
+    ) -> Result<bool, Foreign> {
+        let all = self.mode == KeywordsMode::And;
+        for finder in finders {
+            if finds(finder)? != all {
+                return Ok(!all);
+            }
+        }
+        Ok(all)
+    }
 }
 
 impl<'p> Question<'p> {
