@@ -17,7 +17,7 @@
 //! | [`source`] | sources: fetch, decompress, decode |
 //! | [`webhook`] | the POST after a refresh: its body, signature and delivery |
 //! | [`catalog`] | users, datasets, versions in SQLite or PostgreSQL; the only SQL |
-//! | [`storage`] | version files: layout, profile, keyword index, writer, reader, cache |
+//! | [`storage`] | version files: layout, profile, keyword index, shapes, writer, reader, cache |
 //! | [`net`] | outgoing requests: which addresses they may reach |
 //! | [`document`] | one entity as JSON text: pure functions over bytes |
 //! | [`config`] | the configuration, parsed once |

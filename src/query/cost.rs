@@ -6,7 +6,7 @@
 //! | Work | Bytes |
 //! |---|---|
 //! | an entity in a stored column: a filter or a sort by a shredded column, a dedup by the stored hash, a sample | 16 |
-//! | the search text: keywords, a filter on a path without a shredded column | a quarter of the documents |
+//! | the search text: keywords, a filter on a path without a shredded column that it or shapes settle | a quarter of the documents |
 //! | the same, as far as the keyword index answers | between a thousandth and a hundredth of the documents for each word |
 //! | documents: what only they can answer | the documents |
 //! | the columns of a table; the order of a sorted answer | the documents of at most `limit` entities |
@@ -43,10 +43,11 @@ pub fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let mut work = 0_u64;
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
     for predicate in predicates(request) {
-        match access::choose(layout, &predicate) {
+        match access::choose(reader, &predicate) {
             Access::ShreddedColumn(_) => add(column),
             // What it finds is verified in documents: hardly ever most of them.
             Access::Search | Access::SearchThenDocuments => add(search_bytes(reader, &predicate)),
+            Access::Shapes => add(shapes_bytes(reader, &predicate)),
             Access::Documents => add(documents),
         }
     }
@@ -91,6 +92,19 @@ fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
     let entities = reader.entity_count().max(1);
     let share = |work: u64, rows: u64| (u128::from(work) * u128::from(rows) / u128::from(entities)) as u64;
     share(index, indexed).saturating_add(share(scan, entities.saturating_sub(indexed))).min(scan)
+}
+
+/// The work of a predicate on paths: that of the search text where there are shapes, and else of documents.
+fn shapes_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
+    if !matches!(predicate, Predicate::Compare(compare) if access::needle(compare).is_none()) {
+        return search_bytes(reader, predicate);
+    }
+    let rows = reader.shape_index().row_groups().filter_map(|row_group| reader.row_groups().get(row_group));
+    let shaped: u64 = rows.map(|row_group| row_group.rows as u64).sum();
+    let entities = reader.entity_count().max(1);
+    let documents = reader.layout().document_bytes;
+    let saved = documents - documents / SEARCH_DIVISOR;
+    documents - (u128::from(saved) * u128::from(shaped.min(entities)) / u128::from(entities)) as u64
 }
 
 /// The predicates of a request, whether or not its reshaping leaves what they look at.

@@ -13,6 +13,7 @@ use super::checksums::{CHECKSUMS_KEY, PartChecksums};
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::profile::{PROFILE_KEY, ProfileLocation};
+use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 
 /// The footer of a version file. All readers of the file share it.
 pub struct Footer {
@@ -27,6 +28,8 @@ pub struct Footer {
     pub(super) sealed_from: Option<u64>,
     /// Without segments in files that have no keyword index.
     pub(super) keywords: KeywordIndex,
+    /// Of no row group in files that have no shapes.
+    pub(super) shapes: ShapeIndex,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
 }
@@ -94,6 +97,10 @@ impl Footer {
             }
             None => KeywordIndex::default(),
         };
+        let shapes = match metadata_of(&metadata, SHAPES_KEY) {
+            Some(text) => ShapeIndex::parse(text, row_groups.len(), size_bytes)?,
+            None => ShapeIndex::default(),
+        };
         let schema = reading_schema(&layout);
         check_extent(&metadata, schema.fields().len(), size_bytes)?;
         let checksums = match layout.checksums {
@@ -120,6 +127,7 @@ impl Footer {
             checksums,
             sealed_from,
             keywords,
+            shapes,
             row_groups,
             schema_columns: columns,
         })
@@ -133,7 +141,11 @@ impl Footer {
     /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let checksums = self.checksums.as_ref().map_or(0, PartChecksums::memory_bytes);
-        self.metadata.metadata().memory_size() + checksums + self.keywords.memory_bytes() + 512
+        self.metadata.metadata().memory_size()
+            + checksums
+            + self.keywords.memory_bytes()
+            + self.shapes.memory_bytes()
+            + 512
     }
 }
 

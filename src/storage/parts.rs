@@ -17,6 +17,7 @@ use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
 use super::profile::PathIndex;
+use super::shapes::decoded::Shapes;
 
 /// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
 #[derive(Clone, Debug)]
@@ -196,6 +197,13 @@ pub enum PartKey {
         /// The block.
         block: u32,
     },
+    /// The shapes of a row group.
+    Shapes {
+        /// The file.
+        file: u64,
+        /// The row group.
+        row_group: u32,
+    },
 }
 
 /// One decoded part, as the cache keeps it. Clones share memory.
@@ -215,6 +223,8 @@ pub enum Part {
     Keywords(Arc<Entries>),
     /// A block of lists of the keyword index, as stored.
     KeywordLists(Bytes),
+    /// The shapes of a row group.
+    Shapes(Arc<Shapes>),
 }
 
 impl Part {
@@ -227,6 +237,7 @@ impl Part {
             Part::Paths(paths) => 64 + paths.memory_bytes(),
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
+            Part::Shapes(shapes) => 64 + shapes.memory_bytes(),
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }
     }

@@ -14,6 +14,7 @@ pub struct ReaderMetrics {
     columns: Lookups,
     blooms: Lookups,
     keywords: Lookups,
+    shapes: Lookups,
     requests: AtomicU64,
     bytes: AtomicU64,
     /// A bit for each page of documents, by row group.
@@ -62,6 +63,7 @@ impl ReaderMetrics {
             PartKey::Column { .. } => &self.columns,
             PartKey::Bloom { .. } => &self.blooms,
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => &self.keywords,
+            PartKey::Shapes { .. } => &self.shapes,
             // Asked for beside a read, not by it.
             PartKey::Paths { .. } => return,
         };
@@ -97,6 +99,11 @@ impl ReaderMetrics {
     /// Entries and lists of the keyword index.
     pub fn keywords(&self) -> CacheUse {
         self.keywords.get()
+    }
+
+    /// Shapes of row groups.
+    pub fn shapes(&self) -> CacheUse {
+        self.shapes.get()
     }
 
     /// Requests to the store.

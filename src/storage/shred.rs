@@ -1,8 +1,8 @@
 //! Entities to the Arrow arrays of a version file's columns.
 //!
 //! Steps, in one walk per entity: fold each scalar's text into the search text; where its path has a shredded column,
-//! append the folded text, the exact text where it differs, the kind and the number to that shredded column's builders.
-//! The canonical hash is a second walk, since it orders keys.
+//! append the folded text, the exact text where it differs, the kind and the number to that shredded column's builders;
+//! add its path to the entity's shape. The canonical hash is a second walk, since it orders keys.
 
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::StorageError;
 use super::layout::{Layout, SEARCH, SEPARATOR, ShreddedKind, ShreddedPart};
+use super::shapes::ScalarKind;
+use super::shapes::builder::{ShapeBuilder, ShapeLimits};
 use super::tree::{Found, PathTree, ROOT, UNKNOWN};
 use crate::document::{self, CanonicalForm, NumericValue, Scalar};
 
@@ -25,6 +27,10 @@ pub struct Shredder {
     /// ShreddedColumn number by tree node; `usize::MAX` where the node is only on the way to one.
     shredded_of_node: Vec<usize>,
     shredded_columns: Vec<ShreddedBuilders>,
+    /// Where shapes are collected.
+    shapes: Option<ShapeBuilder>,
+    /// Bytes of the documents of the row group so far.
+    document_bytes: u64,
     canonical: CanonicalForm,
     /// Memory for the next search texts: fresh pages cost more than what is written to them.
     search: Vec<u8>,
@@ -44,8 +50,8 @@ struct ShreddedBuilders {
 }
 
 impl Shredder {
-    /// A shredder for files of this layout.
-    pub fn new(layout: &Layout) -> Shredder {
+    /// A shredder for files of this layout, which collects shapes where there are limits for them.
+    pub fn new(layout: &Layout, shapes: Option<ShapeLimits>) -> Shredder {
         let mut tree = PathTree::new(usize::MAX, usize::MAX);
         let mut shredded_of_node = vec![usize::MAX];
         let mut escaped = Vec::new();
@@ -59,6 +65,7 @@ impl Shredder {
             shredded_of_node.resize(tree.len(), usize::MAX);
             shredded_of_node[node as usize] = number;
         }
+        tree.bound(shapes.map_or(usize::MAX, |limits| limits.paths));
         let shredded_columns = layout.shredded_columns.iter().map(|shredded| ShreddedBuilders {
             fans_out: shredded.fans_out,
             has_exact: shredded.has_exact,
@@ -73,6 +80,8 @@ impl Shredder {
         Shredder {
             schema: layout.schema(),
             shredded_columns: shredded_columns.collect(),
+            shapes: shapes.map(ShapeBuilder::new),
+            document_bytes: 0,
             tree,
             shredded_of_node,
             canonical: CanonicalForm::default(),
@@ -91,9 +100,14 @@ impl Shredder {
         search_offsets.push(0);
         let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
         for text in documents.iter().flatten() {
-            let Shredder { tree, shredded_of_node, shredded_columns, .. } = self;
-            tree.walk(text.as_bytes(), false, |node, _, found| {
+            self.document_bytes += text.len() as u64;
+            let Shredder { tree, shredded_of_node, shredded_columns, shapes, .. } = self;
+            let grow = shapes.as_ref().is_some_and(ShapeBuilder::is_open);
+            tree.walk(text.as_bytes(), grow, |node, _, found| {
                 let Found::Scalar(scalar) = found else { return };
+                if let Some(shapes) = shapes {
+                    shapes.add(node, kind(scalar));
+                }
                 search.push(SEPARATOR);
                 let start = search.len();
                 if !document::fold_scalar_into(scalar, &mut search) {
@@ -106,6 +120,9 @@ impl Shredder {
                     shredded.append(scalar, search.get(start..).unwrap_or_default());
                 }
             });
+            if let Some(shapes) = shapes {
+                shapes.end_row(tree);
+            }
             search.push(SEPARATOR);
             search_offsets.push(offset(search.len())?);
             for shredded in shredded_columns {
@@ -127,6 +144,16 @@ impl Shredder {
 }
 
 impl Shredder {
+    /// The shapes of the documents since the last call, which are a row group, as they are stored; `None` where none
+    /// are collected, or where they are left out.
+    pub fn take_shapes(&mut self) -> Option<Vec<u8>> {
+        let bytes = std::mem::take(&mut self.document_bytes);
+        let shapes = self.shapes.as_mut()?.finish(&self.tree, bytes);
+        // What is written of a row group depends on nothing before it.
+        self.tree.truncate(self.shredded_of_node.len());
+        shapes
+    }
+
     /// Takes back the largest buffer of a batch that has been written.
     pub fn recycle(&mut self, batch: RecordBatch) {
         let Ok(index) = self.schema.index_of(SEARCH) else { return };
@@ -135,6 +162,14 @@ impl Shredder {
         if let Ok(bytes) = bytes.into_vec() {
             self.search = bytes;
         }
+    }
+}
+
+fn kind(scalar: Scalar<'_>) -> ScalarKind {
+    match scalar {
+        Scalar::Null => ScalarKind::Null,
+        Scalar::Number(_) => ScalarKind::Number,
+        Scalar::Bool(_) | Scalar::String(_) => ScalarKind::Text,
     }
 }
 

@@ -47,6 +47,8 @@ pub struct PathTree {
     hasher: foldhash::fast::FixedState,
     capacity: usize,
     path_bytes: usize,
+    /// Bytes of all keys.
+    key_bytes: usize,
 }
 
 impl PathTree {
@@ -61,6 +63,37 @@ impl PathTree {
             hasher: foldhash::fast::FixedState::default(),
             capacity: capacity.max(1),
             path_bytes,
+            key_bytes: 0,
+        }
+    }
+
+    /// Lets it grow to so many nodes, but not below those that there are.
+    pub fn bound(&mut self, capacity: usize) {
+        self.capacity = capacity.max(self.entries.len());
+    }
+
+    /// Forgets all nodes but the first `length`.
+    pub fn truncate(&mut self, length: usize) {
+        let length = length.max(1);
+        if length >= self.entries.len() {
+            return;
+        }
+        self.table.retain(|node| (*node as usize) < length);
+        // A guess that names a forgotten node is compared before it is believed.
+        let forgotten = self.entries.drain(length..);
+        self.key_bytes -= forgotten.map(|entry| entry.key.len()).sum::<usize>();
+    }
+
+    /// Bytes of the keys of all nodes.
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
+    /// The node above one, and its key below that in canonical escapes. The root stands above itself.
+    pub fn parent_and_key(&self, node: Node) -> (Node, &[u8]) {
+        match self.entries.get(node as usize) {
+            Some(entry) if entry.parent != UNKNOWN => (entry.parent, &entry.key),
+            _ => (ROOT, &[]),
         }
     }
 
@@ -98,6 +131,7 @@ impl PathTree {
             return UNKNOWN;
         }
         let node = self.entries.len() as Node;
+        self.key_bytes += key.len();
         self.entries.push(Entry { parent, key: key.into(), path_bytes, next_guess: UNKNOWN, first_guess: UNKNOWN });
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.table.insert_unique(hash(hasher, parent, key), node, |other| {

@@ -2,8 +2,8 @@
 //!
 //! 1. Where the file has checksums, every byte is compared with them.
 //! 2. The documents are hashed as the spool hashed them.
-//! 3. Every other column is a function of the documents, so it is computed anew and compared; the profile has a hash of
-//!    its own.
+//! 3. Every other column is a function of the documents, and so are the shapes, so they are computed anew and compared;
+//!    the profile has a hash of its own.
 //!
 //! So a damaged byte is found wherever it lies; in files from before there were checksums not in bloom filters, in page
 //! indexes that still fit, and in padding.
@@ -15,6 +15,8 @@ use sha2::{Digest, Sha256};
 use super::StorageError;
 use super::layout::ShreddedPart;
 use super::reader::{Pace, VersionReader};
+use super::shapes::builder::ShapeLimits;
+use super::shapes::decoded::Shapes;
 use super::shred::Shredder;
 
 /// Rows computed anew at a time.
@@ -28,7 +30,9 @@ const BATCH_ROWS: usize = 2_048;
 pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String, StorageError> {
     reader.verify_checksums(pace).await?;
     let mut content = Sha256::new();
-    let mut shredder = Shredder::new(reader.layout());
+    // Whatever bounds they were written within.
+    let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
+    let mut shredder = Shredder::new(reader.layout(), (!reader.shape_index().is_empty()).then_some(any));
     let mut entities = 0;
     for row_group in 0..reader.row_groups().len() {
         let mut documents = Documents { texts: Vec::new(), first: 0, columns: columns(reader, row_group).await? };
@@ -50,6 +54,14 @@ pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<Strin
         (documents, shredder) = documents.compare(shredder).await?;
         if documents.first != reader.row_groups()[row_group].rows {
             return Err(damaged("a row group lacks entities"));
+        }
+        let rows = documents.first;
+        let computed = shredder.take_shapes().map(|bytes| Shapes::decode(&bytes, rows)).transpose();
+        let computed = computed.map_err(|error| StorageError::Layout(error.to_string()))?;
+        if let (Some(stored), Some(computed)) = (reader.shapes(row_group).await?, computed)
+            && *stored != computed
+        {
+            return Err(damaged("the shapes are not those of the documents"));
         }
         pace.spent(reader.stored_bytes(row_group)).await;
     }

@@ -1,9 +1,10 @@
 //! Entities in, one Parquet object out: the second pass of a write.
 //!
 //! Steps: cut the spooled documents into row groups; shred and encode each on one of `threads` workers; put the
-//! encoded row groups into the file in order; add their search texts to the keyword index on a thread of its own, and
-//! put each segment of it behind a row group; send the bytes to the object store as they come. Memory is a few row
-//! groups, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever the size of the version.
+//! encoded row groups into the file in order, each with its shapes; add their search texts to the keyword index on a
+//! thread of its own, and put each segment of it behind a row group; send the bytes to the object store as they come.
+//! Memory is a few row groups with their shapes, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever
+//! the size of the version.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -32,6 +33,8 @@ use super::keywords::segment::SegmentLimits;
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, FORMAT_VERSION, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::profile::{DISTINCT, PROFILE_KEY, ProfileLocation, ShreddingBounds};
+use super::shapes::builder::ShapeLimits;
+use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
 use super::shred::Shredder;
 use super::spool::{Lines, Spooled};
 use super::store::Store;
@@ -71,6 +74,8 @@ pub struct WriteOptions {
     pub row_group_rows: usize,
     /// Bounds of the keyword index, the default but in tests.
     pub keywords: SegmentLimits,
+    /// Bounds of shapes, the default but in tests.
+    pub shapes: ShapeLimits,
 }
 
 impl Default for WriteOptions {
@@ -81,6 +86,7 @@ impl Default for WriteOptions {
             index: IndexSettings::default(),
             row_group_rows: ROW_GROUP_ROWS,
             keywords: SegmentLimits::default(),
+            shapes: ShapeLimits::default(),
         }
     }
 }
@@ -154,8 +160,13 @@ fn encode(
     let passing = sink.passing.clone();
     let mut file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), properties)?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
-    let indexes = layout.document_bytes >= options.keywords.text_bytes;
+    let collects = Collects {
+        texts: layout.document_bytes >= options.keywords.text_bytes,
+        shapes: (layout.document_bytes >= options.shapes.document_bytes).then_some(options.shapes),
+    };
+    let indexes = collects.texts;
     let mut index = KeywordIndex::default();
+    let mut shapes = ShapeIndex::default();
     let mut entities = 0;
     let mut append = |row_group: RowGroup, file: &mut SerializedFileWriter<Sink>| -> Result<(), StorageError> {
         let blooms = expect_parts(&mut lock(&passing).tally, file.bytes_written() as u64, &row_group.columns)?;
@@ -167,6 +178,10 @@ fn encode(
         // All parts have passed then.
         file.flush()?;
         lock(&passing).tally.end_row_group(&blooms);
+        shapes.add(match row_group.shapes {
+            Some(bytes) => Some(append_shapes(&bytes, file)?),
+            None => None,
+        });
         entities += row_group.rows;
         progress(entities as u64);
         Ok(())
@@ -174,7 +189,8 @@ fn encode(
     if layout.document_bytes < ROW_GROUP_BYTES as u64 && layout.entity_count <= options.row_group_rows as u64 {
         // A small version is not worth a thread.
         if let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
-            let mut row_group = encode_row_group(&mut Shredder::new(layout), &factory, 0, &documents, indexes)?;
+            let mut shredder = Shredder::new(layout, collects.shapes);
+            let mut row_group = encode_row_group(&mut shredder, &factory, 0, &documents, indexes)?;
             let texts = row_group.texts.take();
             append(row_group, &mut file)?;
             if let Some(texts) = texts {
@@ -183,7 +199,7 @@ fn encode(
                 append_segment(segment, &mut file, &mut index)?;
             }
         }
-        return finish(file, told, &index, &passing);
+        return finish(file, told, &index, &shapes, &passing);
     }
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -191,7 +207,7 @@ fn encode(
             let (to_worker, jobs) = sync_channel(1);
             let (to_file, results) = sync_channel(1);
             let factory = &factory;
-            let work = move || encode_row_groups(layout, factory, &jobs, &to_file, indexes);
+            let work = move || encode_row_groups(layout, factory, &jobs, &to_file, collects);
             match std::thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(_) => workers.push((to_worker, results)),
                 Err(error) if workers.is_empty() => return Err(StorageError::Io(error)),
@@ -234,7 +250,16 @@ fn encode(
         }
         Ok::<(), StorageError>(())
     })?;
-    finish(file, told, &index, &passing)
+    finish(file, told, &index, &shapes, &passing)
+}
+
+/// What is collected beside the columns.
+#[derive(Clone, Copy)]
+struct Collects {
+    /// Search texts, for the keyword index.
+    texts: bool,
+    /// Shapes, within these limits.
+    shapes: Option<ShapeLimits>,
 }
 
 /// The thread that makes the keyword index.
@@ -280,11 +305,20 @@ fn append_segment(
     Ok(())
 }
 
+/// Puts the shapes of a row group into the file.
+fn append_shapes(bytes: &[u8], file: &mut SerializedFileWriter<Sink>) -> Result<StoredShapes, StorageError> {
+    let start = file.bytes_written() as u64;
+    // Other readers pass over what no column points to.
+    file.write_all(bytes)?;
+    Ok(StoredShapes { range: start..start + bytes.len() as u64, checksum: checksums::checksum(bytes) })
+}
+
 /// Writes what stands behind the row groups: the profile, and the footer with the checksums.
 fn finish(
     mut file: SerializedFileWriter<Sink>,
     told: &[u8],
     index: &KeywordIndex,
+    shapes: &ShapeIndex,
     passing: &Mutex<Passing>,
 ) -> Result<Sink, StorageError> {
     // Other readers pass over what no column points to.
@@ -294,6 +328,9 @@ fn finish(
     file.append_key_value_metadata(KeyValue::new(PROFILE_KEY.to_owned(), location));
     if !index.is_empty() {
         file.append_key_value_metadata(KeyValue::new(KEYWORDS_KEY.to_owned(), index.encode()?));
+    }
+    if !shapes.is_empty() {
+        file.append_key_value_metadata(KeyValue::new(SHAPES_KEY.to_owned(), shapes.encode()?));
     }
     file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), lock(passing).tally.text()));
     // What comes from here on is held until it is sealed.
@@ -354,6 +391,8 @@ struct RowGroup {
     columns: Vec<ArrowColumnChunk>,
     /// For the keyword index, where there is to be one.
     texts: Option<SearchTexts>,
+    /// As they are stored, where there are any.
+    shapes: Option<Vec<u8>>,
 }
 
 /// A worker: row groups of documents in, encoded row groups out, until either side is gone.
@@ -362,11 +401,12 @@ fn encode_row_groups(
     factory: &ArrowRowGroupWriterFactory,
     jobs: &Receiver<StringArray>,
     to_file: &SyncSender<Result<RowGroup, StorageError>>,
-    indexes: bool,
+    collects: Collects,
 ) {
-    let mut shredder = Shredder::new(layout);
+    let mut shredder = Shredder::new(layout, collects.shapes);
     for (number, documents) in jobs.iter().enumerate() {
-        if to_file.send(encode_row_group(&mut shredder, factory, number, &documents, indexes)).is_err() {
+        let row_group = encode_row_group(&mut shredder, factory, number, &documents, collects.texts);
+        if to_file.send(row_group).is_err() {
             return;
         }
     }
@@ -398,7 +438,7 @@ fn encode_row_group(
         start += length;
     }
     let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
-    Ok(RowGroup { rows: documents.len(), columns, texts })
+    Ok(RowGroup { rows: documents.len(), columns, texts, shapes: shredder.take_shapes() })
 }
 
 /// Rows from `start` that make the next batch: few enough that the page writer, which looks at sizes only

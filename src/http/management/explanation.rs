@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 mod plain {
     pub(super) use crate::query::explain::PlanOperator;
     pub(super) use crate::query::scan::report::{
-        AccessName, KeyUse, KeywordIndexUse, PredicateUse, RowGroupUse, ScanUse, VerificationUse,
+        AccessName, KeyUse, KeywordIndexUse, PredicateUse, RowGroupUse, ScanUse, ShapeUse, VerificationUse,
     };
     pub(super) use crate::service::{
         AnswerUse, DocumentUse, Explanation, IgnoredParameter, KeptAnswer, LookupUse, PartUse, RequestParameter,
@@ -303,6 +303,16 @@ records! {
         rows_out: Option<u64>,
         /// What the keyword index said; null where it was not asked.
         keyword_index: Option<KeywordIndexUse>,
+        /// What shapes did; null where they were not asked.
+        shapes: Option<ShapeUse>,
+    }
+
+    /// How a predicate on paths was answered in the row groups that have shapes. Those that were pruned do not count.
+    struct ShapeUse {
+        /// Row groups where search text and shapes settled it, without documents.
+        settled: u64,
+        /// Row groups where its candidates were verified in documents, because that reads less.
+        left_to_documents: u64,
     }
 
     /// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not
@@ -324,6 +334,8 @@ records! {
         ShreddedColumn,
         /// The search text, which decides.
         SearchText,
+        /// The search text, and the shapes that name the path of each of its texts.
+        SearchTextAndShapes,
         /// The search text; what it found was verified in documents.
         SearchTextThenDocuments,
         /// Documents.
@@ -378,6 +390,8 @@ records! {
         bloom_filters: LookupUse,
         /// Entries and lists of the keyword index.
         keyword_index: LookupUse,
+        /// Shapes of row groups.
+        shapes: LookupUse,
         /// Pages of documents.
         document_pages: LookupUse,
         /// Requests to the store.

@@ -2,7 +2,7 @@
 
 use crate::query::scan::predicate::{Compare, Comparison, Predicate};
 use crate::storage::StorageError;
-use crate::storage::layout::{Layout, SEPARATOR};
+use crate::storage::layout::SEPARATOR;
 use crate::storage::reader::VersionReader;
 
 /// How a predicate is answered over a version. Ordered by cost: cheaper ways run first.
@@ -12,6 +12,8 @@ pub enum Access {
     ShreddedColumn(usize),
     /// From the search text, which decides.
     Search,
+    /// From the search text and the shapes, which decide where a row group has shapes; otherwise as the next two.
+    Shapes,
     /// From the search text; what it finds is verified in the documents.
     SearchThenDocuments,
     /// From every document.
@@ -26,12 +28,15 @@ impl Access {
 }
 
 /// Chooses the access for a version.
-pub fn choose(layout: &Layout, predicate: &Predicate) -> Access {
+pub fn choose(reader: &VersionReader, predicate: &Predicate) -> Access {
+    let has_shapes = !reader.shape_index().is_empty();
     match predicate {
         Predicate::Keywords(keywords) if keywords.sees_everything() => Access::Search,
+        Predicate::Keywords(_) if has_shapes => Access::Shapes,
         Predicate::Keywords(_) => Access::SearchThenDocuments,
-        Predicate::Compare(compare) => match layout.shredded(compare.path().keys()) {
+        Predicate::Compare(compare) => match reader.layout().shredded(compare.path().keys()) {
             Some(shredded) => Access::ShreddedColumn(shredded),
+            None if has_shapes => Access::Shapes,
             None if needle(compare).is_some() => Access::SearchThenDocuments,
             None => Access::Documents,
         },
@@ -54,6 +59,34 @@ pub fn needle(compare: &Compare) -> Option<Vec<u8>> {
             Some(whole)
         }
     }
+}
+
+/// Whether candidates are verified in the search text, not in documents: it is there already, or it is less than the
+/// pages of documents that they lie in, or they are many and it finds room in the cache. Searching a text costs a tenth
+/// of reading a document, for which others pay then. With `fetch`, so many matches are enough.
+pub fn searches(reader: &VersionReader, row_group: usize, candidates: &[usize], fetch: Option<usize>) -> bool {
+    /// Of candidates that are verified until enough match, about one in so many does.
+    const TRIES: usize = 4;
+    /// One row in so many makes many candidates.
+    const MANY: usize = 16;
+    if reader.caches_search(row_group) {
+        return true;
+    }
+    let most = fetch.map_or(usize::MAX, |fetch| fetch.saturating_mul(TRIES));
+    let rows = reader.row_groups()[row_group].rows;
+    if candidates.len().min(most) >= rows / MANY && reader.has_room_for_search(row_group) {
+        return true;
+    }
+    let (search, documents) = reader.search_and_document_bytes(row_group);
+    let pages = reader.page_count(row_group);
+    let (mut used, mut last) = (0, None);
+    for row in candidates.iter().take(most) {
+        let page = reader.page_of(row_group, *row);
+        if last.replace(page) != Some(page) {
+            used += 1;
+        }
+    }
+    (documents / pages.max(1) as u64).saturating_mul(used) > search
 }
 
 /// What says that a row group holds no match.

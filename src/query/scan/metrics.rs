@@ -41,6 +41,13 @@ pub(super) struct IndexedCounts {
     pub(super) rows: Counter,
 }
 
+/// How a predicate on paths was answered where there are shapes, in row groups.
+#[derive(Debug, Default)]
+pub(super) struct ShapeCounts {
+    pub(super) settled: Counter,
+    pub(super) documents: Counter,
+}
+
 /// The metrics of one scan.
 #[derive(Debug, Default)]
 pub(super) struct ScanMetrics {
@@ -54,6 +61,8 @@ pub(super) struct ScanMetrics {
     pub(super) predicates: Box<[Narrowed]>,
     /// As the scan's predicates: what the keyword index said of them.
     pub(super) indexed: Box<[IndexedCounts]>,
+    /// As the scan's predicates: what shapes did for them.
+    pub(super) shapes: Box<[ShapeCounts]>,
     /// What documents have left.
     pub(super) verified: Narrowed,
     /// What the top-k threshold has left.
@@ -69,6 +78,7 @@ impl ScanMetrics {
         ScanMetrics {
             predicates: (0..predicates).map(|_| Narrowed::default()).collect(),
             indexed: (0..predicates).map(|_| IndexedCounts::default()).collect(),
+            shapes: (0..predicates).map(|_| ShapeCounts::default()).collect(),
             ..ScanMetrics::default()
         }
     }

@@ -1,14 +1,15 @@
 //! The scan of a version: row groups pruned, predicates evaluated, positions given in order.
 //!
 //! Row groups are worked on several at once and given in order. Within one, predicates run from cheap to dear:
-//! shredded columns select rows, the search text selects rows that may match, and documents are read only for rows that
-//! are still selected and only when a predicate needs them.
+//! shredded columns select rows, the search text selects rows that may match, shapes tell which of its hits count, and
+//! documents are read only for rows that are still selected and only when a predicate needs them.
 //!
 //! | Module | Holds |
 //! |---|---|
 //! | [`predicate`] | the conditions of a request, prepared |
 //! | [`access`] | how each is answered: decided apart from answering it |
 //! | `keyword_index` | what the keyword index says of them |
+//! | `shapes` | which path a hit in the search text belongs to |
 //! | `kernels` | predicates over the Arrow arrays of a row group |
 //! | `sort_key`, `dedup_key` | the keys of `sort` and `dedup` |
 //! | `schema` | the columns that a scan gives |
@@ -29,6 +30,7 @@ pub mod report;
 mod row_group;
 mod row_selection;
 pub(in crate::query) mod schema;
+mod shapes;
 pub(crate) mod sort_key;
 mod spec;
 mod top_k;

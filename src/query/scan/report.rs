@@ -15,6 +15,8 @@ pub enum AccessName {
     ShreddedColumn,
     /// The search text, which decides.
     SearchText,
+    /// The search text, and the shapes that name the path of each of its texts.
+    SearchTextAndShapes,
     /// The search text; what it found was verified in documents.
     SearchTextThenDocuments,
     /// Documents.
@@ -82,6 +84,17 @@ pub struct PredicateUse {
     pub rows_out: Option<u64>,
     /// What the keyword index said; null where it was not asked.
     pub keyword_index: Option<KeywordIndexUse>,
+    /// What shapes did; null where they were not asked.
+    pub shapes: Option<ShapeUse>,
+}
+
+/// How a predicate on paths was answered in the row groups that have shapes. Those that were pruned do not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeUse {
+    /// Row groups where search text and shapes settled it, without documents.
+    pub settled: u64,
+    /// Row groups where its candidates were verified in documents, because that reads less.
+    pub left_to_documents: u64,
 }
 
 /// What the keyword index said of a predicate's texts, in row groups. Those that other predicates pruned do not count.
@@ -150,6 +163,7 @@ impl ScanSpec {
             predicates: predicates
                 .map(|(number, ((access, predicate), rows))| PredicateUse {
                     keyword_index: self.keyword_index(number),
+                    shapes: self.shapes(number, *access),
                     ..self.predicate(*access, predicate, rows)
                 })
                 .collect(),
@@ -168,6 +182,7 @@ impl ScanSpec {
         let (access, shredded) = match access {
             Access::ShreddedColumn(shredded) => (AccessName::ShreddedColumn, Some(self.shredded_path(shredded))),
             Access::Search => (AccessName::SearchText, None),
+            Access::Shapes => (AccessName::SearchTextAndShapes, None),
             Access::SearchThenDocuments => (AccessName::SearchTextThenDocuments, None),
             Access::Documents => (AccessName::Documents, None),
         };
@@ -179,7 +194,13 @@ impl ScanSpec {
             rows_in: counted.then(|| rows.before.get()),
             rows_out: counted.then(|| rows.after.get()),
             keyword_index: None,
+            shapes: None,
         }
+    }
+
+    fn shapes(&self, predicate: usize, access: Access) -> Option<ShapeUse> {
+        let counts = self.metrics.shapes.get(predicate).filter(|_| access == Access::Shapes)?;
+        Some(ShapeUse { settled: counts.settled.get(), left_to_documents: counts.documents.get() })
     }
 
     fn keyword_index(&self, predicate: usize) -> Option<KeywordIndexUse> {

@@ -23,6 +23,7 @@ use crate::query::scan::keyword_index::{IndexedRows, Sure};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
 use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
+use crate::query::scan::shapes::Settled;
 use crate::query::scan::sort_key::{OrderKeys, SortColumn};
 use crate::query::scan::spec::ScanSpec;
 use crate::storage::StorageError;
@@ -96,7 +97,25 @@ impl ScanSpec {
                 (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) => {
                     selected = selected.and(self.by_shredded(row_group, *shredded, compare).await?);
                 }
-                (Access::Search | Access::SearchThenDocuments, _) => {
+                (Access::Shapes, _) if self.reader.shape_index().get(row_group).is_some() => {
+                    let indexed = indexed.get(number).and_then(Option::as_ref);
+                    self.count_indexed(number, indexed);
+                    // Nothing after the last predicate takes rows away.
+                    let is_last = number + 1 == self.predicates.len() && unverified.is_empty();
+                    let most = self.fetch.filter(|_| is_last);
+                    selected = match Box::pin(self.by_shapes(row_group, number, selected, indexed, most)).await? {
+                        Settled::Rows(rows) => rows,
+                        Settled::Open(rows, sure) => {
+                            unverified.push(Unverified { predicate, sure });
+                            rows
+                        }
+                    };
+                }
+                // Without shapes nothing but documents tells what no text does.
+                (Access::Shapes, Predicate::Compare(compare)) if access::needle(compare).is_none() => {
+                    unverified.push(Unverified { predicate, sure: None });
+                }
+                (Access::Search | Access::SearchThenDocuments | Access::Shapes, _) => {
                     let indexed = indexed.get(number).and_then(Option::as_ref);
                     self.count_indexed(number, indexed);
                     let decides = *access == Access::Search;
@@ -176,7 +195,7 @@ impl ScanSpec {
         if unsure.is_empty() {
             return Ok((selected, verified));
         }
-        if (hides && unsure.len() <= FEW) || !self.searches(row_group, &unsure) {
+        if (hides && unsure.len() <= FEW) || !access::searches(&self.reader, row_group, &unsure, self.fetch) {
             return Ok((selected, Some(Unverified { predicate, sure: sure.cloned() })));
         }
         let rows = self.reader.row_groups()[row_group].rows;
@@ -213,34 +232,6 @@ impl ScanSpec {
     ) -> Result<Vec<usize>, StorageError> {
         let texts = self.reader.search(row_group).await?;
         Ok(kernels::rows_with_words(texts.as_binary(), rows.iter().copied(), words, mode))
-    }
-
-    /// Whether candidates are verified in the search text, not in documents: it is there already, or it is less than
-    /// the pages of documents that they lie in, or they are many and it finds room in the cache. Searching a text costs
-    /// a tenth of reading a document, for which others pay then.
-    fn searches(&self, row_group: usize, candidates: &[usize]) -> bool {
-        /// Of candidates that are verified until enough match, about one in so many does.
-        const TRIES: usize = 4;
-        /// One row in so many makes many candidates.
-        const MANY: usize = 16;
-        if self.reader.caches_search(row_group) {
-            return true;
-        }
-        let most = self.fetch.map_or(usize::MAX, |fetch| fetch.saturating_mul(TRIES));
-        let rows = self.reader.row_groups()[row_group].rows;
-        if candidates.len().min(most) >= rows / MANY && self.reader.has_room_for_search(row_group) {
-            return true;
-        }
-        let (search, documents) = self.reader.search_and_document_bytes(row_group);
-        let pages = self.reader.page_count(row_group);
-        let (mut used, mut last) = (0, None);
-        for row in candidates.iter().take(most) {
-            let page = self.reader.page_of(row_group, *row);
-            if last.replace(page) != Some(page) {
-                used += 1;
-            }
-        }
-        (documents / pages.max(1) as u64).saturating_mul(used) > search
     }
 
     /// RowSelection whose search text holds what every match holds; `None` when that is nothing.

@@ -55,7 +55,7 @@ impl VersionScan {
         threads: usize,
     ) -> VersionScan {
         let mut predicates: Vec<(Access, Predicate)> =
-            predicates.into_iter().map(|predicate| (access::choose(reader.layout(), &predicate), predicate)).collect();
+            predicates.into_iter().map(|predicate| (access::choose(&reader, &predicate), predicate)).collect();
         predicates.sort_by_key(|(access, _)| *access);
         let ordering = schema.index_of(POSITION).ok().map(|index| {
             let position: Arc<dyn PhysicalExpr> = Arc::new(Column::new(POSITION, index));
@@ -146,6 +146,7 @@ impl DisplayAs for VersionScan {
             match access {
                 Access::ShreddedColumn(shredded) => write!(formatter, ", {predicate} by shredded column {shredded}")?,
                 Access::Search => write!(formatter, ", {predicate} by search text")?,
+                Access::Shapes => write!(formatter, ", {predicate} by search text and shapes")?,
                 Access::SearchThenDocuments => write!(formatter, ", {predicate} by search text and documents")?,
                 Access::Documents => write!(formatter, ", {predicate} by documents")?,
             }

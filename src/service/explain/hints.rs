@@ -146,12 +146,12 @@ fn predicates(
     absent: &[Path],
     hints: &mut Vec<String>,
 ) {
-    let layout = reader.layout();
     for predicate in cost::predicates(request) {
         let compare = match &predicate {
             Predicate::Compare(compare) => compare,
             Predicate::Keywords(keywords) => {
-                if !keywords.sees_everything() && explanation.scan.is_some() {
+                let reads_documents = access::choose(reader, &predicate).reads_documents();
+                if !keywords.sees_everything() && reads_documents && explanation.scan.is_some() {
                     hints.push(
                         "`keywords` reads the documents that may match, because an earlier step removes fields. \
                          Without include_source=false, keep_field and drop_field, the search text alone decides."
@@ -169,8 +169,11 @@ fn predicates(
         if absent.contains(path) {
             continue;
         }
-        let what = match access::choose(layout, &predicate) {
+        let what = match access::choose(reader, &predicate) {
             Access::ShreddedColumn(_) | Access::Search => continue,
+            // Texts are looked up without one.
+            Access::Shapes if access::needle(compare).is_some() => continue,
+            Access::Shapes => "reads the search text of the entities that have it",
             Access::SearchThenDocuments => "scans the search text, and reads the documents of its matches",
             Access::Documents => "reads the documents",
         };

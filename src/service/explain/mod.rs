@@ -228,6 +228,7 @@ fn parts(selecting: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
         columns: both(ReaderMetrics::columns),
         bloom_filters: both(ReaderMetrics::blooms),
         keyword_index: both(ReaderMetrics::keywords),
+        shapes: both(ReaderMetrics::shapes),
         document_pages: both(ReaderMetrics::documents),
         requests: selecting.requests() + answering.requests(),
         request_bytes: selecting.bytes() + answering.bytes(),

@@ -169,6 +169,8 @@ pub struct PartUse {
     pub bloom_filters: LookupUse,
     /// Entries and lists of the keyword index.
     pub keyword_index: LookupUse,
+    /// Shapes of row groups.
+    pub shapes: LookupUse,
     /// Pages of documents.
     pub document_pages: LookupUse,
     /// Requests to the store.

@@ -115,6 +115,7 @@ impl Explanation {
             (parts.footers, "footer"),
             (parts.bloom_filters, "bloom filters"),
             (parts.keyword_index, "entries and lists of the keyword index"),
+            (parts.shapes, "shapes of row groups"),
             (parts.columns, "columns of row groups"),
             (parts.document_pages, "pages of documents"),
         ] {
@@ -216,6 +217,10 @@ fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
         Some((before, after)) => writeln!(out, ", {} -> {}", number(before), number(after))?,
         None => writeln!(out)?,
     }
+    if let Some(shapes) = &used.shapes {
+        let (settled, left) = (number(shapes.settled), number(shapes.left_to_documents));
+        writeln!(out, "    shapes: row groups: {settled} settled without documents, {left} left to documents")?;
+    }
     let Some(index) = &used.keyword_index else { return Ok(()) };
     let entities = counted(index.rows, "entity", "entities");
     write!(out, "    keyword index: {entities}; row groups:")?;
@@ -235,6 +240,7 @@ fn source(access: AccessName, shredded: Option<&str>) -> String {
     match access {
         AccessName::ShreddedColumn => format!("the shredded column {}", one_line(shredded.unwrap_or_default())),
         AccessName::SearchText => "the search text".to_owned(),
+        AccessName::SearchTextAndShapes => "the search text and shapes".to_owned(),
         AccessName::SearchTextThenDocuments => "the search text, then documents".to_owned(),
         AccessName::Documents => "documents".to_owned(),
         AccessName::StoredHashes => "the stored hashes".to_owned(),

@@ -9,6 +9,7 @@ mod documents;
 mod end;
 mod keywords;
 mod object_file;
+mod shapes;
 mod verification;
 
 pub use verification::{Pace, Unbounded};

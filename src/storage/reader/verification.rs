@@ -44,6 +44,7 @@ impl VersionReader {
             pace.spent(end - start).await;
         }
         self.verify_keywords(pace).await?;
+        self.verify_shapes(pace).await?;
         self.profile().await?;
         pace.spent(self.footer.profile.as_ref().map_or(0, |location| location.length)).await;
         Ok(())

@@ -7,6 +7,7 @@ use object_store::path::Path as ObjectPath;
 use strata::storage::budget::SpoolCharge;
 use strata::storage::keywords::segment::SegmentLimits;
 use strata::storage::profile::ShreddingBounds;
+use strata::storage::shapes::builder::ShapeLimits;
 use strata::storage::spool::Spool;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_version};
@@ -56,8 +57,8 @@ pub fn runtime() -> Runtime {
     runtime.expect("a runtime")
 }
 
-/// A way to lay out a version: how many rows make a row group and a segment of the keyword index, and which paths get a
-/// shredded column.
+/// A way to lay out a version: how many rows make a row group and a segment of the keyword index, which paths get a
+/// shredded column, and how many paths shapes may have.
 pub fn layout(choice: u8) -> WriteOptions {
     let all = ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 };
     let none = ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() };
@@ -70,6 +71,12 @@ pub fn layout(choice: u8) -> WriteOptions {
             share_percent: 1_000_000_000,
             text_bytes: 0,
             ..SegmentLimits::default()
+        },
+        shapes: ShapeLimits {
+            document_bytes: 0,
+            share_percent: u64::MAX,
+            paths: [1 << 16, 6][usize::from(choice / 36 % 2)],
+            ..ShapeLimits::default()
         },
         ..WriteOptions::default()
     }

@@ -75,6 +75,9 @@ async fn read_all(path: &ObjectPath, size: u64) -> Result<(), StorageError> {
     for (row_group, place) in reader.row_groups().iter().enumerate() {
         assert_eq!(reader.search(row_group).await?.len(), place.rows);
         assert_eq!(reader.hashes(row_group).await?.len(), place.rows);
+        if let Some(shapes) = reader.shapes(row_group).await? {
+            assert_eq!(shapes.rows(), place.rows);
+        }
         for shredded in 0..reader.layout().shredded_columns.len() {
             for column in ShreddedPart::ALL {
                 if let Some(array) = reader.shredded(row_group, shredded, column).await? {

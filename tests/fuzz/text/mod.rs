@@ -12,6 +12,7 @@ mod parquet;
 mod path;
 mod push;
 mod query;
+mod shapes;
 mod source;
 mod url;
 
@@ -30,6 +31,7 @@ pub const ALL: &[Target] = &[
     ("path", path::check),
     ("push", push::check),
     ("query", query::check),
+    ("shapes", shapes::check),
     ("source", source::check),
     ("url", url::check),
 ];

@@ -5,3 +5,4 @@ mod keyword_index;
 mod many_conditions;
 mod reads;
 mod selection;
+mod shapes;

@@ -16,7 +16,7 @@ use crate::reference::pipeline::{self, Body};
 use crate::reference::{Value, hostile};
 use crate::support::files;
 use crate::support::reads::{Lab, PathPlan, alike, cases, entities, no_failure, path_plan, places, plan, query, shown};
-use crate::support::versions::{all_shredded, nothing_shredded, segments, some_segments};
+use crate::support::versions::{all_shredded, nothing_shredded, segments, some_segments, some_shapes};
 
 // ---- any request over any entities ----
 
@@ -35,6 +35,7 @@ fn any_request_is_answered_as_the_reference_answers() {
             shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
             index: index(&indexed, &entities),
             keywords: some_segments(rows + 2 * bounds + plans.len()),
+            shapes: some_shapes(rows + bounds + entities.len()),
         };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);

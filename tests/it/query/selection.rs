@@ -21,7 +21,7 @@ use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
 use crate::reference::{Value, hostile, rules};
 use crate::support::engines::Lab;
-use crate::support::versions::{all_shredded, nothing_shredded, segments, some_segments};
+use crate::support::versions::{all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
 
 // ---- the reference ----
 
@@ -172,6 +172,7 @@ fn any_request_selects_what_the_reference_selects() {
             row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
             shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
             keywords: some_segments(rows + 2 * bounds + plans.len()),
+            shapes: some_shapes(rows + bounds + entities.len()),
             ..WriteOptions::default()
         };
         let reader = lab.reader(&entities, &options);
@@ -250,9 +251,12 @@ fn known_hard_cases() {
         .collect();
     let mut wrong = Vec::new();
     for row_group_rows in [1, 5, ROW_GROUP_ROWS] {
-        for shredding in [all_shredded(), nothing_shredded()] {
+        for (shredding, shapes) in
+            [(all_shredded(), some_shapes(0)), (nothing_shredded(), some_shapes(0)), (nothing_shredded(), shapes())]
+        {
             let keywords = segments(row_group_rows);
-            let options = WriteOptions { threads: 2, row_group_rows, shredding, keywords, ..WriteOptions::default() };
+            let options =
+                WriteOptions { threads: 2, row_group_rows, shredding, keywords, shapes, ..WriteOptions::default() };
             let reader = lab.reader(&entities, &options);
             for value in &values {
                 for keys in [vec!["v"], vec!["many"], vec!["deep", "v"]] {

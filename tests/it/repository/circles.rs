@@ -8,7 +8,7 @@ use std::path::Path;
 use super::layers::{paths_after, source_files, without_comments};
 
 /// Layers and folders whose rooms are looked at.
-const LAYERS: [&str; 35] = [
+const LAYERS: [&str; 36] = [
     "catalog",
     "diff",
     "document",
@@ -44,6 +44,7 @@ const LAYERS: [&str; 35] = [
     "storage/keywords",
     "storage/profile",
     "storage/reader",
+    "storage/shapes",
 ];
 
 /// Circles that there are still, by their layer: the names of their rooms in alphabetical order. None may be added.

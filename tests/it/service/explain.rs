@@ -174,7 +174,7 @@ fn row_groups_pages_and_rows_add_up() {
         let predicate = &text["scan"]["predicates"][0];
         let expected = json!({
             "predicate": "filter=name:NAME37", "access": "shredded_column", "column": "name", "rows_in": tested,
-            "rows_out": 1, "keyword_index": null
+            "rows_out": 1, "keyword_index": null, "shapes": null
         });
         assert_eq!(*predicate, expected);
         assert_eq!((number(&text, "/documents/pages_to_select"), number(&text, "/documents/pages_to_answer")), (0, 1));
@@ -229,7 +229,7 @@ fn a_second_time_everything_is_cached() {
         for query in ["filter=name:name37", "sort=text:desc", "keywords=name3&format=csv", "filter=text:7&dedup=true"] {
             let query = format!("version={version}&{query}");
             let (first, second) = (owner.json(&query).await, owner.json(&query).await);
-            for kind in ["footers", "columns", "bloom_filters", "keyword_index", "document_pages"] {
+            for kind in ["footers", "columns", "bloom_filters", "keyword_index", "shapes", "document_pages"] {
                 let (first, second) = (&first["parts"][kind], &second["parts"][kind]);
                 let looked_up = |part: &Json| number(part, "/hits") + number(part, "/misses");
                 assert_eq!(number(second, "/misses"), 0, "{query}: {kind} {second}");

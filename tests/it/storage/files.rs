@@ -24,7 +24,7 @@ use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
 
 use crate::reference::{Value, hostile, number, rules};
-use crate::support::versions::{Bench, all_shredded, nothing_shredded, segments, some_segments};
+use crate::support::versions::{Bench, all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
 
 /// Hostile entities, others in every run.
 pub fn hostile_entities(count: usize) -> Vec<String> {
@@ -67,7 +67,8 @@ fn any_entities_come_back_with_columns_as_the_reference_says() {
     let mut runner = TestRunner::new(PropertyConfig { cases: 32, ..PropertyConfig::default() });
     let result = runner.run(&cases, |(entities, row_group_rows, threads, shredding)| {
         let keywords = some_segments(row_group_rows + threads);
-        let options = WriteOptions { threads, row_group_rows, shredding, keywords, ..WriteOptions::default() };
+        let shapes = some_shapes(row_group_rows + threads);
+        let options = WriteOptions { threads, row_group_rows, shredding, keywords, shapes, ..WriteOptions::default() };
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let store = opened("memory://");
         let (path, written) = bench.write(&store, &texts, &options).expect("written");
@@ -88,6 +89,7 @@ fn damaged_files_are_errors() {
         row_group_rows: 16,
         shredding: all_shredded(),
         keywords: segments(20),
+        shapes: shapes(),
         ..WriteOptions::default()
     };
     let entities: Vec<String> = (0..40)

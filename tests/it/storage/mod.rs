@@ -3,4 +3,5 @@
 mod files;
 mod keyword_index;
 mod profile;
+mod shapes;
 mod stores;

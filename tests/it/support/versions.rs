@@ -10,6 +10,7 @@ use strata::storage::cache::PartCache;
 use strata::storage::keywords::segment::SegmentLimits;
 use strata::storage::profile::{PathRecord, ShreddingBounds, StoredProfile};
 use strata::storage::reader::VersionReader;
+use strata::storage::shapes::builder::ShapeLimits;
 use strata::storage::spool::{Spool, Spooled};
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{WriteOptions, Written, write_version};
@@ -85,6 +86,22 @@ pub fn some_segments(choice: usize) -> SegmentLimits {
 /// A keyword index of any version, whose segments end with the row group that takes them to so many rows.
 pub fn segments(rows: usize) -> SegmentLimits {
     SegmentLimits { rows, share_percent: 1_000_000_000, text_bytes: 0, ..SegmentLimits::default() }
+}
+
+/// Shapes of any version: within several bounds, which leave those of some row groups out, or none.
+pub fn some_shapes(choice: usize) -> ShapeLimits {
+    let all = shapes();
+    match choice % 6 {
+        0 => ShapeLimits::default(),
+        1 => ShapeLimits { paths: 9, ..all },
+        2 => ShapeLimits { raw_bytes: 120, key_bytes: 60, ..all },
+        _ => all,
+    }
+}
+
+/// Shapes of any version.
+pub fn shapes() -> ShapeLimits {
+    ShapeLimits { document_bytes: 0, share_percent: u64::MAX, ..ShapeLimits::default() }
 }
 
 /// A store in memory with files in it.

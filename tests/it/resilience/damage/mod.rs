@@ -321,7 +321,7 @@ async fn every_read_of_a_damaged_file_is_right_or_fails() {
     assert!(tally.noticed * 4 > count, "{} of {count} damages were noticed", tally.noticed);
 }
 
-/// Entities of so much text that their version has a keyword index.
+/// Entities of so much text that their version has shapes and a keyword index.
 fn texts() -> String {
     let entity = |number: usize| {
         let text = "lorem ipsum dolor sit amet consectetur ".repeat(100 + number % 7);
@@ -331,23 +331,26 @@ fn texts() -> String {
     format!("[{}]", (0..400).map(entity).collect::<Vec<_>>().join(","))
 }
 
-/// The bytes that the keyword index of a version file takes, from its first segment to its last.
-fn index_range(file: &[u8]) -> std::ops::Range<usize> {
-    let start = b"{\"format\":1,\"segments\":";
-    let at = file.windows(start.len()).rposition(|window| window == start).expect("an index");
+/// What the footer of a version file says under a key whose JSON begins like this.
+fn said(file: &[u8], start: &str) -> Value {
+    let at = file.windows(start.len()).rposition(|window| window == start.as_bytes()).expect(start);
     let mut values = serde_json::Deserializer::from_slice(&file[at..]).into_iter::<Value>();
-    let index = values.next().expect("an index").expect("JSON");
+    values.next().expect("a value").expect("JSON")
+}
+
+/// The bytes that the shapes and the keyword index of a version file of one row group take.
+fn index_range(file: &[u8]) -> std::ops::Range<usize> {
     let number = |value: &Value| value.as_u64().expect("a number") as usize;
-    let segments = index["segments"].as_array().expect("segments");
-    let first = number(&segments[0]["offset"]);
-    let last = segments.last().expect("a segment");
+    let shapes = &said(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
+    let segment = &said(file, "{\"format\":1,\"segments\":")["segments"][0];
+    assert_eq!(number(&shapes[0]) + number(&shapes[1]), number(&segment["offset"]));
     let sections =
-        last["sections"].as_array().expect("sections").iter().flat_map(|class| class.as_array().expect("lengths"));
-    first..number(&last["offset"]) + sections.map(number).sum::<usize>()
+        segment["sections"].as_array().expect("sections").iter().flat_map(|class| class.as_array().expect("lengths"));
+    number(&shapes[0])..number(&segment["offset"]) + sections.map(number).sum::<usize>()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_search_of_a_damaged_keyword_index_is_right_or_fails() {
+async fn every_search_with_damaged_shapes_or_keyword_index_is_right_or_fails() {
     let owned = owned().await;
     let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
     owned.dataset("Others", json!({}), &[&entities(4)]).await;
@@ -370,6 +373,8 @@ async fn every_search_of_a_damaged_keyword_index_is_right_or_fails() {
         "filter_contains=text:amet%20lorem&count=true",
         "keywords=dolor%20sit&count=true",
         "filter_contains=id:abc&format=jsonl&keep_field=i",
+        "keywords=word7&drop_field=id&count=true",
+        "filter=text:null&count=true",
     ]
     .iter()
     .map(|query| format!("/api/{id}/texts/v1/?{query}"))

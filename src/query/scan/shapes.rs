@@ -1,0 +1,458 @@
+//! Predicates on paths settled from the search text and the shapes of a row group, without documents.
+//!
+//! The shape of a row names the path of each text of its search text: the ordinal of a hit among the separators is that
+//! of its scalar. So a hit counts where its path is one that the predicate looks at. What has no text to look for (a
+//! number in any spelling, null, any text at all) is tested scalar by scalar, where the shape has one to test.
+//!
+//! Candidates come from the keyword index or from a scan of the search text. Where reading the search text of few
+//! candidates costs more than reading their documents, documents settle them.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BinaryArray, BooleanBufferBuilder};
+use arrow::buffer::BooleanBuffer;
+use memchr::{memchr, memchr_iter, memmem};
+
+use crate::document::NumericValue;
+use crate::metrics::metrics;
+use crate::model::path::Path;
+use crate::model::request::KeywordsMode;
+use crate::query::pace::Pace;
+use crate::query::scan::access;
+use crate::query::scan::kernels;
+use crate::query::scan::keyword_index::IndexedRows;
+use crate::query::scan::predicate::{Compare, Comparison, Predicate};
+use crate::query::scan::row_selection::RowSelection;
+use crate::query::scan::spec::ScanSpec;
+use crate::storage::StorageError;
+use crate::storage::layout::SEPARATOR;
+use crate::storage::shapes::ScalarKind;
+use crate::storage::shapes::decoded::{Runs, ScalarRun, Shapes};
+
+/// Rows whose search text is looked through at a time: with enough matches, the others are not.
+const BLOCK_ROWS: usize = 2_048;
+
+/// What shapes and search text left of a selection.
+pub(super) enum Settled {
+    /// These rows match.
+    Rows(RowSelection),
+    /// Of these rows those match that documents say; some match for sure.
+    Open(RowSelection, Option<BooleanBuffer>),
+}
+
+/// The search text and the shape of a row are those of different entities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Foreign;
+
+impl ScanSpec {
+    /// The selected rows that match a predicate, by the shapes of a row group that has some; candidates of the keyword
+    /// index alone where it tells. The first `most` of them are enough.
+    pub(super) async fn by_shapes(
+        &self,
+        row_group: usize,
+        predicate_number: usize,
+        selected: RowSelection,
+        indexed: Option<&IndexedRows>,
+        most: Option<usize>,
+    ) -> Result<Settled, StorageError> {
+        let (_, predicate) = &self.predicates[predicate_number];
+        let settled = match Question::of(predicate) {
+            Some(Question::Nothing) => Settled::Rows(RowSelection::Range(0..0)),
+            Some(Question::Words(words)) => {
+                self.words_by_shapes(row_group, predicate, &words, selected, indexed, most).await?
+            }
+            Some(Question::Scalars(compare)) => self.scalars_by_shapes(row_group, compare, selected, most).await?,
+            None => Settled::Open(selected, None),
+        };
+        let counts = &self.metrics.shapes[predicate_number];
+        let (counter, outcome) = match settled {
+            Settled::Rows(_) => (&counts.settled, "settled"),
+            Settled::Open(..) => (&counts.documents, "documents"),
+        };
+        counter.add(1);
+        metrics().shapes.of([outcome.into()]).increment(1);
+        Ok(settled)
+    }
+
+    async fn words_by_shapes(
+        &self,
+        row_group: usize,
+        predicate: &Predicate,
+        words: &Words,
+        selected: RowSelection,
+        indexed: Option<&IndexedRows>,
+        most: Option<usize>,
+    ) -> Result<Settled, StorageError> {
+        let selected = match indexed {
+            Some(indexed) => selected.and(indexed.candidates.clone()),
+            None => selected,
+        };
+        let rows: Vec<usize> = selected.iter().collect();
+        if rows.is_empty() {
+            return Ok(Settled::Rows(selected));
+        }
+        // Of candidates that nothing tells of, any number may have to be tried until enough match.
+        let fetch = self.fetch.filter(|_| indexed.is_some());
+        if !access::searches(&self.reader, row_group, &rows, fetch) {
+            return Ok(Settled::Open(selected, None));
+        }
+        let texts = self.reader.search(row_group).await?;
+        let texts: &BinaryArray = texts.as_binary();
+        let finders: Vec<memmem::Finder<'_>> = words.needles.iter().map(memmem::Finder::new).collect();
+        let mut shapes: Option<(Arc<Shapes>, Vec<bool>)> = None;
+        let (mut matching, mut pace) = (Vec::new(), Pace::default());
+        for block in rows.chunk_by(|one, other| one / BLOCK_ROWS == other / BLOCK_ROWS) {
+            if most.is_some_and(|most| matching.len() >= most) {
+                break;
+            }
+            let first = block.first().map_or(0, |row| row / BLOCK_ROWS * BLOCK_ROWS);
+            let texts = texts.slice(first.min(texts.len()), texts.len().saturating_sub(first).min(BLOCK_ROWS));
+            // A row by itself costs more than as many bytes of all rows.
+            let holding = (block.len() > texts.len() / 4).then(|| {
+                let bytes = texts.value_offsets();
+                (kernels::contains_words(&texts, &words.needles, words.mode), bytes[texts.len()] - bytes[0])
+            });
+            pace.worked(holding.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
+            for row in block.iter().map(|row| row - first) {
+                if holding.as_ref().is_some_and(|(rows, _)| !rows.value(row)) {
+                    continue;
+                }
+                if shapes.is_none() {
+                    let Some(read) = self.reader.shapes(row_group).await? else {
+                        return Ok(Settled::Open(selected, None));
+                    };
+                    let counts = places(&read, predicate);
+                    shapes = Some((read, counts));
+                }
+                let Some((shapes, counts)) = &shapes else { continue };
+                let text = value(&texts, row);
+                pace.worked(text.len()).await;
+                let runs = || shapes.runs(shapes.shape_of(first + row));
+                let matches = words.are_found(&finders, |finder| holds(text, runs(), counts, finder, words.whole));
+                if matches.map_err(|Foreign| self.reader.foreign_shapes(row_group))? {
+                    matching.push(first + row);
+                }
+            }
+        }
+        Ok(Settled::Rows(RowSelection::List(matching)))
+    }
+
+    async fn scalars_by_shapes(
+        &self,
+        row_group: usize,
+        compare: &Compare,
+        selected: RowSelection,
+        most: Option<usize>,
+    ) -> Result<Settled, StorageError> {
+        let Some(shapes) = self.reader.shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
+        let counts = shapes.places_of(compare.path().keys());
+        if !counts.contains(&true) {
+            return Ok(Settled::Rows(RowSelection::Range(0..0)));
+        }
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; shapes.len()];
+        // Rows that match, and those whose texts tell, with the runs of their shape that have to be looked at.
+        let (mut rows, mut open, mut pace) = (Vec::new(), Vec::new(), Pace::default());
+        for row in selected.iter().collect::<Vec<_>>() {
+            let shape = shapes.shape_of(row);
+            let verdict = match verdicts.get(shape).copied().flatten() {
+                Some(verdict) => verdict,
+                None => {
+                    let verdict = Verdict::of(shapes.runs(shape), &counts, compare);
+                    if let Some(found) = verdicts.get_mut(shape) {
+                        *found = Some(verdict);
+                    }
+                    pace.worked(shapes.shape_bytes(shape)).await;
+                    verdict
+                }
+            };
+            match verdict {
+                Verdict::Matches => rows.push((row, None)),
+                Verdict::Differs => {}
+                Verdict::Texts(runs) => {
+                    rows.push((row, Some(runs)));
+                    open.push(row);
+                }
+            }
+        }
+        if !open.is_empty() && !access::searches(&self.reader, row_group, &open, None) {
+            let mut sure = BooleanBufferBuilder::new(0);
+            sure.append_n(self.reader.row_groups()[row_group].rows, false);
+            rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| sure.set_bit(*row, true));
+            let rows = rows.into_iter().map(|(row, _)| row).collect();
+            return Ok(Settled::Open(RowSelection::List(rows), Some(sure.finish())));
+        }
+        let texts = match open.is_empty() {
+            true => None,
+            false => Some(self.reader.search(row_group).await?),
+        };
+        let texts: Option<&BinaryArray> = texts.as_ref().map(|texts| texts.as_binary());
+        let mut matching = Vec::new();
+        for (row, runs) in rows {
+            if most.is_some_and(|most| matching.len() >= most) {
+                break;
+            }
+            if let (Some(runs), Some(texts)) = (runs, texts) {
+                let text = value(texts, row);
+                pace.worked(text.len()).await;
+                let runs = shapes.runs(shapes.shape_of(row)).take(runs as usize);
+                let found = any_scalar(text, runs, &counts, |kind, text| fits(compare, kind, text));
+                if !found.map_err(|Foreign| self.reader.foreign_shapes(row_group))? {
+                    continue;
+                }
+            }
+            matching.push(row);
+        }
+        Ok(Settled::Rows(RowSelection::List(matching)))
+    }
+}
+
+fn value(texts: &BinaryArray, row: usize) -> &[u8] {
+    if row < texts.len() { texts.value(row) } else { &[] }
+}
+
+/// What a predicate asks.
+enum Question<'p> {
+    /// Nothing matches.
+    Nothing,
+    /// For texts in the search text.
+    Words(Words),
+    /// For scalars of its path that no text tells.
+    Scalars(&'p Compare),
+}
+
+/// Texts to look for.
+struct Words {
+    /// None is empty.
+    needles: Vec<Vec<u8>>,
+    mode: KeywordsMode,
+    /// Whether they are whole scalars, with a separator on both sides.
+    whole: bool,
+}
+
+impl Words {
+    /// Whether those are found that have to be: as the mode says, any or all.
+    fn are_found(
+        &self,
+        finders: &[memmem::Finder<'_>],
+        mut finds: impl FnMut(&memmem::Finder<'_>) -> Result<bool, Foreign>,
+    ) -> Result<bool, Foreign> {
+        let all = self.mode == KeywordsMode::And;
+        for finder in finders {
+            if finds(finder)? != all {
+                return Ok(!all);
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl<'p> Question<'p> {
+    /// `None` where shapes do not help.
+    fn of(predicate: &'p Predicate) -> Option<Question<'p>> {
+        match predicate {
+            Predicate::Keywords(keywords) => {
+                let mut needles = keywords.folded().to_vec();
+                // Long words are rare: where one of all is missing, the others need not be looked for.
+                needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+                let is_word = !needles.is_empty() && needles.iter().all(|needle| !needle.is_empty());
+                is_word.then_some(Question::Words(Words { needles, mode: keywords.mode(), whole: false }))
+            }
+            Predicate::Compare(compare) => Some(match access::needle(compare) {
+                // An empty string is not there.
+                Some(_) if compare.folded().is_empty() && compare.ignores_empty() => Question::Nothing,
+                Some(needle) => {
+                    let whole = compare.comparison() == Comparison::Equal;
+                    Question::Words(Words { needles: vec![needle], mode: KeywordsMode::And, whole })
+                }
+                None => Question::Scalars(compare),
+            }),
+        }
+    }
+}
+
+/// By place, whether its scalars count for a predicate.
+fn places(shapes: &Shapes, predicate: &Predicate) -> Vec<bool> {
+    match predicate {
+        Predicate::Compare(compare) => shapes.places_of(compare.path().keys()),
+        Predicate::Keywords(keywords) => {
+            let reshape = keywords.reshape();
+            let (kept, mut dropped) = (Listed::new(reshape.keep()), Listed::new(reshape.drop()));
+            if !reshape.include_source() {
+                dropped.insert(&["_source".to_owned()]);
+            }
+            let keeps_all = reshape.keep().is_empty();
+            let found = shapes.places_by((Reached::At(0), Reached::At(0)), |(keep, drop), key| {
+                (kept.below(keep, key), dropped.below(drop, key))
+            });
+            let is_seen = |(keep, drop)| (keeps_all || keep == Reached::Listed) && drop != Reached::Listed;
+            found.into_iter().map(is_seen).collect()
+        }
+    }
+}
+
+/// Paths as a tree of their keys.
+struct Listed {
+    nodes: Vec<ListedNode>,
+}
+
+#[derive(Default)]
+struct ListedNode {
+    below: std::collections::HashMap<String, usize>,
+    is_listed: bool,
+}
+
+/// Where a path lies among listed ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// Beside all.
+    Nowhere,
+    /// Above one, at this node.
+    At(usize),
+    /// At one, or below it.
+    Listed,
+}
+
+impl Listed {
+    fn new(paths: &[Path]) -> Listed {
+        let mut listed = Listed { nodes: vec![ListedNode::default()] };
+        paths.iter().for_each(|path| listed.insert(path.keys()));
+        listed
+    }
+
+    fn insert(&mut self, keys: &[String]) {
+        let mut node = 0;
+        for key in keys {
+            let next = self.nodes.len();
+            node = *self.nodes[node].below.entry(key.clone()).or_insert(next);
+            if node == next {
+                self.nodes.push(ListedNode::default());
+            }
+        }
+        self.nodes[node].is_listed = true;
+    }
+
+    fn below(&self, above: Reached, key: &str) -> Reached {
+        let Reached::At(node) = above else { return above };
+        match self.nodes[node].below.get(key) {
+            None => Reached::Nowhere,
+            Some(node) if self.nodes[*node].is_listed => Reached::Listed,
+            Some(node) => Reached::At(*node),
+        }
+    }
+}
+
+/// What a shape alone says of a comparison.
+#[derive(Clone, Copy)]
+enum Verdict {
+    /// Rows of it match.
+    Matches,
+    /// None does.
+    Differs,
+    /// Their texts tell: those of so many runs.
+    Texts(u32),
+}
+
+impl Verdict {
+    fn of(runs: Runs<'_>, counts: &[bool], compare: &Compare) -> Verdict {
+        let mut verdict = Verdict::Differs;
+        for (number, run) in runs.enumerate() {
+            if !counts.get(run.place as usize).is_some_and(|counts| *counts) {
+                continue;
+            }
+            let undecided = match (compare.comparison(), run.kind) {
+                (Comparison::Equal, ScalarKind::Null) if compare.matches_null() => return Verdict::Matches,
+                (Comparison::Equal, ScalarKind::Text) => true,
+                (Comparison::Equal, ScalarKind::Number) => compare.number().is_some(),
+                (Comparison::Contains, ScalarKind::Text) if compare.ignores_empty() => true,
+                // The text that is looked for is empty, and in any.
+                (Comparison::Contains, ScalarKind::Text | ScalarKind::Number) => return Verdict::Matches,
+                (_, ScalarKind::Null) => false,
+            };
+            if undecided {
+                verdict = Verdict::Texts(number as u32 + 1);
+            }
+        }
+        verdict
+    }
+}
+
+/// Whether a scalar fits a comparison that has no text to look for: its kind and its folded text.
+fn fits(compare: &Compare, kind: ScalarKind, text: &[u8]) -> bool {
+    if compare.ignores_empty() && text.is_empty() {
+        return false;
+    }
+    match compare.comparison() {
+        Comparison::Contains => true,
+        Comparison::Equal if text == compare.folded() => true,
+        // Folding changes the letter of an exponent, and no value.
+        Comparison::Equal => match (kind, compare.number()) {
+            (ScalarKind::Number, Some(number)) => {
+                std::str::from_utf8(text).ok().and_then(NumericValue::parse).as_ref() == Some(number)
+            }
+            _ => false,
+        },
+    }
+}
+
+/// Whether a scalar that counts holds what the finder finds: it is the `whole` scalar and the separators beside it, or
+/// lies within one.
+fn holds(
+    text: &[u8],
+    runs: Runs<'_>,
+    counts: &[bool],
+    finder: &memmem::Finder<'_>,
+    whole: bool,
+) -> Result<bool, Foreign> {
+    let mut runs = runs.filter(|run| run.kind != ScalarKind::Null);
+    // Scalars of the runs so far, and whether those of the last one count.
+    let (mut known, mut hit_counts) = (0, false);
+    // Separators before `at`.
+    let (mut at, mut separators) = (0, 0);
+    while let Some(hit) = text.get(at..).and_then(|rest| finder.find(rest)) {
+        let hit = at + hit;
+        separators += memchr_iter(SEPARATOR, text.get(at..hit).unwrap_or_default()).count();
+        let ordinal = if whole { separators } else { separators.checked_sub(1).ok_or(Foreign)? };
+        while known <= ordinal {
+            let run = runs.next().ok_or(Foreign)?;
+            known += run.length as usize;
+            hit_counts = counts.get(run.place as usize).is_some_and(|counts| *counts);
+        }
+        if hit_counts {
+            return Ok(true);
+        }
+        at = if whole {
+            separators += 1;
+            hit + 1
+        } else {
+            hit + memchr(SEPARATOR, text.get(hit..).unwrap_or_default()).ok_or(Foreign)?
+        };
+    }
+    Ok(false)
+}
+
+/// Whether a scalar that counts is one that `test` says yes to.
+fn any_scalar(
+    text: &[u8],
+    runs: impl Iterator<Item = ScalarRun>,
+    counts: &[bool],
+    mut test: impl FnMut(ScalarKind, &[u8]) -> bool,
+) -> Result<bool, Foreign> {
+    let mut rest = text.strip_prefix(&[SEPARATOR]).ok_or(Foreign)?;
+    for run in runs.filter(|run| run.kind != ScalarKind::Null) {
+        let length = run.length as usize;
+        if !counts.get(run.place as usize).is_some_and(|counts| *counts) {
+            let end = memchr_iter(SEPARATOR, rest).nth(length - 1).ok_or(Foreign)?;
+            rest = rest.get(end + 1..).unwrap_or_default();
+            continue;
+        }
+        for _ in 0..length {
+            let end = memchr(SEPARATOR, rest).ok_or(Foreign)?;
+            let (scalar, others) = rest.split_at(end);
+            if test(run.kind, scalar) {
+                return Ok(true);
+            }
+            rest = others.get(1..).unwrap_or_default();
+        }
+    }
+    Ok(false)
+}

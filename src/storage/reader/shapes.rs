@@ -1,0 +1,64 @@
+//! The shapes of a version file: which path each text of a row group's search text belongs to.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+
+use super::{Pace, VersionReader};
+use crate::storage::StorageError;
+use crate::storage::checksums::verify;
+use crate::storage::parts::{Part, PartKey};
+use crate::storage::shapes::decoded::Shapes;
+use crate::storage::shapes::stored::{ShapeIndex, StoredShapes};
+
+impl VersionReader {
+    /// Where the shapes lie; nowhere in files that have none.
+    pub fn shape_index(&self) -> &ShapeIndex {
+        &self.footer.shapes
+    }
+
+    /// The shapes of a row group, if it has any. One request, and a few milliseconds at most; kept in the cache.
+    ///
+    /// # Errors
+    /// When the store fails or the shapes are damaged.
+    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+        let Some(stored) = self.footer.shapes.get(row_group) else { return Ok(None) };
+        let key = PartKey::Shapes { file: self.footer.id, row_group: row_group as u32 };
+        let load = async {
+            let bytes = self.file.fetch(stored.range.clone()).await?;
+            verify(&bytes, Some(stored.checksum))?;
+            let shapes = Shapes::decode(&bytes, self.footer.row_groups[row_group].rows);
+            let shapes = shapes.map_err(|error| StorageError::Layout(error.to_string()))?;
+            Ok(Part::Shapes(Arc::new(shapes)))
+        };
+        let load = load.map(|loaded| loaded.map_err(|error| self.blame_shapes(row_group, error)));
+        match self.file.cache.get_or_load(key, load).await? {
+            Part::Shapes(shapes) => Ok(Some(shapes)),
+            _ => Err(StorageError::Layout("the cache holds another part under the key of shapes".to_owned())),
+        }
+    }
+
+    /// The error of shapes that are not those of the search text.
+    pub fn foreign_shapes(&self, row_group: usize) -> StorageError {
+        let cause = StorageError::Layout("they are not those of the search text".to_owned());
+        self.blame_shapes(row_group, cause)
+    }
+
+    fn blame_shapes(&self, row_group: usize, error: StorageError) -> StorageError {
+        self.file.blame(&format!("the shapes of row group {row_group}"), error)
+    }
+
+    /// The shapes of every row group with their checksum.
+    ///
+    /// # Errors
+    /// When the store fails, or a part is damaged.
+    pub(super) async fn verify_shapes(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+        for row_group in self.footer.shapes.row_groups() {
+            let Some(StoredShapes { range, checksum }) = self.footer.shapes.get(row_group) else { continue };
+            let verified = async { verify(&self.file.fetch(range.clone()).await?, Some(*checksum)) }.await;
+            verified.map_err(|error| self.blame_shapes(row_group, error))?;
+            pace.spent(range.end - range.start).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! The shapes of a row group, ready to be asked.
+
+use std::ops::Range;
+
+use super::bytes::{Damaged, read, take};
+use super::{RAW_BYTES, ScalarKind};
+use crate::document;
+
+/// The shapes of a row group. Equal ones say the same of the same rows.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Shapes {
+    /// What was compressed.
+    raw: Vec<u8>,
+    paths: Vec<PathRecord>,
+    places: Vec<(u32, ScalarKind)>,
+    /// Where each shape lies in `raw`.
+    shapes: Vec<Range<u32>>,
+    /// By row: its shape.
+    codes: Box<[u16]>,
+}
+
+/// A path: its key below another one.
+#[derive(Debug, PartialEq, Eq)]
+struct PathRecord {
+    /// The number of the path above it, from 1; 0 for the entity.
+    parent: u32,
+    /// Where its key lies in `raw`, in canonical escapes.
+    key: Range<u32>,
+}
+
+/// Scalars of one place that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScalarRun {
+    /// The number of the place.
+    pub place: u32,
+    /// What stands there.
+    pub kind: ScalarKind,
+    /// How many; at least 1.
+    pub length: u32,
+}
+
+impl Shapes {
+    /// Reads the shapes of so many rows.
+    ///
+    /// # Errors
+    /// When the bytes are not those of shapes, or of another number of rows.
+    pub fn decode(bytes: &[u8], rows: usize) -> Result<Shapes, Damaged> {
+        let size = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten();
+        let size = size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size <= RAW_BYTES);
+        let size = size.ok_or(Damaged("they do not tell their size"))?;
+        let raw = zstd::bulk::decompress(bytes, size).map_err(|_| Damaged("they cannot be decompressed"))?;
+        Shapes::parse(raw, rows).ok_or(Damaged("they are cut off, or name what is not there"))
+    }
+
+    fn parse(raw: Vec<u8>, rows: usize) -> Option<Shapes> {
+        let mut rest = raw.as_slice();
+        let range = |rest: &[u8], length: u32| {
+            let start = (raw.len() - rest.len()) as u32;
+            start..start.saturating_add(length)
+        };
+        let count = read(&mut rest)? as usize;
+        // Each takes two bytes or more, each place two, each shape one.
+        let mut paths = Vec::with_capacity(count.min(rest.len() / 2));
+        for number in 0..count {
+            let (parent, length) = (read(&mut rest)?, read(&mut rest)?);
+            let key = range(rest, length);
+            take(&mut rest, length)?;
+            if parent as usize > number {
+                return None;
+            }
+            paths.push(PathRecord { parent, key });
+        }
+        let count = read(&mut rest)? as usize;
+        let mut places = Vec::with_capacity(count.min(rest.len() / 2));
+        for _ in 0..count {
+            let (path, kind) = (read(&mut rest)?, read(&mut rest)?);
+            if path == 0 || path as usize > paths.len() {
+                return None;
+            }
+            places.push((path, *ScalarKind::ALL.get(kind as usize)?));
+        }
+        let count = read(&mut rest)? as usize;
+        let mut shapes = Vec::with_capacity(count.min(rest.len()));
+        for _ in 0..count {
+            let length = read(&mut rest)?;
+            let shape = range(rest, length);
+            let mut runs = Runs { bytes: take(&mut rest, length)?, places: &places };
+            let mut scalars = 0_u32;
+            while !runs.bytes.is_empty() {
+                scalars = scalars.checked_add(runs.next()?.length)?;
+            }
+            shapes.push(shape);
+        }
+        if rows > rest.len() {
+            return None;
+        }
+        let mut codes = Vec::with_capacity(rows);
+        let mut next = 0;
+        for _ in 0..rows {
+            let shape = match read(&mut rest)? {
+                0 => {
+                    next += 1;
+                    next - 1
+                }
+                code if code <= next => code - 1,
+                _ => return None,
+            };
+            codes.push(u16::try_from(shape).ok()?);
+        }
+        if !rest.is_empty() || next as usize != shapes.len() {
+            return None;
+        }
+        Some(Shapes { paths, places, shapes, codes: codes.into(), raw })
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// How many distinct shapes there are.
+    pub fn len(&self) -> usize {
+        self.shapes.len()
+    }
+
+    /// Whether there is none: no row, then.
+    pub fn is_empty(&self) -> bool {
+        self.shapes.is_empty()
+    }
+
+    /// The number of the shape of a row.
+    pub fn shape_of(&self, row: usize) -> usize {
+        self.codes.get(row).map_or(0, |code| usize::from(*code))
+    }
+
+    /// The runs of a shape.
+    pub fn runs(&self, shape: usize) -> Runs<'_> {
+        let bytes = self.shapes.get(shape).and_then(|shape| self.raw.get(shape.start as usize..shape.end as usize));
+        Runs { bytes: bytes.unwrap_or_default(), places: &self.places }
+    }
+
+    /// Bytes of a shape.
+    pub fn shape_bytes(&self, shape: usize) -> usize {
+        self.shapes.get(shape).map_or(0, |shape| shape.len())
+    }
+
+    /// By place, what is found on the way to its path: `below` makes of what was found for a path, and a key below it,
+    /// what is found there. One pass over the paths.
+    pub fn places_by<S: Copy>(&self, entity: S, mut below: impl FnMut(S, &str) -> S) -> Vec<S> {
+        // What is below a path comes after it.
+        let mut found: Vec<S> = Vec::with_capacity(self.paths.len() + 1);
+        found.push(entity);
+        for path in &self.paths {
+            let above = found.get(path.parent as usize).copied().unwrap_or(entity);
+            let key = self.raw.get(path.key.start as usize..path.key.end as usize).unwrap_or_default();
+            found.push(below(above, &document::Text::new(key).unescape()));
+        }
+        self.places.iter().map(|(path, _)| found.get(*path as usize).copied().unwrap_or(entity)).collect()
+    }
+
+    /// By place, whether it is of the path with these keys. One pass over the paths.
+    pub fn places_of(&self, keys: &[String]) -> Vec<bool> {
+        let depths = self.places_by(Some(0), |above: Option<usize>, key| {
+            above.filter(|depth| keys.get(*depth).is_some_and(|wanted| wanted == key)).map(|depth| depth + 1)
+        });
+        depths.into_iter().map(|depth| depth == Some(keys.len())).collect()
+    }
+
+    /// Memory that they take.
+    pub fn memory_bytes(&self) -> usize {
+        self.raw.capacity()
+            + self.paths.capacity() * size_of::<PathRecord>()
+            + self.places.capacity() * size_of::<(u32, ScalarKind)>()
+            + self.shapes.capacity() * size_of::<Range<u32>>()
+            + self.codes.len() * size_of::<u16>()
+            + size_of::<Shapes>()
+    }
+}
+
+/// The runs of a shape, in document order.
+#[derive(Clone, Debug)]
+pub struct Runs<'s> {
+    bytes: &'s [u8],
+    places: &'s [(u32, ScalarKind)],
+}
+
+impl Iterator for Runs<'_> {
+    type Item = ScalarRun;
+
+    #[inline]
+    fn next(&mut self) -> Option<ScalarRun> {
+        let head = read(&mut self.bytes)?;
+        let place = head >> 1;
+        let kind = self.places.get(place as usize)?.1;
+        let length = if head & 1 == 0 { 1 } else { read(&mut self.bytes)?.checked_add(2)? };
+        Some(ScalarRun { place, kind, length })
+    }
+}

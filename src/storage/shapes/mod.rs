@@ -1,0 +1,43 @@
+//! Shapes: which path each text of the search text belongs to.
+//!
+//! The *shape* of an entity is the paths of its scalars in document order, as runs of equal ones. Scalars have the same
+//! order in the search text, so the ordinal of a hit there names its path. The distinct shapes of a row group are a
+//! dictionary, and each row has a code: entities repeat their shape.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | [`builder`] | the shapes of a row group as bytes, while its entities are walked |
+//! | [`decoded`] | the shapes of a row group, ready to be asked |
+//! | [`stored`] | where the shapes of each row group lie in a file |
+//! | `bytes` | how numbers are written |
+//!
+//! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
+//! gives an error or other paths, and no panic.
+
+pub mod builder;
+mod bytes;
+pub mod decoded;
+pub mod stored;
+
+pub use bytes::Damaged;
+
+/// Most bytes of the shapes of a row group before they are compressed. A writer leaves out what takes more, and a
+/// reader refuses it.
+pub const RAW_BYTES: usize = 8 << 20;
+
+/// What kind of scalar stands at a place, as far as comparisons tell kinds apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ScalarKind {
+    /// A string or a boolean.
+    Text = 0,
+    /// A number.
+    Number = 1,
+    /// Null, which has no text.
+    Null = 2,
+}
+
+impl ScalarKind {
+    /// All kinds; the place of each is its number.
+    pub const ALL: [ScalarKind; 3] = [ScalarKind::Text, ScalarKind::Number, ScalarKind::Null];
+}

@@ -1,0 +1,130 @@
+//! Where the shapes of each row group lie in a file: what its footer's metadata says of them.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::storage::StorageError;
+
+/// Where the places of shapes lie in the key-value metadata of the Parquet footer.
+pub const SHAPES_KEY: &str = "strata.shapes";
+
+/// The format of shapes. A reader passes over any other, and reads documents.
+const FORMAT: u32 = 1;
+
+/// The shapes of a file, by row group.
+#[derive(Debug, Default)]
+pub struct ShapeIndex {
+    row_groups: Vec<Option<StoredShapes>>,
+}
+
+/// The shapes of a row group in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredShapes {
+    /// Where they lie.
+    pub range: Range<u64>,
+    /// The CRC-32 of these bytes.
+    pub checksum: u32,
+}
+
+#[derive(Deserialize)]
+struct FormatRecord {
+    format: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct IndexRecord {
+    format: u32,
+    /// Offset, length and checksum; null for a row group without shapes.
+    row_groups: Vec<Option<(u64, u32, u32)>>,
+}
+
+impl ShapeIndex {
+    /// Adds the next row group.
+    pub fn add(&mut self, shapes: Option<StoredShapes>) {
+        self.row_groups.push(shapes);
+    }
+
+    /// Whether no row group has shapes.
+    pub fn is_empty(&self) -> bool {
+        self.row_groups.iter().all(Option::is_none)
+    }
+
+    /// The value under [`SHAPES_KEY`].
+    ///
+    /// # Errors
+    /// When it cannot be written, which does not happen.
+    pub fn encode(&self) -> Result<String, StorageError> {
+        let record = |shapes: &StoredShapes| {
+            let length = u32::try_from(shapes.range.end - shapes.range.start).unwrap_or(u32::MAX);
+            (shapes.range.start, length, shapes.checksum)
+        };
+        let row_groups = self.row_groups.iter().map(|shapes| shapes.as_ref().map(record)).collect();
+        let index = IndexRecord { format: FORMAT, row_groups };
+        serde_json::to_string(&index).map_err(|error| StorageError::Layout(error.to_string()))
+    }
+
+    /// Reads what [`ShapeIndex::encode`] wrote, of a file of this size with so many row groups. Shapes of another
+    /// format are none.
+    ///
+    /// # Errors
+    /// When shapes lie outside of the file, or are those of other row groups.
+    pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex, StorageError> {
+        let damaged = || StorageError::Layout("its footer is damaged: its shapes have no place".to_owned());
+        let format: FormatRecord = serde_json::from_str(text).map_err(|_| damaged())?;
+        if format.format != FORMAT {
+            return Ok(ShapeIndex::default());
+        }
+        let record: IndexRecord = serde_json::from_str(text).map_err(|_| damaged())?;
+        if record.row_groups.len() != row_groups {
+            return Err(damaged());
+        }
+        let place = |(offset, length, checksum): (u64, u32, u32)| {
+            let end = offset.checked_add(u64::from(length)).filter(|end| *end <= size_bytes);
+            end.map(|end| StoredShapes { range: offset..end, checksum }).ok_or_else(damaged)
+        };
+        let places = record.row_groups.into_iter().map(|shapes| shapes.map(place).transpose());
+        Ok(ShapeIndex { row_groups: places.collect::<Result<_, _>>()? })
+    }
+
+    /// Where the shapes of a row group lie, if it has any.
+    pub fn get(&self, row_group: usize) -> Option<&StoredShapes> {
+        self.row_groups.get(row_group)?.as_ref()
+    }
+
+    /// The row groups with shapes.
+    pub fn row_groups(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.row_groups.len()).filter(|row_group| self.get(*row_group).is_some())
+    }
+
+    /// Memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.row_groups.capacity() * size_of::<Option<StoredShapes>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut index = ShapeIndex::default();
+        index.add(Some(StoredShapes { range: 4..40, checksum: u32::MAX }));
+        index.add(None);
+        index.add(Some(StoredShapes { range: 100..120, checksum: 7 }));
+        let text = index.encode().expect("a text");
+        assert_eq!(text, r#"{"format":1,"row_groups":[[4,36,4294967295],null,[100,20,7]]}"#);
+        let read = ShapeIndex::parse(&text, 3, 120).expect("an index");
+        assert_eq!((read.get(2), read.get(1), read.get(3)), (index.get(2), None, None));
+        assert_eq!(read.row_groups().collect::<Vec<_>>(), [0, 2]);
+        assert!(!read.is_empty());
+
+        assert!(ShapeIndex::parse(&text, 3, 119).is_err());
+        assert!(ShapeIndex::parse(&text, 2, 120).is_err());
+        assert!(ShapeIndex::parse(&text.replace("[4,", "[18446744073709551615,"), 3, 120).is_err());
+        assert!(ShapeIndex::parse("{", 3, 120).is_err());
+        // Another format is not for this reader.
+        assert!(ShapeIndex::parse(r#"{"format":2,"row_groups":"?"}"#, 3, 120).expect("none").is_empty());
+    }
+}
