@@ -309,10 +309,10 @@ registry! {
     /// Row groups for which searches for text asked the keyword index. `outcome` is `exact` (it named the entities),
     /// `candidates` (it named some to verify) or `scan` (it did not tell, so the search text was scanned).
     keyword_index: Counters = "strata_keyword_index_total" ["outcome": &["exact", "candidates", "scan"]];
-    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms`, `paths` or `keywords`, or `diffs`
-    /// for the cache of diffs. `outcome` is `hit` or `miss`.
+    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms`, `paths`, `keywords` or `derived`,
+    /// or `diffs` for the cache of diffs. `outcome` is `hit` or `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" [
-        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "diffs"],
+        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "derived", "diffs"],
         "outcome": &["hit", "miss"]
     ];
     /// Bytes of decoded parts that the cache holds.

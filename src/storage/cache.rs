@@ -18,8 +18,8 @@ struct Lookups {
 }
 
 /// Found once, for a look-up in the cache is quicker than one of a counter.
-static LOOKUPS: LazyLock<[Lookups; 6]> = LazyLock::new(|| {
-    ["footers", "documents", "columns", "blooms", "paths", "keywords"].map(|cache| {
+static LOOKUPS: LazyLock<[Lookups; 7]> = LazyLock::new(|| {
+    ["footers", "documents", "columns", "blooms", "paths", "keywords", "derived"].map(|cache| {
         let counter = |outcome: &'static str| metrics().cache_lookups.of([cache.into(), outcome.into()]);
         Lookups { hits: counter("hit"), misses: counter("miss") }
     })
@@ -27,7 +27,7 @@ static LOOKUPS: LazyLock<[Lookups; 6]> = LazyLock::new(|| {
 
 impl Lookups {
     fn of(key: &PartKey) -> &'static Lookups {
-        let [footers, documents, columns, blooms, paths, keywords] = &*LOOKUPS;
+        let [footers, documents, columns, blooms, paths, keywords, derived] = &*LOOKUPS;
         match key {
             PartKey::Footer(_) => footers,
             PartKey::Documents { .. } => documents,
@@ -35,6 +35,7 @@ impl Lookups {
             PartKey::Bloom { .. } => blooms,
             PartKey::Paths { .. } => paths,
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => keywords,
+            PartKey::Derived { .. } => derived,
         }
     }
 }
@@ -44,7 +45,12 @@ fn count(part: &Part) {
     match part {
         // Others are neither rows nor large, and the size of a footer is dear to find.
         Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
-        Part::Footer(_) | Part::Bloom(_) | Part::Paths(_) | Part::Keywords(_) | Part::KeywordLists(_) => {}
+        Part::Footer(_)
+        | Part::Bloom(_)
+        | Part::Paths(_)
+        | Part::Keywords(_)
+        | Part::KeywordLists(_)
+        | Part::Derived(_) => {}
     }
 }
 

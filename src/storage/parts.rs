@@ -13,6 +13,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::StorageError;
+use super::derived::{Derivation, Derived};
 use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
@@ -196,6 +197,13 @@ pub enum PartKey {
         /// The block.
         block: u32,
     },
+    /// What is computed from the columns of a file.
+    Derived {
+        /// The file.
+        file: u64,
+        /// What.
+        what: Derivation,
+    },
 }
 
 /// One decoded part, as the cache keeps it. Clones share memory.
@@ -215,6 +223,8 @@ pub enum Part {
     Keywords(Arc<Entries>),
     /// A block of lists of the keyword index, as stored.
     KeywordLists(Bytes),
+    /// What is computed from columns.
+    Derived(Derived),
 }
 
 impl Part {
@@ -227,6 +237,7 @@ impl Part {
             Part::Paths(paths) => 64 + paths.memory_bytes(),
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
+            Part::Derived(derived) => derived.memory_bytes(),
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }
     }

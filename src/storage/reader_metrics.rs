@@ -62,8 +62,8 @@ impl ReaderMetrics {
             PartKey::Column { .. } => &self.columns,
             PartKey::Bloom { .. } => &self.blooms,
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => &self.keywords,
-            // Asked for beside a read, not by it.
-            PartKey::Paths { .. } => return,
+            // No parts of the file that a read fetches.
+            PartKey::Paths { .. } | PartKey::Derived { .. } => return,
         };
         if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
     }

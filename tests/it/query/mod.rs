@@ -4,3 +4,4 @@ mod keyword_index;
 mod many_conditions;
 mod reads;
 mod selection;
+mod sets;
