@@ -312,10 +312,10 @@ registry! {
     /// Row groups for which filters by path were put to shapes. `outcome` is `settled` (the search text decided) or
     /// `documents` (its candidates were left to documents).
     shapes: Counters = "strata_shapes_total" ["outcome": &["settled", "documents"]];
-    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms`, `paths`, `keywords` or `shapes`,
-    /// or `diffs` for the cache of diffs. `outcome` is `hit` or `miss`.
+    /// Look-ups in the cache. `cache` is `footers`, `documents`, `columns`, `blooms`, `paths`, `keywords`, `shapes` or
+    /// `derived`, or `diffs` for the cache of diffs. `outcome` is `hit` or `miss`.
     cache_lookups: Counters = "strata_cache_lookups_total" [
-        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "diffs"],
+        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived", "diffs"],
         "outcome": &["hit", "miss"]
     ];
     /// Bytes of decoded parts that the cache holds.

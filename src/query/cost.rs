@@ -5,7 +5,9 @@
 //!
 //! | Work | Bytes |
 //! |---|---|
-//! | an entity in a stored column: a filter or a sort by a shredded column, a dedup by the stored hash, a sample | 16 |
+//! | an entity in a stored column: a filter, a sort or a dedup by shredded columns, a dedup by hashes, a sample | 16 |
+//! | an entity in the order of a column that a sort with a limit makes first | 64 |
+//! | an entity of the answer to a sort or a dedup that is read off what is kept of the version | 16 |
 //! | the search text: keywords, a filter on a path without a shredded column that it or shapes settle | a quarter of the documents |
 //! | the same, as far as the keyword index answers | between a thousandth and a hundredth of the documents for each word |
 //! | documents: what only they can answer | the documents |
@@ -15,14 +17,21 @@
 
 use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
+use crate::query::kept::{self, ReadOff};
 use crate::query::scan::access::{self, Access};
+use crate::query::scan::dedup_key::GroupSpec;
+use crate::query::scan::kept_groups::kept_firsts;
+use crate::query::scan::kept_order::{Kept, kept_order};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
-use crate::query::scan::sort_key;
+use crate::query::scan::sort_key::{self, OrderSpec};
 use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::reader::VersionReader;
 
 /// Bytes that one value of a stored column counts.
 const VALUE_BYTES: u64 = 16;
+
+/// Making the order of a column is as much work as so many look at it.
+const ORDER_MAKING: u64 = 4;
 
 /// The documents of a version are this many times the work of its search text.
 const SEARCH_DIVISOR: u64 = 4;
@@ -36,10 +45,28 @@ const HEXADECIMAL_DIVISOR: u64 = 256;
 /// and of one that is short or has several pieces: many entities may have to be listed, or verified.
 const DEAR_DIVISOR: u64 = 128;
 
-/// The work of a request before its answer begins, in bytes.
-pub fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
+/// The work of a request before its answer begins, in bytes. Costs a few look-ups in the cache.
+pub async fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
+    let layout = reader.layout();
+    let selecting = match kept::read_off(reader, request).await {
+        Some(ReadOff::Count(_)) => VALUE_BYTES,
+        Some(ReadOff::List(positions)) => VALUE_BYTES.saturating_mul(positions.len() as u64),
+        None => selecting_bytes(reader, request).await,
+    };
+    if !(request.format.is_table() || request.sort.is_some()) || request.count {
+        return selecting;
+    }
+    let most = [request.limit, request.sample].into_iter().flatten().fold(layout.entity_count, u64::min);
+    let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default();
+    selecting.saturating_add(most.saturating_mul(mean))
+}
+
+/// The work of finding the entities that a request asks for.
+async fn selecting_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let layout = reader.layout();
     let (column, documents) = (VALUE_BYTES.saturating_mul(layout.entity_count), layout.document_bytes);
+    let reshape = Reshape::of(request);
+    let order = OrderSpec::of(request, &reshape);
     let mut work = 0_u64;
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
     for predicate in predicates(request) {
@@ -51,20 +78,32 @@ pub fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
             Access::Documents => add(documents),
         }
     }
+    let is_of_all = kept::is_of_all(request);
     if let (Some(sort), false) = (&request.sort, request.count) {
-        add(if sort_key::order_column(layout, &sort.field).is_some() { column } else { documents });
+        add(match &order {
+            _ if sort_key::order_column(layout, &sort.field).is_none() => documents,
+            Some(order) if is_of_all && request.limit.is_some() && !request.dedup => {
+                match kept_order(reader, order).await {
+                    Kept::NotYet => column.saturating_mul(ORDER_MAKING),
+                    Kept::Order(_) | Kept::Never => column,
+                }
+            }
+            _ => column,
+        });
     }
-    if request.dedup {
-        let hashed = request.dedup_key.is_empty() && Reshape::of(request).changes_source_alone();
-        add(if hashed { column } else { documents });
+    if let Some(groups) = GroupSpec::of(request, &reshape) {
+        let is_kept = is_of_all && order.is_none() && kept_firsts(reader, &groups).await.is_some();
+        add(match groups.sources(reader).await {
+            _ if is_kept || groups.is_stored() => column,
+            Some((paths, entities)) => {
+                let share = u128::from(documents) * u128::from(entities) / u128::from(layout.entity_count.max(1));
+                column.saturating_mul(paths.max(1) as u64).saturating_add(share as u64)
+            }
+            None => documents,
+        });
     }
     if request.sample.is_some() && !request.count {
         add(column);
-    }
-    if (request.format.is_table() || request.sort.is_some()) && !request.count {
-        let most = [request.limit, request.sample].into_iter().flatten().fold(layout.entity_count, u64::min);
-        let mean = documents.checked_div(layout.entity_count).unwrap_or_default();
-        add(most.saturating_mul(mean));
     }
     work
 }

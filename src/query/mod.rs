@@ -17,6 +17,7 @@
 //! | `pace` | points of giving way |
 //! | [`fetch`] | documents of selected entities |
 //! | [`scan`] | what is read per row group, and the predicates over it |
+//! | `kept` | requests whose answer the cache holds already |
 //! | [`plan`] | requests as plans |
 //! | [`select`] | the run of a plan |
 //! | [`explain`] | what a query did |
@@ -29,6 +30,7 @@ pub mod engine;
 pub(crate) mod error;
 pub mod explain;
 pub mod fetch;
+mod kept;
 mod pace;
 pub mod plan;
 pub mod scan;

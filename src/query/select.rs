@@ -19,6 +19,7 @@ use crate::query::engine::{Engine, Measured, Spilled};
 use crate::query::error::QueryError;
 use crate::query::explain::{Explained, Observer};
 use crate::query::fetch::selection::{Selection, SelectionBuilder};
+use crate::query::kept::{self, ReadOff};
 use crate::query::plan::planner::Plans;
 use crate::storage::reader::VersionReader;
 
@@ -39,7 +40,17 @@ impl Engine {
     /// cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<Outcome, QueryError> {
         if let Some(positions) = by_position(&request, reader.entity_count()) {
-            return selected(positions, &request);
+            return settled(ByPosition(positions.clone()), found(positions, &request));
+        }
+        if let Some(read_off) = kept::read_off(&reader, &request).await {
+            let plan = read_off.to_string();
+            return settled(
+                plan,
+                match read_off {
+                    ReadOff::Count(count) => Outcome::Count(count),
+                    ReadOff::List(positions) => Outcome::Selection(Selection::of_few(positions)),
+                },
+            );
         }
         self.execute(reader, request, None).await
     }
@@ -129,18 +140,22 @@ fn by_position(request: &ReadRequest, entity_count: u64) -> Option<Range<u64>> {
 }
 
 /// What a request finds at these positions.
-fn selected(positions: Range<u64>, request: &ReadRequest) -> Result<Outcome, QueryError> {
+fn found(positions: Range<u64>, request: &ReadRequest) -> Outcome {
+    let found = positions.end - positions.start;
+    if request.count {
+        return Outcome::Count(found);
+    }
+    metrics().scanned_rows.increment(found);
+    Outcome::Selection(Selection::of_range(positions))
+}
+
+/// Counts a query that no plan had to answer, and logs what did.
+fn settled(plan: impl fmt::Display + Send + Sync + 'static, outcome: Outcome) -> Result<Outcome, QueryError> {
     let mut measured = Measured::start();
     if let Some(log_context) = request_log::current() {
-        log_context.set_plan(ByPosition(positions.clone()));
+        log_context.set_plan(plan);
     }
-    let found = positions.end - positions.start;
-    let outcome = Ok(if request.count {
-        Outcome::Count(found)
-    } else {
-        metrics().scanned_rows.increment(found);
-        Outcome::Selection(Selection::of_range(positions))
-    });
+    let outcome = Ok(outcome);
     measured.end(&outcome);
     outcome
 }

@@ -21,8 +21,8 @@ struct Lookups {
 }
 
 /// Found once, for a look-up in the cache is quicker than one of a counter.
-static LOOKUPS: LazyLock<[Lookups; 7]> = LazyLock::new(|| {
-    ["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes"].map(|cache| {
+static LOOKUPS: LazyLock<[Lookups; 8]> = LazyLock::new(|| {
+    ["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived"].map(|cache| {
         let counter = |outcome: &'static str| metrics().cache_lookups.of([cache.into(), outcome.into()]);
         Lookups { hits: counter("hit"), misses: counter("miss") }
     })
@@ -30,7 +30,7 @@ static LOOKUPS: LazyLock<[Lookups; 7]> = LazyLock::new(|| {
 
 impl Lookups {
     fn of(key: &PartKey) -> &'static Lookups {
-        let [footers, documents, columns, blooms, paths, keywords, shapes] = &*LOOKUPS;
+        let [footers, documents, columns, blooms, paths, keywords, shapes, derived] = &*LOOKUPS;
         match key {
             PartKey::Footer(_) => footers,
             PartKey::Documents { .. } => documents,
@@ -39,6 +39,7 @@ impl Lookups {
             PartKey::Paths { .. } => paths,
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => keywords,
             PartKey::Shapes { .. } => shapes,
+            PartKey::Derived { .. } => derived,
         }
     }
 }
@@ -49,7 +50,7 @@ fn count(part: &Part) {
         // Others are neither rows nor large, and the size of a footer is dear to find.
         Part::Documents(_) | Part::Column(_) => metrics().scanned_bytes.increment(part.memory_bytes() as u64),
         Part::Footer(_) | Part::Bloom(_) | Part::Paths(_) => {}
-        Part::Keywords(_) | Part::KeywordLists(_) | Part::Shapes(_) => {}
+        Part::Keywords(_) | Part::KeywordLists(_) | Part::Shapes(_) | Part::Derived(_) => {}
     }
 }
 

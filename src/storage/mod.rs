@@ -19,6 +19,7 @@
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`footer`] | what the end of a version file says |
 //! | [`reader`] | an opened version file: its parts by row group and page |
+//! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
 //! | [`cache`] | one cache for all decoded parts, bounded in bytes |
@@ -27,6 +28,7 @@
 pub mod budget;
 pub mod cache;
 pub mod checksums;
+pub mod derived;
 pub mod durable;
 mod error;
 pub mod footer;

@@ -13,6 +13,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::StorageError;
+use super::derived::{Derivation, Derived};
 use super::footer::Footer;
 use super::keywords::cut::Class;
 use super::keywords::segment::Entries;
@@ -204,6 +205,13 @@ pub enum PartKey {
         /// The row group.
         row_group: u32,
     },
+    /// What is computed from the columns of a file.
+    Derived {
+        /// The file.
+        file: u64,
+        /// What.
+        what: Derivation,
+    },
 }
 
 /// One decoded part, as the cache keeps it. Clones share memory.
@@ -225,6 +233,8 @@ pub enum Part {
     KeywordLists(Bytes),
     /// The shapes of a row group.
     Shapes(Arc<Shapes>),
+    /// What is computed from columns.
+    Derived(Derived),
 }
 
 impl Part {
@@ -238,6 +248,7 @@ impl Part {
             Part::Keywords(entries) => 64 + entries.memory_bytes(),
             Part::KeywordLists(bytes) => 64 + bytes.len(),
             Part::Shapes(shapes) => 64 + shapes.memory_bytes(),
+            Part::Derived(derived) => derived.memory_bytes(),
             Part::Bloom(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }
     }

@@ -64,8 +64,8 @@ impl ReaderMetrics {
             PartKey::Bloom { .. } => &self.blooms,
             PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => &self.keywords,
             PartKey::Shapes { .. } => &self.shapes,
-            // Asked for beside a read, not by it.
-            PartKey::Paths { .. } => return,
+            // No parts of the file that a read fetches, or asked for beside it.
+            PartKey::Paths { .. } | PartKey::Derived { .. } => return,
         };
         if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
     }

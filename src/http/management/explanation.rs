@@ -265,6 +265,8 @@ records! {
         verification: Option<VerificationUse>,
         /// Entities left out because they could not be among the first of the order; null where that was not tried.
         left_out_early: Option<u64>,
+        /// Entities left out because another one with the same key comes first; null where that was not tried.
+        duplicates_left_out: Option<u64>,
         /// Where the keys of `sort` came from; null where nothing was sorted.
         sort: Option<KeyUse>,
         /// Where the keys of `dedup` came from; null where none was asked for.
@@ -283,6 +285,8 @@ records! {
         pruned_by_numbers: u64,
         /// Left out because the keyword index says that the text is not there.
         pruned_by_keyword_index: u64,
+        /// Left out because the statistics say that all of the first of the order lie elsewhere.
+        pruned_by_order: u64,
         /// Scanned.
         scanned: u64,
         /// Not looked at, because there were enough entities before.
@@ -342,6 +346,12 @@ records! {
         Documents,
         /// The stored hash of every entity.
         StoredHashes,
+        /// A code for what a path reaches in each entity, made once for a version.
+        Codes,
+        /// The order of all entities by a column, made once for a version.
+        KeptOrder,
+        /// The first entity of every group, found once for a version.
+        KeptSet,
     }
 
     /// What reading documents for predicates did.

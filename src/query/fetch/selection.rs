@@ -89,6 +89,11 @@ impl Selection {
         Selection { positions: Positions::Range(range), _reservation: None }
     }
 
+    /// These positions, so few that they need no accounting.
+    pub(in crate::query) fn of_few(positions: Vec<u64>) -> Selection {
+        Selection { positions: Positions::List(positions), _reservation: None }
+    }
+
     /// How many entities are selected.
     pub fn len(&self) -> u64 {
         match &self.positions {

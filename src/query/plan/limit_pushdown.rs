@@ -2,21 +2,25 @@
 //! the scan.
 //!
 //! Without predicates the scan then starts at the right position, whatever the offset. With predicates it ends
-//! as soon as enough entities have matched. Below a sort it leaves out what cannot be among the first.
+//! as soon as enough entities have matched. Below a sort it leaves out what cannot be among the first. Below the
+//! aggregate of a `dedup` it leaves out what is not the first of its group.
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use crate::query::scan::schema::ORDER;
+use crate::query::scan::schema::{GROUP, ORDER, POSITION};
 use crate::query::scan::version_scan::VersionScan;
 
 /// The rule. Order of rows is kept by every operator of these plans, so cutting early cuts the same rows.
@@ -34,6 +38,16 @@ impl PhysicalOptimizerRule for LimitPushdown {
                         let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_top_k(k));
                         let sort = SortExec::new(sort.expr().clone(), scan).with_fetch(Some(k));
                         Ok(Transformed::yes(Arc::new(sort) as Arc<dyn ExecutionPlan>))
+                    }
+                    _ => Ok(Transformed::no(plan)),
+                };
+            }
+            if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+                return match aggregate.input().downcast_ref::<VersionScan>() {
+                    Some(scan) if gives_firsts(aggregate) => {
+                        let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_distinct());
+                        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+                        Ok(Transformed::yes(plan.replace_children(vec![scan], options)?))
                     }
                     _ => Ok(Transformed::no(plan)),
                 };
@@ -71,4 +85,22 @@ impl PhysicalOptimizerRule for LimitPushdown {
 fn sorts_by_order(sort: &SortExec) -> bool {
     let [key] = sort.expr().as_ref() else { return false };
     !key.options.descending && key.expr.downcast_ref::<Column>().is_some_and(|column| column.name() == ORDER)
+}
+
+/// Whether an aggregate gives the first entity of each group, and nothing else.
+fn gives_firsts(aggregate: &AggregateExec) -> bool {
+    let is_column = |expression: &Arc<dyn PhysicalExpr>, names: &[&str]| {
+        expression.downcast_ref::<Column>().is_some_and(|column| names.contains(&column.name()))
+    };
+    let [(group, _)] = aggregate.group_expr().expr() else { return false };
+    is_column(group, &[GROUP])
+        && match aggregate.aggr_expr() {
+            // Groups are counted.
+            [] => true,
+            [function] => {
+                let is_order = |of: &[Arc<dyn PhysicalExpr>]| of.len() == 1 && is_column(&of[0], &[ORDER, POSITION]);
+                function.fun().name() == "min" && is_order(&function.expressions())
+            }
+            _ => false,
+        }
 }

@@ -1,19 +1,38 @@
-//! The key of `dedup`: from the stored hash where that is the key, from the documents otherwise.
+//! The key of `dedup`. Each of these is used where the ones before it do not apply:
+//!
+//! 1. the stored hash, where whole entities are compared as they are;
+//! 2. codes of what each path reaches ([`super::path_codes`]);
+//! 3. the values in the shredded columns of the paths, and in documents where a column does not hold all;
+//! 4. the documents.
+//!
+//! Entities that keep top-level fields alone (`keep_field`) are compared by these fields, as with `dedup_key`.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use sha2::{Digest, Sha256};
 
-use crate::document::{self, CanonicalForm};
+use crate::document::CanonicalForm;
 use crate::model::path::Path;
+use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 use crate::query::pace::Pace;
+use crate::query::scan::key_column::{KeyColumn, write_reached};
+use crate::query::scan::metrics::KeySource;
+use crate::query::scan::path_codes::{MayRead, PathColumn, path_codes};
 use crate::storage::StorageError;
+use crate::storage::derived::{Derivation, Derived, PathCodes};
+use crate::storage::layout::{Layout, ShreddedKind};
+use crate::storage::profile::PathIndex;
 use crate::storage::reader::VersionReader;
+
+/// Codes are made for keys of so many paths: for more, reading values takes no longer.
+const CODED_PATHS: usize = 8;
+
+/// Codes are made from documents for so many paths of a key: each reads all of them.
+const DOCUMENT_PATHS: usize = 2;
 
 /// What `dedup` groups by.
 #[derive(Clone, Debug)]
@@ -25,18 +44,324 @@ pub(crate) struct GroupSpec {
 }
 
 impl GroupSpec {
+    /// The groups of a request; `None` without `dedup`.
+    pub(crate) fn of(request: &ReadRequest, reshape: &Reshape) -> Option<GroupSpec> {
+        request.dedup.then(|| GroupSpec { paths: request.dedup_key.clone(), reshape: reshape.clone() })
+    }
+
+    /// A text that tells these groups from all others of a file.
+    pub(crate) fn name(&self) -> String {
+        let texts = |paths: &[Path]| {
+            let mut texts: Vec<String> = paths.iter().map(Path::to_string).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            texts
+        };
+        let (reshape, compared) = (&self.reshape, self.compared());
+        let is_whole = |path: &Path| {
+            let keys = path.keys();
+            let is_cut = reshape.drop().iter().any(|drop| drop.keys().starts_with(keys));
+            reshape.sees(keys) && !is_cut
+        };
+        let denull = reshape.denull();
+        match compared.as_deref() {
+            Some(paths) if paths.iter().all(is_whole) => format!("{denull} {:?}", texts(paths)),
+            _ => {
+                let compared = compared.as_deref().map(texts);
+                let (keep, drop) = (texts(reshape.keep()), texts(reshape.drop()));
+                format!("{denull} {compared:?} {keep:?} {drop:?} {}", reshape.include_source())
+            }
+        }
+    }
+
     /// Whether the stored hashes are the keys.
     pub(crate) fn is_stored(&self) -> bool {
         self.paths.is_empty() && self.reshape.changes_source_alone()
     }
+
+    /// The paths whose values are compared; `None` where the whole entity is.
+    pub(crate) fn compared(&self) -> Option<Vec<Path>> {
+        if !self.paths.is_empty() {
+            return Some(self.paths.clone());
+        }
+        let keep = self.reshape.keep();
+        if keep.is_empty() || keep.iter().any(|path| path.keys().len() > 1) {
+            return None;
+        }
+        let mut fields: Vec<Path> = keep.iter().filter(|path| path.keys()[0] != "_source").cloned().collect();
+        fields.sort();
+        fields.dedup();
+        Some(fields)
+    }
+
+    /// How many paths are compared, and of how many entities documents may have to tell, at most: as far as the cache
+    /// and the footer know. `None` where whole entities are compared.
+    pub(in crate::query) async fn sources(&self, reader: &VersionReader) -> Option<(usize, u64)> {
+        let paths = self.compared()?;
+        let index = reader.cached_paths().await;
+        let mut from_documents = 0;
+        for path in &paths {
+            let entities = match access(reader.layout(), index.as_deref(), path, &self.reshape) {
+                PathAccess::Nothing | PathAccess::Column(PathColumn { is_complete: true, .. }) => 0,
+                PathAccess::Column(column) => entities_without(reader, column.shredded),
+                PathAccess::Documents => reader.entity_count(),
+            };
+            let codes = Derivation::codes(&path.to_string());
+            if entities > from_documents && !matches!(reader.derived(&codes).await, Some(Derived::Codes(Some(_)))) {
+                from_documents = entities;
+            }
+        }
+        Some((paths.len(), from_documents))
+    }
 }
 
-/// The group keys of rows of a row group: 32 bytes each, equal exactly for entities that are duplicates.
-pub(crate) struct GroupKeys<'a> {
-    spec: &'a GroupSpec,
+/// How many entities may have no scalar in a shredded column, by the footer: all of those row groups in which some may.
+fn entities_without(reader: &VersionReader, shredded: usize) -> u64 {
+    const NOTHING: i32 = ShreddedKind::Nothing as i32;
+    let row_groups = reader.row_groups().iter().enumerate();
+    let may_lack =
+        |row_group| reader.kind_range(row_group, shredded).is_none_or(|(min, max)| (min..=max).contains(&NOTHING));
+    row_groups.filter(|(number, _)| may_lack(*number)).map(|(_, group)| group.rows as u64).sum()
+}
+
+/// Where what a path reaches in a reshaped entity is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PathAccess {
+    /// Nowhere: no entity has it, or none has it left.
+    Nothing,
+    /// In a column.
+    Column(PathColumn),
+    /// In the documents.
+    Documents,
+}
+
+impl PathAccess {
+    /// Whether documents may have to tell.
+    fn reads_documents(self) -> bool {
+        matches!(self, PathAccess::Documents | PathAccess::Column(PathColumn { is_complete: false, .. }))
+    }
+}
+
+/// Where what a path reaches is found, before anything is read but the layout and the paths of the profile.
+fn access(layout: &Layout, index: Option<&PathIndex>, path: &Path, reshape: &Reshape) -> PathAccess {
+    let keys = path.keys();
+    let facts = index.and_then(|index| index.get(&path.to_string()));
+    let is_absent = facts.is_none() && index.is_some_and(PathIndex::is_complete);
+    let holds_scalars_alone =
+        facts.is_some_and(|facts| (facts.has_object, facts.has_array) == (Some(false), Some(false)));
+    let is_above = |other: &Path| keys.starts_with(other.keys());
+    let is_below = |other: &Path| other.keys().starts_with(keys);
+    let is_dropped = reshape.drop().iter().any(is_above) || (!reshape.include_source() && keys[0] == "_source");
+    let keep = reshape.keep();
+    let is_kept = keep.is_empty() || keep.iter().any(is_above);
+    // Above a kept path objects and arrays are left, without what is not kept in them.
+    let is_partly_kept = !is_kept && keep.iter().any(is_below);
+    if is_absent || is_dropped || !(is_kept || is_partly_kept) || (is_partly_kept && holds_scalars_alone) {
+        return PathAccess::Nothing;
+    }
+    if is_partly_kept {
+        return PathAccess::Documents;
+    }
+    match layout.shredded(keys) {
+        Some(shredded) if holds_scalars_alone || !layout.shredded_columns[shredded].fans_out => {
+            PathAccess::Column(PathColumn { shredded, is_complete: holds_scalars_alone })
+        }
+        _ => PathAccess::Documents,
+    }
+}
+
+/// A path of a key, and where its part comes from.
+struct KeyPath {
+    path: Path,
+    access: PathAccess,
+    codes: Option<Codes>,
+}
+
+/// The codes of a path in reshaped entities.
+struct Codes {
+    codes: Arc<PathCodes>,
+    /// Codes of what `denull` takes away, and the one that stands for it then.
+    denulled: Option<([Option<u16>; 2], u16)>,
+    /// How many codes there are.
+    distinct: usize,
+}
+
+impl Codes {
+    /// Those of entities as they are stored, or without nulls and empty strings; `None` where there are too many.
+    fn of(codes: Arc<PathCodes>, denull: bool) -> Option<Codes> {
+        let distinct = codes.distinct;
+        if !denull {
+            return Some(Codes { codes, denulled: None, distinct });
+        }
+        let nothing = codes.nothing.map_or_else(|| u16::try_from(distinct), Ok).ok()?;
+        let denulled = Some(([codes.null, codes.empty], nothing));
+        Some(Codes { codes, denulled, distinct: distinct + 1 })
+    }
+
+    #[inline]
+    fn at(&self, position: usize) -> u16 {
+        let code = self.codes.codes[position];
+        match self.denulled {
+            Some((taken, nothing)) if taken.contains(&Some(code)) => nothing,
+            _ => code,
+        }
+    }
+}
+
+impl KeyPath {
+    async fn open(
+        reader: &VersionReader,
+        index: Option<&PathIndex>,
+        path: Path,
+        reshape: &Reshape,
+        may_read: MayRead,
+    ) -> Result<KeyPath, StorageError> {
+        let layout = reader.layout();
+        let access = access(layout, index, &path, reshape);
+        let fans_out = |column: PathColumn| layout.shredded_columns[column.shredded].fans_out;
+        // Codes are those of entities as they are stored.
+        let is_below = |other: &Path| other.keys().starts_with(path.keys());
+        let is_above = |other: &Path| path.keys().starts_with(other.keys());
+        let is_untouched = !reshape.denull() && !reshape.drop().iter().any(is_below);
+        let is_whole = reshape.keep().is_empty() || reshape.keep().iter().any(is_above);
+        let column = match access {
+            PathAccess::Nothing => return Ok(KeyPath { path, access, codes: None }),
+            PathAccess::Column(column) if is_untouched => Some(column),
+            PathAccess::Column(column) if column.is_complete && !(reshape.denull() && fans_out(column)) => Some(column),
+            PathAccess::Documents if is_untouched && is_whole => None,
+            PathAccess::Column(_) | PathAccess::Documents => return Ok(KeyPath { path, access, codes: None }),
+        };
+        let codes = path_codes(reader, &path, column, may_read).await?;
+        let codes = codes.and_then(|codes| Codes::of(codes, reshape.denull()));
+        Ok(KeyPath { path, access, codes })
+    }
+}
+
+/// Where the keys of a scan come from: decided once, so that they are comparable.
+pub(super) struct GroupSource {
+    reshape: Reshape,
+    keys: Keys,
+}
+
+enum Keys {
+    StoredHashes,
+    Entities,
+    Paths(Vec<KeyPath>),
+}
+
+impl GroupSource {
+    /// For the keys of a scan, which may read so much for codes.
+    ///
+    /// # Errors
+    /// When a part of the version cannot be read.
+    pub(super) async fn open(
+        reader: &VersionReader,
+        spec: &GroupSpec,
+        may_read: MayRead,
+    ) -> Result<GroupSource, StorageError> {
+        let reshape = spec.reshape.clone();
+        if spec.is_stored() {
+            return Ok(GroupSource { reshape, keys: Keys::StoredHashes });
+        }
+        let Some(paths) = spec.compared() else { return Ok(GroupSource { reshape, keys: Keys::Entities }) };
+        // A profile that cannot be read is reported, and makes this slower, not wrong.
+        let index = reader.paths().await.ok().flatten();
+        let accesses = paths.iter().map(|path| access(reader.layout(), index.as_deref(), path, &reshape));
+        let by_documents = accesses.filter(|access| access.reads_documents()).count();
+        let may_read = match paths.len() {
+            0..=CODED_PATHS if by_documents <= DOCUMENT_PATHS => may_read,
+            0..=CODED_PATHS => may_read.min(MayRead::Columns),
+            _ => MayRead::Nothing,
+        };
+        let mut keys = Vec::with_capacity(paths.len());
+        for path in paths {
+            tokio::task::consume_budget().await;
+            keys.push(KeyPath::open(reader, index.as_deref(), path, &reshape, may_read).await?);
+        }
+        Ok(GroupSource { reshape, keys: Keys::Paths(keys) })
+    }
+
+    /// Where the keys come from, for people, and the column, where it is one.
+    pub(super) fn source(&self) -> KeySource {
+        let paths = match &self.keys {
+            Keys::StoredHashes => return KeySource::StoredHashes,
+            Keys::Entities => return KeySource::Documents,
+            Keys::Paths(paths) => paths,
+        };
+        if self.codes().is_some() {
+            KeySource::Codes
+        } else if paths.iter().any(|path| path.codes.is_none() && path.access == PathAccess::Documents) {
+            KeySource::Documents
+        } else {
+            KeySource::ShreddedColumns
+        }
+    }
+
+    /// The codes that are the keys; `None` where they are not.
+    pub(super) fn codes(&self) -> Option<GroupCodes<'_>> {
+        let Keys::Paths(paths) = &self.keys else { return None };
+        let mut groups = GroupCodes { paths: Vec::with_capacity(paths.len()), space: 1 };
+        for path in paths {
+            match &path.codes {
+                Some(codes) => {
+                    groups.paths.push(codes);
+                    groups.space = groups.space.checked_mul(codes.distinct as u64)?;
+                }
+                None if path.access == PathAccess::Nothing => {}
+                None => return None,
+            }
+        }
+        Some(groups)
+    }
+}
+
+/// Keys that are codes.
+pub(super) struct GroupCodes<'a> {
+    paths: Vec<&'a Codes>,
+    /// Every key is below this.
+    space: u64,
+}
+
+impl GroupCodes<'_> {
+    /// Every key is below this.
+    pub(super) fn space(&self) -> u64 {
+        self.space
+    }
+
+    /// Calls `visit` with the place and the key of each of these positions, in their order.
+    #[inline]
+    pub(super) fn each(&self, positions: impl Iterator<Item = usize>, mut visit: impl FnMut(usize, u64)) {
+        match self.paths.as_slice() {
+            [one] if one.denulled.is_none() => {
+                let codes = &one.codes.codes;
+                positions.for_each(|position| visit(position, codes[position].into()));
+            }
+            [one, other] if one.denulled.is_none() && other.denulled.is_none() => {
+                let (first, second, base) = (&one.codes.codes, &other.codes.codes, other.distinct as u64);
+                positions.for_each(|position| {
+                    visit(position, u64::from(first[position]) * base + u64::from(second[position]));
+                });
+            }
+            paths => positions.for_each(|position| {
+                let key = |key: u64, codes: &&Codes| key * codes.distinct as u64 + u64::from(codes.at(position));
+                visit(position, paths.iter().fold(0, key));
+            }),
+        }
+    }
+}
+
+/// The group keys of rows of a row group: equal exactly for entities that are duplicates.
+pub(super) struct GroupKeys<'a> {
+    source: &'a GroupSource,
+    first: u64,
     /// The stored hashes, where they are the keys.
     hashes: Option<ArrayRef>,
+    /// By path: its column, where it is one and there are no codes.
+    columns: Vec<Option<(KeyColumn, bool)>>,
     pages: Pages<'a>,
+    scratch: ReshapeScratch,
+    canonical: CanonicalForm,
+    pace: Pace,
 }
 
 impl<'a> GroupKeys<'a> {
@@ -44,66 +369,134 @@ impl<'a> GroupKeys<'a> {
     ///
     /// # Errors
     /// When a part of the version cannot be read.
-    pub(crate) async fn open(
+    pub(super) async fn open(
         reader: &'a VersionReader,
         row_group: usize,
         wanted: usize,
-        spec: &'a GroupSpec,
+        source: &'a GroupSource,
     ) -> Result<GroupKeys<'a>, StorageError> {
-        let hashes = if spec.is_stored() { Some(reader.hashes(row_group).await?) } else { None };
-        let pages = Pages::of(reader, row_group, wanted, reader.row_groups()[row_group].rows);
-        Ok(GroupKeys { spec, hashes, pages })
+        let group = reader.row_groups()[row_group];
+        let (mut hashes, mut columns, mut from_documents) = (None, Vec::new(), 0);
+        match &source.keys {
+            Keys::StoredHashes => hashes = Some(reader.hashes(row_group).await?),
+            Keys::Entities => from_documents = wanted,
+            Keys::Paths(paths) => {
+                for path in paths {
+                    columns.push(match path.access {
+                        PathAccess::Column(column) if path.codes.is_none() => {
+                            let found = KeyColumn::open(reader, row_group, column.shredded).await?;
+                            if !column.is_complete {
+                                from_documents = from_documents.max(found.rows_without().min(wanted));
+                            }
+                            Some((found, column.is_complete))
+                        }
+                        PathAccess::Documents if path.codes.is_none() => {
+                            from_documents = wanted;
+                            None
+                        }
+                        _ => None,
+                    });
+                }
+            }
+        }
+        Ok(GroupKeys {
+            source,
+            first: group.first,
+            hashes,
+            columns,
+            pages: Pages::of(reader, row_group, from_documents, group.rows),
+            scratch: ReshapeScratch::default(),
+            canonical: CanonicalForm::default(),
+            pace: Pace::default(),
+        })
     }
 
     /// The keys of these rows, which come after those asked for before.
     ///
     /// # Errors
     /// When a part of the version cannot be read.
-    pub(crate) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
-        if let Some(hashes) = &self.hashes {
-            let hashes = hashes.as_fixed_size_binary();
-            return Ok(Arc::new(fixed(rows.iter().map(|row| hashes.value(*row)), rows.len())?));
+    pub(super) async fn keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
+        let source = self.source;
+        match &source.keys {
+            Keys::StoredHashes => {
+                let missing = || StorageError::Layout("it has no hashes".to_owned());
+                let hashes = self.hashes.as_ref().ok_or_else(missing)?;
+                let hashes = hashes.as_fixed_size_binary();
+                keys_of(rows.iter().map(|row| hashes.value(*row)), rows.len())
+            }
+            Keys::Entities => {
+                let mut keys = Vec::with_capacity(rows.len());
+                for row in rows {
+                    let entity = source.reshape.apply(self.pages.document(*row).await?, &mut self.scratch);
+                    self.pace.worked(entity.len()).await;
+                    keys.push(self.canonical.hash(entity));
+                }
+                keys_of(keys.iter().map(|key| key.as_slice()), rows.len())
+            }
+            Keys::Paths(paths) => match source.codes() {
+                Some(codes) => {
+                    let mut keys = Vec::with_capacity(rows.len());
+                    let positions = rows.iter().map(|row| self.first as usize + row);
+                    codes.each(positions, |_, key| keys.push(key.to_be_bytes()));
+                    keys_of(keys.iter().map(|key| key.as_slice()), rows.len())
+                }
+                None => {
+                    let mut keys = Vec::with_capacity(rows.len());
+                    for row in rows {
+                        keys.push(self.key(paths, *row).await?);
+                    }
+                    keys_of(keys.iter().map(|key| key.as_slice()), rows.len())
+                }
+            },
         }
-        let spec = self.spec;
-        let mut scratch = ReshapeScratch::default();
-        let mut canonical = CanonicalForm::default();
-        let mut form = Vec::new();
-        let mut keys = Vec::with_capacity(rows.len());
-        let mut pace = Pace::default();
-        for row in rows {
-            let entity = spec.reshape.apply(self.pages.document(*row).await?, &mut scratch);
-            pace.worked(entity.len()).await;
-            if spec.paths.is_empty() {
-                keys.push(canonical.hash(entity));
+    }
+
+    /// The key of a row by values.
+    async fn key(&mut self, paths: &[KeyPath], row: usize) -> Result<[u8; 32], StorageError> {
+        let GroupKeys { source, first, columns, pages, scratch, canonical, pace, .. } = self;
+        let is_told = |(path, column): (&KeyPath, &Option<(KeyColumn, bool)>)| match column {
+            Some((column, is_complete)) => *is_complete || column.holds(row),
+            None => path.codes.is_some() || path.access == PathAccess::Nothing,
+        };
+        let entity = match paths.iter().zip(&*columns).all(is_told) {
+            true => b"{}".as_slice(),
+            false => source.reshape.apply(pages.document(row).await?, scratch),
+        };
+        let mut key = Sha256::new();
+        let mut part = Vec::new();
+        for (path, column) in paths.iter().zip(&*columns) {
+            if let Some(codes) = &path.codes {
+                key.update(codes.at(*first as usize + row).to_be_bytes());
                 continue;
             }
-            // Value by value: a thousand paths may reach the same large one.
-            let mut key = Sha256::new();
-            for path in &spec.paths {
-                pace.worked(entity.len()).await;
-                key.update(b"[");
-                document::reach_values(entity, path, |value| {
-                    form.clear();
-                    canonical.write(value, &mut form);
-                    form.push(b',');
-                    key.update(&form);
-                    ControlFlow::Continue(())
-                });
-                key.update(b"]");
+            part.clear();
+            match column {
+                Some((column, is_complete)) if *is_complete || column.holds(row) => {
+                    if !column.write_row(row, source.reshape.denull(), &mut part) {
+                        return Err(StorageError::Layout(format!("the column of {} has unknown kinds", path.path)));
+                    }
+                }
+                None if path.access == PathAccess::Nothing => {}
+                // Part by part: a thousand paths may reach the same large value.
+                _ => {
+                    pace.worked(entity.len()).await;
+                    write_reached(entity, &path.path, canonical, &mut part);
+                }
             }
-            keys.push(key.finalize().into());
+            key.update((part.len() as u64).to_be_bytes());
+            key.update(&part);
         }
-        Ok(Arc::new(fixed(keys.iter().map(|key: &[u8; 32]| key.as_slice()), rows.len())?))
+        Ok(key.finalize().into())
     }
 
     /// Pages of documents that had to tell.
-    pub(crate) fn pages_used(&self) -> usize {
+    pub(super) fn pages_used(&self) -> usize {
         self.pages.used()
     }
 }
 
-/// Values of 32 bytes as a binary array, which DataFusion groups faster than one of fixed size.
-fn fixed<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<BinaryArray, StorageError> {
+/// Keys as a binary array, which DataFusion groups faster than one of fixed size.
+fn keys_of<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<ArrayRef, StorageError> {
     let mut bytes = Vec::with_capacity(count * 32);
     let mut offsets = Vec::with_capacity(count + 1);
     offsets.push(0);
@@ -111,5 +504,5 @@ fn fixed<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize) -> Result<Bin
         bytes.extend_from_slice(value);
         offsets.push(bytes.len() as i32);
     }
-    Ok(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?)
+    Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
 }

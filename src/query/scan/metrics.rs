@@ -1,5 +1,6 @@
 //! The metrics of a scan, counted by row group, so that counting costs nothing beside the work.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::query::scan::access::PrunedBy;
@@ -48,12 +49,30 @@ pub(super) struct ShapeCounts {
     pub(super) documents: Counter,
 }
 
+/// Where the keys of an order or of groups came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeySource {
+    /// The stored hash of every entity.
+    StoredHashes,
+    /// The codes of values.
+    Codes,
+    /// The values in shredded columns.
+    ShreddedColumns,
+    /// Documents.
+    Documents,
+    /// The order of a column, as it was kept.
+    KeptOrder,
+    /// The first entities of all groups, as they were kept.
+    KeptSet,
+}
+
 /// The metrics of one scan.
 #[derive(Debug, Default)]
 pub(super) struct ScanMetrics {
     pub(super) pruned_by_bloom_filter: Counter,
     pub(super) pruned_by_numbers: Counter,
     pub(super) pruned_by_keyword_index: Counter,
+    pub(super) pruned_by_order: Counter,
     /// Row groups that were not pruned, and their rows.
     pub(super) scanned: Counter,
     pub(super) tested: Counter,
@@ -71,6 +90,11 @@ pub(super) struct ScanMetrics {
     pub(super) verified_pages: Counter,
     pub(super) order_pages: Counter,
     pub(super) group_pages: Counter,
+    /// What is left of entities whose group has another one that comes before them.
+    pub(super) distinct: Narrowed,
+    /// Where the keys came from, once that is decided.
+    pub(super) order_source: OnceLock<KeySource>,
+    pub(super) group_source: OnceLock<KeySource>,
 }
 
 impl ScanMetrics {

@@ -12,6 +12,10 @@
 //! | `shapes` | which path a hit in the search text belongs to |
 //! | `kernels` | predicates over the Arrow arrays of a row group |
 //! | `sort_key`, `dedup_key` | the keys of `sort` and `dedup` |
+//! | `key_column`, `path_codes` | what keys of `dedup` are made of: values in shredded columns, and codes of values |
+//! | `distinct` | which rows may be the first of their group |
+//! | `kept_groups` | the first entities of all groups, kept in the cache |
+//! | `kept_order` | the order of a column, kept in the cache |
 //! | `schema` | the columns that a scan gives |
 //! | `row_selection` | the selected rows of a row group |
 //! | `top_k` | the threshold below which a row may be among the first of an order |
@@ -22,9 +26,14 @@
 
 pub mod access;
 pub(in crate::query) mod dedup_key;
+mod distinct;
+pub(in crate::query) mod kept_groups;
+pub(in crate::query) mod kept_order;
 mod kernels;
+mod key_column;
 mod keyword_index;
 mod metrics;
+mod path_codes;
 pub mod predicate;
 pub mod report;
 mod row_group;

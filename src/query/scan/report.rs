@@ -2,7 +2,7 @@
 
 use crate::model::path::Path;
 use crate::query::scan::access::Access;
-use crate::query::scan::metrics::Narrowed;
+use crate::query::scan::metrics::{KeySource, Narrowed};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::schema::{GROUP, ORDER};
 use crate::query::scan::sort_key;
@@ -23,6 +23,12 @@ pub enum AccessName {
     Documents,
     /// The stored hash of every entity.
     StoredHashes,
+    /// A code for what a path reaches in each entity, made once for a version.
+    Codes,
+    /// The order of all entities by a column, made once for a version.
+    KeptOrder,
+    /// The first entity of every group, found once for a version.
+    KeptSet,
 }
 
 /// What the scan of the version did.
@@ -44,6 +50,8 @@ pub struct ScanUse {
     pub verification: Option<VerificationUse>,
     /// Entities left out because they could not be among the first of the order; null where that was not tried.
     pub left_out_early: Option<u64>,
+    /// Entities left out because another one with the same key comes first; null where that was not tried.
+    pub duplicates_left_out: Option<u64>,
     /// Where the keys of `sort` came from; null where nothing was sorted.
     pub sort: Option<KeyUse>,
     /// Where the keys of `dedup` came from; null where none was asked for.
@@ -63,6 +71,8 @@ pub struct RowGroupUse {
     pub pruned_by_numbers: u64,
     /// Left out because the keyword index says that the text is not there.
     pub pruned_by_keyword_index: u64,
+    /// Left out because the statistics say that all of the first of the order lie elsewhere.
+    pub pruned_by_order: u64,
     /// Scanned.
     pub scanned: u64,
     /// Not looked at, because there were enough entities before.
@@ -142,6 +152,7 @@ impl ScanSpec {
         let touched = self.row_groups().len() as u64;
         let (by_bloom, by_numbers) = (metrics.pruned_by_bloom_filter.get(), metrics.pruned_by_numbers.get());
         let by_index = metrics.pruned_by_keyword_index.get();
+        let by_order = metrics.pruned_by_order.get();
         let scanned = metrics.scanned.get();
         let predicates = self.predicates.iter().zip(&metrics.predicates).enumerate();
         let verifies =
@@ -155,8 +166,9 @@ impl ScanSpec {
                 pruned_by_bloom_filter: by_bloom,
                 pruned_by_numbers: by_numbers,
                 pruned_by_keyword_index: by_index,
+                pruned_by_order: by_order,
                 scanned,
-                not_reached: touched.saturating_sub(by_bloom + by_numbers + by_index + scanned),
+                not_reached: touched.saturating_sub(by_bloom + by_numbers + by_index + by_order + scanned),
             },
             rows_tested: metrics.tested.get(),
             rows_selected,
@@ -173,6 +185,7 @@ impl ScanSpec {
                 pages: metrics.verified_pages.get(),
             }),
             left_out_early: self.threshold.is_some().then(|| metrics.top_k.before.get() - metrics.top_k.after.get()),
+            duplicates_left_out: self.distinct.then(|| metrics.distinct.before.get() - metrics.distinct.after.get()),
             sort: self.sort(),
             dedup: self.dedup(),
         }
@@ -217,7 +230,11 @@ impl ScanSpec {
     fn sort(&self) -> Option<KeyUse> {
         let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER))?;
         let shredded = sort_key::order_column(self.reader.layout(), &order.field);
-        let access = if shredded.is_some() { AccessName::ShreddedColumn } else { AccessName::Documents };
+        let access = match self.metrics.order_source.get() {
+            Some(KeySource::KeptOrder) => AccessName::KeptOrder,
+            _ if shredded.is_some() => AccessName::ShreddedColumn,
+            _ => AccessName::Documents,
+        };
         let pages = self.metrics.order_pages.get();
         Some(KeyUse {
             by: order.field.clone(),
@@ -231,8 +248,20 @@ impl ScanSpec {
         let group = self.computed.group.as_ref().filter(|_| self.gives(GROUP))?;
         let paths: Vec<String> = group.paths.iter().map(Path::to_string).collect();
         let by = if paths.is_empty() { "all fields but _source".to_owned() } else { paths.join(",") };
-        let access = if group.is_stored() { AccessName::StoredHashes } else { AccessName::Documents };
-        Some(KeyUse { by, access, column: None, pages: self.metrics.group_pages.get() })
+        let (access, column) = match self.metrics.group_source.get() {
+            Some(KeySource::StoredHashes) => (AccessName::StoredHashes, None),
+            Some(KeySource::Codes) => (AccessName::Codes, None),
+            Some(KeySource::KeptSet | KeySource::KeptOrder) => (AccessName::KeptSet, None),
+            Some(KeySource::ShreddedColumns) => {
+                let paths: Vec<String> = group.compared().unwrap_or_default().iter().map(Path::to_string).collect();
+                (AccessName::ShreddedColumn, Some(paths.join(",")))
+            }
+            Some(KeySource::Documents) => (AccessName::Documents, None),
+            // Nothing was scanned.
+            None if group.is_stored() => (AccessName::StoredHashes, None),
+            None => (AccessName::Documents, None),
+        };
+        Some(KeyUse { by, access, column, pages: self.metrics.group_pages.get() })
     }
 
     fn shredded_path(&self, shredded: usize) -> String {

@@ -18,6 +18,7 @@ use crate::query::fetch::pages::Pages;
 use crate::query::pace::Pace;
 use crate::query::scan::access::{self, Access, PrunedBy};
 use crate::query::scan::dedup_key::GroupKeys;
+use crate::query::scan::distinct::RowOrder;
 use crate::query::scan::kernels::{self, Elements};
 use crate::query::scan::keyword_index::{IndexedRows, Sure};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
@@ -45,21 +46,69 @@ impl Unverified<'_> {
 impl ScanSpec {
     /// What the scan gives of one row group.
     pub(super) async fn row_group(&self, row_group: usize) -> Result<Vec<RecordBatch>> {
+        let selected = self.selection(row_group).await?;
+        self.selected_batches(row_group, selected).await
+    }
+
+    /// The keys of groups of all rows of a row group.
+    pub(super) async fn all_keys(&self, row_group: usize) -> Result<ArrayRef> {
+        let Some(source) = &self.group_source else { return internal_err!("there are no groups") };
+        tokio::task::consume_budget().await;
+        let rows: Vec<usize> = self.rows(row_group).collect();
+        self.metrics.scanned.add(1);
+        self.metrics.tested.add(rows.len());
+        metrics().scanned_rows.increment(rows.len() as u64);
+        let keys = async {
+            let mut keys = GroupKeys::open(&self.reader, row_group, rows.len(), source).await?;
+            let found = keys.keys(&rows).await?;
+            self.metrics.group_pages.add(keys.pages_used());
+            Ok(found)
+        };
+        keys.await.map_err(through_engine)
+    }
+
+    /// The rows of a row group that meet all predicates.
+    pub(super) async fn selection(&self, row_group: usize) -> Result<RowSelection> {
         // Cancelling takes effect between row groups, even when nothing has to be waited for.
         tokio::task::consume_budget().await;
-        let rows = self.rows(row_group);
-        let mut selected = self.select(row_group, rows).await.map_err(through_engine)?;
-        if let (Some(threshold), Some(order)) = (&self.threshold, &self.computed.order) {
-            let shredded = SortColumn::open(&self.reader, row_group, order).await.map_err(through_engine)?;
-            if let Some(shredded) = shredded
-                && let ranks = shredded.ranks(order)
-                && !ranks.undecided
-            {
-                let compare = |one, other| shredded.compare(order, one, other);
-                let rows = threshold.select(&selected, &ranks.ranks, compare);
-                self.metrics.top_k.add(selected.len(), rows.len());
-                selected = RowSelection::List(rows);
+        self.select(row_group, self.rows(row_group)).await.map_err(through_engine)
+    }
+
+    /// What the scan gives of these rows of a row group.
+    pub(super) async fn selected_batches(
+        &self,
+        row_group: usize,
+        mut selected: RowSelection,
+    ) -> Result<Vec<RecordBatch>> {
+        let order = self.computed.order.as_ref().filter(|_| self.gives(ORDER));
+        let column = match order {
+            Some(order) if self.threshold.is_some() || self.distinct_filter.is_some() => {
+                SortColumn::open(&self.reader, row_group, order).await.map_err(through_engine)?
             }
+            _ => None,
+        };
+        let ranked = column.as_ref().zip(order).map(|(column, order)| (column, order, column.ranks(order)));
+        let ranked = ranked.filter(|(_, _, ranks)| !ranks.undecided);
+        if let (Some(threshold), Some((column, order, ranks))) = (&self.threshold, &ranked) {
+            let compare = |one, other| column.compare(order, one, other);
+            let rows = threshold.select(&selected, &ranks.ranks, compare);
+            self.metrics.top_k.add(selected.len(), rows.len());
+            selected = RowSelection::List(rows);
+        }
+        if let (Some(filter), Some(source)) = (&self.distinct_filter, &self.group_source)
+            && let Some(codes) = source.codes()
+            && (order.is_none() || ranked.is_some())
+        {
+            let first = self.reader.row_groups()[row_group].first as usize;
+            let rows = match &ranked {
+                Some((column, order, ranks)) => {
+                    let compare = |one, other| column.compare(order, one, other);
+                    filter.select(&codes, first, &selected, Some(&RowOrder { ranks: &ranks.ranks, compare: &compare }))
+                }
+                None => filter.select(&codes, first, &selected, None),
+            };
+            self.metrics.distinct.add(selected.len(), rows.len());
+            selected = RowSelection::List(rows);
         }
         self.batches(row_group, &selected).await
     }
@@ -377,9 +426,9 @@ impl ScanSpec {
             Some(spec) if self.gives(ORDER) => Some(OrderKeys::open(&self.reader, row_group, rows.len(), spec).await),
             _ => None,
         };
-        let group = match &self.computed.group {
-            Some(spec) if self.gives(GROUP) => Some(GroupKeys::open(&self.reader, row_group, rows.len(), spec).await),
-            _ => None,
+        let group = match &self.group_source {
+            Some(source) => Some(GroupKeys::open(&self.reader, row_group, rows.len(), source).await),
+            None => None,
         };
         let (mut order, mut group) =
             (order.transpose().map_err(through_engine)?, group.transpose().map_err(through_engine)?);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 
 /// Selected rows of a row group, ascending.
@@ -39,7 +40,7 @@ impl RowSelection {
         match self {
             RowSelection::Range(range) if range.len() == rows.len() => RowSelection::Bits(rows),
             RowSelection::Range(range) => {
-                let mut bits = arrow::array::BooleanBufferBuilder::new(rows.len());
+                let mut bits = BooleanBufferBuilder::new(rows.len());
                 bits.append_n(range.start.min(rows.len()), false);
                 bits.append_n(range.len(), true);
                 bits.append_n(rows.len() - range.end.min(rows.len()), false);
@@ -47,6 +48,18 @@ impl RowSelection {
             }
             RowSelection::Bits(bits) => RowSelection::Bits(&bits & &rows),
             RowSelection::List(list) => RowSelection::List(list.into_iter().filter(|row| rows.value(*row)).collect()),
+        }
+    }
+
+    /// Appends a bit for each of so many rows, set for those that are selected.
+    pub(super) fn append_to(&self, bits: &mut BooleanBufferBuilder, rows: usize) {
+        match self {
+            RowSelection::Bits(selected) => bits.append_buffer(selected),
+            selection => {
+                let first = bits.len();
+                bits.append_n(rows, false);
+                selection.iter().for_each(|row| bits.set_bit(first + row, true));
+            }
         }
     }
 

@@ -7,7 +7,9 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Ar
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 
 use crate::document;
+use crate::model::request::ReadRequest;
 use crate::query::fetch::pages::Pages;
+use crate::query::fetch::reshape::Reshape;
 use crate::storage::StorageError;
 use crate::storage::layout::{Layout, ShreddedKind, ShreddedPart};
 use crate::storage::reader::VersionReader;
@@ -21,6 +23,20 @@ pub(crate) struct OrderSpec {
     pub descending: bool,
     /// Whether an empty string is as good as missing.
     pub denull: bool,
+}
+
+impl OrderSpec {
+    /// What a request sorts by; `None` where nothing could be sorted, so that all entities come last and keep their
+    /// order, and where the order does not matter: for a count, and for a sample of what no dedup has chosen from.
+    pub(crate) fn of(request: &ReadRequest, reshape: &Reshape) -> Option<OrderSpec> {
+        let sort = request.sort.as_ref()?;
+        let shuffled = request.sample.is_some() && !request.dedup;
+        (!request.count && !shuffled && reshape.sees(std::slice::from_ref(&sort.field))).then(|| OrderSpec {
+            field: sort.field.clone(),
+            descending: sort.descending,
+            denull: reshape.denull(),
+        })
+    }
 }
 
 /// The shredded column that holds what a top-level field is ordered by; `None` when it has none, or when arrays lie on
@@ -151,15 +167,20 @@ impl SortColumn {
 
     /// The order of two rows of one rank, by all of their values; rows of equal values keep theirs.
     pub(crate) fn compare(&self, spec: &OrderSpec, one: usize, other: usize) -> Ordering {
+        let values = self.compare_values(one, self, other);
+        if spec.descending { values.reverse() } else { values }.then(one.cmp(&other))
+    }
+
+    /// The order of two values of one rank, ascending, of which the other may lie in another row group.
+    pub(super) fn compare_values(&self, one: usize, that: &SortColumn, other: usize) -> Ordering {
         let kind = self.kind.as_primitive::<UInt8Type>().value(one);
-        let values = if kind == ShreddedKind::Number as u8 {
-            self.number(one).zip(self.number(other)).map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
+        if kind == ShreddedKind::Number as u8 {
+            self.number(one).zip(that.number(other)).map_or(Ordering::Equal, |(one, other)| one.cmp(&other))
         } else if kind == ShreddedKind::String as u8 {
-            self.string(one).cmp(self.string(other))
+            self.string(one).cmp(that.string(other))
         } else {
             Ordering::Equal
-        };
-        if spec.descending { values.reverse() } else { values }.then(one.cmp(&other))
+        }
     }
 
     /// A number as its double, in bits that order, and its remainder.
@@ -211,6 +232,26 @@ impl SortColumn {
             ranks.push(directed(rank, spec.descending));
         }
         Ranks { ranks, undecided }
+    }
+}
+
+/// A rank that no row of a row group is below, by the statistics of its column; 0 where they do not tell. `has_text` is
+/// whether the column holds strings or booleans anywhere.
+pub(super) fn least_rank(reader: &VersionReader, row_group: usize, spec: &OrderSpec, has_text: bool) -> u64 {
+    const NOTHING: i32 = ShreddedKind::Nothing as i32;
+    const STRING: i32 = ShreddedKind::String as i32;
+    const NUMBER: i32 = ShreddedKind::Number as i32;
+    let Some(shredded) = order_column(reader.layout(), &spec.field) else { return 0 };
+    let Some((min, max)) = reader.kind_range(row_group, shredded) else { return 0 };
+    let numbers = reader.number_range(row_group, shredded);
+    match (max, numbers) {
+        // Nothing to sort by.
+        (..=NOTHING, _) => u64::MAX,
+        (..=STRING, None) if !spec.descending => 2 << 61,
+        // Numbers come first, or there is nothing else.
+        (NUMBER, Some((least, _))) if !spec.descending => number_rank(least),
+        (NUMBER, Some((_, greatest))) if min == NUMBER || !has_text => directed(number_rank(greatest), true),
+        _ => 0,
     }
 }
 

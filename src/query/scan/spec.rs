@@ -3,14 +3,24 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::datatypes::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::error::Result;
 
-use crate::query::scan::access::Access;
+use crate::metrics::metrics;
+use crate::model::path::Path;
+use crate::query::scan::access::{self, Access};
+use crate::query::scan::dedup_key::GroupSource;
+use crate::query::scan::distinct::DistinctFilter;
 use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::ScanMetrics;
+use crate::query::scan::path_codes::MayRead;
 use crate::query::scan::predicate::Predicate;
-use crate::query::scan::schema::Computed;
+use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
+use crate::query::scan::sort_key;
 use crate::query::scan::top_k::TopKThreshold;
+use crate::storage::StorageError;
 use crate::storage::reader::VersionReader;
 
 /// What a scan reads and gives. Clones share their metrics.
@@ -28,7 +38,12 @@ pub(super) struct ScanSpec {
     pub(super) fetch: Option<usize>,
     /// Only what may be among the first of the order is wanted.
     pub(super) threshold: Option<Arc<TopKThreshold>>,
+    /// Only what may be the first of its group is wanted.
+    pub(super) distinct: bool,
     pub(super) computed: Computed,
+    /// Where the keys of groups come from, and what leaves duplicates out: decided when the scan begins.
+    pub(super) group_source: Option<Arc<GroupSource>>,
+    pub(super) distinct_filter: Option<Arc<DistinctFilter>>,
     pub(super) metrics: Arc<ScanMetrics>,
 }
 
@@ -51,5 +66,91 @@ impl ScanSpec {
     /// Whether the scan gives a column.
     pub(super) fn gives(&self, column: &str) -> bool {
         self.schema.fields().iter().any(|field| field.name() == column)
+    }
+
+    /// The row groups that the range touches, each with a rank that none of its rows is below: those that may hold the
+    /// first of an order come first, if only these are wanted.
+    pub(super) async fn best_first(&self) -> Vec<(usize, u64)> {
+        let row_groups = self.row_groups();
+        let (Some(_), Some(order)) = (&self.threshold, &self.computed.order) else {
+            return row_groups.map(|row_group| (row_group, 0)).collect();
+        };
+        let index = self.reader.paths().await.ok().flatten();
+        let path = Path::from_keys([order.field.as_str()]).ok();
+        let facts = index.zip(path).and_then(|(index, path)| index.get(&path.to_string()));
+        let has_text = facts.and_then(|facts| facts.has_text).unwrap_or(true);
+        let ranked =
+            row_groups.map(|row_group| (row_group, sort_key::least_rank(&self.reader, row_group, order, has_text)));
+        let mut ranked: Vec<(usize, u64)> = ranked.collect();
+        ranked.sort_by_key(|(_, rank)| *rank);
+        ranked
+    }
+
+    /// Whether no row of this rank or a higher one may be among the first of the order.
+    pub(super) fn is_beyond_threshold(&self, row_group: usize, least_rank: u64) -> bool {
+        let is_beyond = self.threshold.as_ref().is_some_and(|threshold| !threshold.may_hold(least_rank));
+        if is_beyond {
+            self.metrics.pruned_by_order.add(1);
+            metrics().pruned_rows.increment(self.rows(row_group).len() as u64);
+            metrics().pruned_bytes.increment(self.reader.stored_bytes(row_group));
+        }
+        is_beyond
+    }
+
+    /// Whether it gives positions alone, which costs nothing.
+    pub(super) fn is_cheap(&self) -> bool {
+        self.predicates.is_empty() && self.schema.fields().iter().all(|field| field.name() == POSITION)
+    }
+
+    /// Whether it gives all entities of the version, as far as predicates and positions go.
+    pub(super) fn is_whole(&self) -> bool {
+        self.predicates.is_empty() && self.range == (0..self.reader.entity_count()) && self.fetch.is_none()
+    }
+
+    /// What may be read of the whole version to make codes, which later scans use, too: less where predicates may leave
+    /// few entities.
+    ///
+    /// # Errors
+    /// When a bloom filter cannot be read.
+    pub(super) async fn may_read_for_codes(&self) -> Result<MayRead, StorageError> {
+        if self.is_whole() {
+            return Ok(MayRead::Documents);
+        }
+        let mut left = 0;
+        for row_group in self.row_groups() {
+            let mut is_left = true;
+            for (access, predicate) in self.predicates.iter() {
+                tokio::task::consume_budget().await;
+                is_left = is_left && access::pruned(&self.reader, row_group, predicate, *access).await?.is_none();
+            }
+            left += usize::from(is_left);
+        }
+        let most = left > self.reader.row_groups().len() / 2;
+        Ok(if most { MayRead::Columns } else { MayRead::Nothing })
+    }
+
+    /// The batch of entities at these positions, of which nothing more has to be read: each in a group of its own, in
+    /// this order after so many others.
+    pub(super) fn known(&self, positions: &[u64], before: usize) -> Result<RecordBatch> {
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+        for field in self.schema.fields() {
+            columns.push(match field.name().as_str() {
+                POSITION => Arc::new(UInt64Array::from(positions.to_vec())),
+                name @ (ORDER | GROUP) => {
+                    let mut keys = BinaryBuilder::with_capacity(positions.len(), positions.len() * 16);
+                    for (place, position) in positions.iter().enumerate() {
+                        let mut key = [0; 16];
+                        key[..8].copy_from_slice(&((before + place) as u64).to_be_bytes());
+                        key[8..].copy_from_slice(&position.to_be_bytes());
+                        // An order key ends with the position.
+                        keys.append_value(if name == ORDER { &key[..] } else { &key[8..] });
+                    }
+                    Arc::new(keys.finish())
+                }
+                other => return internal_err!("{other} is not known without reading it"),
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(positions.len()));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 }

@@ -22,6 +22,11 @@ impl TopKThreshold {
         self.k
     }
 
+    /// Whether rows of a rank may be among the first.
+    pub(super) fn may_hold(&self, rank: u64) -> bool {
+        rank <= self.rank.load(Ordering::Relaxed)
+    }
+
     /// The rows that may be among the first, ascending: of this row group no more than are wanted. `compare` orders
     /// rows of one rank, and no two alike.
     pub(super) fn select(

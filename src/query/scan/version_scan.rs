@@ -4,13 +4,16 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 
+use arrow::array::{BooleanBufferBuilder, RecordBatch};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::common::internal_err;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
@@ -20,18 +23,37 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::query::error::{QueryError, through_engine};
 use crate::query::scan::access::{self, Access};
+use crate::query::scan::dedup_key::GroupSource;
+use crate::query::scan::distinct::DistinctFilter;
+use crate::query::scan::kept_groups;
+use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::keyword_index::KeywordQuestions;
-use crate::query::scan::metrics::ScanMetrics;
+use crate::query::scan::metrics::{KeySource, ScanMetrics};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::ScanUse;
-use crate::query::scan::schema::{Computed, POSITION};
+use crate::query::scan::row_selection::RowSelection;
+use crate::query::scan::schema::{Computed, GROUP, ORDER, POSITION};
 use crate::query::scan::spec::ScanSpec;
 use crate::query::scan::top_k::TopKThreshold;
+use crate::storage::StorageError;
+use crate::storage::derived::{Firsts, OrderCursor};
 use crate::storage::reader::VersionReader;
+
+/// Entities that are selected with predicates are found in a kept order if at least so many times as many are selected
+/// as are wanted, and no fewer than [`FEW`].
+const FOUND_IN: usize = 4;
+
+/// See [`FOUND_IN`].
+const FEW: usize = 4_096;
+
+/// Positions that are looked at between two points of giving way.
+const STRETCH: usize = 1 << 16;
 
 /// A scan of one version. One partition, in order of position.
 #[derive(Clone)]
@@ -77,7 +99,10 @@ impl VersionScan {
             predicates: predicates.into(),
             fetch,
             threshold: None,
+            distinct: false,
             computed,
+            group_source: None,
+            distinct_filter: None,
         };
         VersionScan {
             spec,
@@ -91,6 +116,13 @@ impl VersionScan {
     pub(crate) fn with_top_k(&self, k: usize) -> VersionScan {
         let mut scan = self.clone();
         scan.spec.threshold = self.spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k)));
+        scan
+    }
+
+    /// The same scan without rows that are not the first of their group; others may be there, too.
+    pub(crate) fn with_distinct(&self) -> VersionScan {
+        let mut scan = self.clone();
+        scan.spec.distinct = self.spec.computed.group.is_some();
         scan
     }
 
@@ -134,13 +166,16 @@ impl fmt::Debug for VersionScan {
 
 impl DisplayAs for VersionScan {
     fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScanSpec { range, fetch, threshold, predicates, .. } = &self.spec;
+        let ScanSpec { range, fetch, threshold, distinct, predicates, .. } = &self.spec;
         write!(formatter, "VersionScan: positions={}..{}", range.start, range.end)?;
         if let Some(fetch) = fetch {
             write!(formatter, ", fetch={fetch}")?;
         }
         if let Some(threshold) = threshold {
             write!(formatter, ", first={}", threshold.k())?;
+        }
+        if *distinct {
+            write!(formatter, ", distinct")?;
         }
         for (access, predicate) in predicates.iter() {
             match access {
@@ -187,33 +222,18 @@ impl ExecutionPlan for VersionScan {
         if children.is_empty() { Ok(self) } else { internal_err!("a scan of a version has no children") }
     }
 
-    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
             return internal_err!("a scan of a version has one partition");
         }
-        let spec = Arc::new(self.spec.clone());
-        let row_groups = spec.row_groups();
-        // Positions alone cost nothing.
-        let cheap = spec.predicates.is_empty() && spec.schema.fields().iter().all(|field| field.name() == POSITION);
-        let alone = row_groups.len() == 1 || self.threads == 1 || cheap;
-        let threads = if alone { 1 } else { self.threads };
         let measured = BaselineMetrics::new(&self.metrics, partition);
-        let time = measured.elapsed_compute().clone();
-        let batches = futures::stream::iter(row_groups)
-            .map(move |row_group| {
-                let (spec, time) = (spec.clone(), time.clone());
-                async move {
-                    if alone {
-                        return timed(&time, spec.row_group(row_group)).await;
-                    }
-                    // Dropped when the query ends early, which stops the work.
-                    let task = tokio::spawn(async move { timed(&time, spec.row_group(row_group)).await });
-                    AbortOnDropHandle::new(task)
-                        .await
-                        .map_err(|error| datafusion::error::DataFusionError::External(Box::new(error)))?
-                }
-            })
-            .buffered(threads);
+        let running = Running {
+            spec: self.spec.clone(),
+            threads: self.threads,
+            time: measured.elapsed_compute().clone(),
+            memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
+        };
+        let batches = futures::stream::once(running.batches()).try_flatten();
         let fetch = self.spec.fetch;
         let mut given = 0;
         let batches = batches.map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok))).try_flatten();
@@ -246,6 +266,198 @@ impl ExecutionPlan for VersionScan {
             statistics.num_rows = Precision::Exact((range.end - range.start) as usize);
         }
         Ok(Arc::new(statistics))
+    }
+}
+
+/// A scan that runs.
+struct Running {
+    spec: ScanSpec,
+    threads: usize,
+    time: Time,
+    memory: MemoryReservation,
+}
+
+/// What a scan gives.
+type Batches = BoxStream<'static, Result<Vec<RecordBatch>>>;
+
+impl Running {
+    /// What the scan gives: from what is kept of the version, if that tells, and else from its row groups.
+    async fn batches(mut self) -> Result<Batches> {
+        if let Some(batches) = Box::pin(self.first_of_groups()).await? {
+            return Ok(batches);
+        }
+        if let Some(batches) = Box::pin(self.first_of_order()).await? {
+            return Ok(batches);
+        }
+        let row_groups = self.spec.best_first().await;
+        let work = |spec: Arc<ScanSpec>, row_group, least_rank| async move {
+            if spec.is_beyond_threshold(row_group, least_rank) {
+                return Ok(Vec::new());
+            }
+            spec.row_group(row_group).await
+        };
+        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), work))
+    }
+
+    /// Decides where the keys of groups come from. Gives the first entities of all groups, where they are kept.
+    async fn first_of_groups(&mut self) -> Result<Option<Batches>> {
+        let Some(groups) = self.spec.computed.group.clone().filter(|_| self.spec.gives(GROUP)) else {
+            return Ok(None);
+        };
+        let keeps = self.spec.distinct && self.spec.is_whole() && !self.spec.gives(ORDER);
+        if keeps && let Some(firsts) = kept_groups::kept_firsts(&self.spec.reader, &groups).await {
+            let _ = self.spec.metrics.group_source.set(KeySource::KeptSet);
+            return Ok(Some(self.given(firsts)));
+        }
+        let open = async {
+            let may_read = self.spec.may_read_for_codes().await?;
+            GroupSource::open(&self.spec.reader, &groups, may_read).await
+        };
+        let source = Arc::new(timed(&self.time, Box::pin(open)).await.map_err(through_engine)?);
+        let _ = self.spec.metrics.group_source.set(source.source());
+        self.spec.group_source = Some(source.clone());
+        let codes = source.codes();
+        if keeps {
+            let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
+            let keys = self
+                .on_row_groups(row_groups, false, |spec, row_group, ()| async move { spec.all_keys(row_group).await });
+            let keys = keys.map_err(out_of_engine);
+            let found = kept_groups::found_firsts(&self.spec.reader, &groups, codes, keys, &self.memory);
+            if let Some(firsts) = found.await.map_err(through_engine)? {
+                return Ok(Some(self.given(firsts)));
+            }
+        }
+        if self.spec.distinct
+            && let Some(codes) = source.codes()
+        {
+            self.spec.distinct_filter = Some(Arc::new(DistinctFilter::new(&codes, self.memory.new_empty())));
+        }
+        Ok(None)
+    }
+
+    /// The first entities of groups, in the order of their positions.
+    fn given(&self, firsts: Arc<Firsts>) -> Batches {
+        let spec = self.spec.clone();
+        let entities = usize::try_from(spec.reader.entity_count()).unwrap_or(usize::MAX);
+        spec.metrics.distinct.add(entities, firsts.len());
+        let batches = futures::stream::iter((0..entities).step_by(STRETCH)).then(move |start| {
+            let batch = spec.known(&firsts.within(start..start.saturating_add(STRETCH)), start);
+            async move {
+                tokio::task::yield_now().await;
+                Ok(vec![batch?])
+            }
+        });
+        batches.boxed()
+    }
+
+    /// The first of an order that is kept.
+    async fn first_of_order(&self) -> Result<Option<Batches>> {
+        let spec = &self.spec;
+        let (Some(threshold), Some(order)) = (&spec.threshold, &spec.computed.order) else { return Ok(None) };
+        if spec.fetch.is_some() || spec.gives(GROUP) {
+            return Ok(None);
+        }
+        let k = threshold.k();
+        if spec.is_whole() {
+            let making = kept_order::made_order(&spec.reader, order, &self.memory);
+            let made = timed(&self.time, Box::pin(making)).await;
+            let Some(kept) = made.map_err(through_engine)? else { return Ok(None) };
+            spec.metrics.top_k.add(kept.len(), k.min(kept.len()));
+            return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, None)));
+        }
+        let Kept::Order(kept) = kept_order::kept_order(&spec.reader, order).await else { return Ok(None) };
+        let reserved = self.memory.new_empty();
+        if reserved.try_grow(kept.len() / 8 + 1).is_err() {
+            return Ok(None);
+        }
+        let row_groups = spec.row_groups().map(|row_group| (row_group, ()));
+        let select =
+            |spec: Arc<ScanSpec>, row_group, ()| async move { Ok((row_group, spec.selection(row_group).await?)) };
+        let mut selections = self.on_row_groups(row_groups, false, select);
+        let mut bits = BooleanBufferBuilder::new(kept.len());
+        while let Some((row_group, selection)) = selections.try_next().await? {
+            let first = spec.reader.row_groups()[row_group].first as usize;
+            bits.append_n(first.saturating_sub(bits.len()), false);
+            selection.append_to(&mut bits, spec.reader.row_groups()[row_group].rows);
+        }
+        bits.append_n(kept.len().saturating_sub(bits.len()), false);
+        let bits = bits.build();
+        let selected = bits.count_set_bits();
+        if selected >= FEW.max(k.saturating_mul(FOUND_IN)) {
+            spec.metrics.top_k.add(selected, k);
+            return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, Some((bits, reserved)))));
+        }
+        // Where few are selected, they are sorted sooner than they are found among all.
+        let rows_of = |row_group: usize| {
+            let group = spec.reader.row_groups()[row_group];
+            (row_group, bits.slice(group.first as usize, group.rows))
+        };
+        let row_groups: Vec<(usize, BooleanBuffer)> =
+            spec.row_groups().map(rows_of).filter(|(_, rows)| rows.count_set_bits() > 0).collect();
+        let batches = |spec: Arc<ScanSpec>, row_group, rows| async move {
+            spec.selected_batches(row_group, RowSelection::Bits(rows)).await
+        };
+        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, batches)))
+    }
+
+    /// The first `k` of an order, or the first `k` of it that are selected.
+    fn in_order(&self, cursor: OrderCursor, k: usize, selected: Option<(BooleanBuffer, MemoryReservation)>) -> Batches {
+        let _ = self.spec.metrics.order_source.set(KeySource::KeptOrder);
+        let spec = self.spec.clone();
+        let batches = futures::stream::try_unfold((cursor, 0), move |(mut cursor, given)| {
+            let step = if selected.is_some() { STRETCH } else { STRETCH.min(k - given) };
+            let mut looked_at = 0;
+            let positions = cursor.by_ref().take(step).inspect(|_| looked_at += 1);
+            let is_selected = |position: &u32| match &selected {
+                Some((bits, _)) => bits.value(*position as usize),
+                None => true,
+            };
+            let positions: Vec<u64> = positions.filter(is_selected).take(k - given).map(u64::from).collect();
+            let batch = (looked_at > 0).then(|| spec.known(&positions, given));
+            async move {
+                tokio::task::yield_now().await;
+                let given = given + positions.len();
+                batch.map(|batch| Ok((vec![batch?], (cursor, given)))).transpose()
+            }
+        });
+        batches.boxed()
+    }
+
+    /// Runs work on row groups, on several at once, and gives what it gives in their order.
+    fn on_row_groups<I, T, F>(
+        &self,
+        row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + 'static,
+        is_cheap: bool,
+        work: impl Fn(Arc<ScanSpec>, usize, I) -> F + Clone + Send + 'static,
+    ) -> BoxStream<'static, Result<T>>
+    where
+        I: Send + 'static,
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let alone = row_groups.len() == 1 || self.threads == 1 || is_cheap;
+        let threads = if alone { 1 } else { self.threads };
+        let (spec, time) = (Arc::new(self.spec.clone()), self.time.clone());
+        let worked = futures::stream::iter(row_groups).map(move |(row_group, input)| {
+            let (time, work) = (time.clone(), work(spec.clone(), row_group, input));
+            async move {
+                if alone {
+                    return timed(&time, work).await;
+                }
+                // Dropped when the query ends early, which stops the work.
+                let task = tokio::spawn(async move { timed(&time, work).await });
+                AbortOnDropHandle::new(task).await.map_err(|error| DataFusionError::External(Box::new(error)))?
+            }
+        });
+        worked.buffered(threads).boxed()
+    }
+}
+
+/// The error of reading that came through DataFusion.
+fn out_of_engine(error: DataFusionError) -> StorageError {
+    match QueryError::from(error) {
+        QueryError::Storage(error) => error,
+        _ => StorageError::Worker,
     }
 }
 

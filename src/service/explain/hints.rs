@@ -200,8 +200,9 @@ fn keys(explanation: &Explanation, reader: &VersionReader, absent: &[Path], hint
     }
     if scan.dedup.as_ref().is_some_and(|dedup| dedup.access == AccessName::Documents) {
         hints.push(
-            "This dedup reads the documents, because a stored hash covers only whole entities. Without dedup_key, \
-             denull, keep_field and drop_field it uses the hashes."
+            "This dedup reads the documents. Only whole entities have a stored hash, without denull, keep_field and \
+             drop_field. A `dedup_key`, and a `keep_field` of top-level names, need no documents where the fields have \
+             shredded columns and hold scalars alone."
                 .to_owned(),
         );
     }

@@ -179,6 +179,7 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
         (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
         (groups.pruned_by_numbers, "pruned by the minimum and maximum of numbers"),
         (groups.pruned_by_keyword_index, "pruned by keyword index"),
+        (groups.pruned_by_order, "pruned by the order"),
         (groups.outside_positions, "outside of the positions"),
         (groups.not_reached, "not reached"),
     ] {
@@ -197,6 +198,9 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     }
     if let Some(rows) = scan.left_out_early {
         writeln!(out, "  left out early, not among the first of the order: {}", number(rows))?;
+    }
+    if let Some(rows) = scan.duplicates_left_out {
+        writeln!(out, "  left out early, because another one with the same key comes first: {}", number(rows))?;
     }
     for (name, keys) in [("sort", &scan.sort), ("dedup", &scan.dedup)] {
         if let Some(KeyUse { by, access, column, pages }) = keys {
@@ -244,6 +248,9 @@ fn source(access: AccessName, shredded: Option<&str>) -> String {
         AccessName::SearchTextThenDocuments => "the search text, then documents".to_owned(),
         AccessName::Documents => "documents".to_owned(),
         AccessName::StoredHashes => "the stored hashes".to_owned(),
+        AccessName::Codes => "the codes of values".to_owned(),
+        AccessName::KeptSet => "the kept first entities of groups".to_owned(),
+        AccessName::KeptOrder => format!("the kept order of the column {}", one_line(shredded.unwrap_or_default())),
     }
 }
 

@@ -160,7 +160,7 @@ impl Reads {
         let observed = observer.as_ref().map(|observer| self.cache.observed(observer.selecting.clone()));
         let cache = observed.as_ref().unwrap_or(&self.cache);
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, cache).await?;
-        let work_bytes = cost::work_bytes(&reader, &request);
+        let work_bytes = cost::work_bytes(&reader, &request).await;
         let weight = Weight::of(work_bytes, &self.config.query);
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);

@@ -25,6 +25,8 @@ pub struct PathFacts {
     pub has_object: Option<bool>,
     /// Whether an array stands at it somewhere.
     pub has_array: Option<bool>,
+    /// Whether a string or a boolean stands at it somewhere.
+    pub has_text: Option<bool>,
     /// Whether `denull` leaves any value at it.
     pub survives_denull: Option<bool>,
 }
@@ -104,7 +106,12 @@ fn facts(types: &TypeCounts, string_max: Option<&ValueRecord>) -> PathFacts {
         // Arrays that came empty stay, those that become empty do not; a profile counts both.
         (types.null + types.string == 0).then_some(true)
     };
-    PathFacts { has_object: Some(types.object > 0), has_array: Some(types.array > 0), survives_denull }
+    PathFacts {
+        has_object: Some(types.object > 0),
+        has_array: Some(types.array > 0),
+        has_text: Some(types.string + types.boolean > 0),
+        survives_denull,
+    }
 }
 
 #[cfg(test)]

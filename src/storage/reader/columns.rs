@@ -100,11 +100,28 @@ impl VersionReader {
 
     /// Whether a shredded column reaches a null in a row group. Costs nothing: the footer knows.
     pub fn holds_null(&self, row_group: usize, shredded: usize) -> bool {
-        let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Kind) else { return true };
+        self.kind_range(row_group, shredded).is_none_or(|(min, _)| min == 0)
+    }
+
+    /// The minimum and maximum [`ShreddedKind`](crate::storage::layout::ShreddedKind) in a row group, as numbers.
+    /// Costs nothing: the footer holds them, if anything does.
+    pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
+        let index = self.footer.layout.column_index(shredded, ShreddedPart::Kind)?;
         match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
-            Some(Statistics::Int32(kinds)) => kinds.min_opt().is_none_or(|min| *min == 0),
-            _ => true,
+            Some(Statistics::Int32(kinds)) => Some((*kinds.min_opt()?, *kinds.max_opt()?)),
+            _ => None,
         }
+    }
+
+    /// Bytes of a shredded column in all row groups before they were compressed. Costs nothing: the footer knows.
+    pub fn shredded_bytes(&self, shredded: usize) -> u64 {
+        let layout = &self.footer.layout;
+        let parts = ShreddedPart::ALL.iter().filter_map(|part| layout.column_index(shredded, *part));
+        let parts: Vec<usize> = parts.collect();
+        let row_groups = self.footer.metadata.metadata().row_groups().iter();
+        let sizes =
+            row_groups.flat_map(|row_group| parts.iter().map(|part| row_group.column(*part).uncompressed_size()));
+        sizes.map(|size| u64::try_from(size).unwrap_or_default()).fold(0, u64::saturating_add)
     }
 
     async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {

@@ -5,6 +5,7 @@
 //! restored is read again without more ado. Every failure names the file, and is reported ([`PartCache::reporting`]).
 
 mod columns;
+mod derived;
 mod documents;
 mod end;
 mod keywords;

@@ -5,4 +5,5 @@ mod keyword_index;
 mod many_conditions;
 mod reads;
 mod selection;
+mod sets;
 mod shapes;

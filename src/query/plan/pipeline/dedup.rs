@@ -5,15 +5,7 @@ use datafusion::functions_aggregate::expr_fn::min;
 use datafusion::prelude::col;
 
 use super::Pipeline;
-use crate::model::request::ReadRequest;
-use crate::query::fetch::reshape::Reshape;
-use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::schema::GROUP;
-
-/// The key to group by.
-pub(super) fn group_spec(request: &ReadRequest, reshape: &Reshape) -> Option<GroupSpec> {
-    request.dedup.then(|| GroupSpec { paths: request.dedup_key.clone(), reshape: reshape.clone() })
-}
 
 pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
     if !pipeline.request.dedup {

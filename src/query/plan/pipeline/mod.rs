@@ -27,7 +27,9 @@ use crate::model::request::ReadRequest;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::plan::functions::position;
 use crate::query::plan::table::VersionTable;
+use crate::query::scan::dedup_key::GroupSpec;
 use crate::query::scan::schema::{ORDER, POSITION};
+use crate::query::scan::sort_key::OrderSpec;
 
 /// The plan so far.
 struct Pipeline<'a> {
@@ -72,9 +74,9 @@ const TABLE: &str = "entities";
 /// When DataFusion refuses the plan, which no request should bring about.
 pub(super) fn plan(table: VersionTable, request: &ReadRequest) -> Result<LogicalPlan> {
     let reshape = Reshape::of(request);
-    let order_spec = sort::order_spec(request, &reshape);
+    let order_spec = OrderSpec::of(request, &reshape);
     let order = if order_spec.is_some() { ORDER } else { POSITION };
-    let table = table.with_order(order_spec).with_group(dedup::group_spec(request, &reshape));
+    let table = table.with_order(order_spec).with_group(GroupSpec::of(request, &reshape));
     let table: Arc<dyn TableProvider> = Arc::new(table);
     let plan = LogicalPlanBuilder::scan(TABLE, provider_as_source(table), None)?;
     let mut pipeline = Pipeline { plan, request, reshape, order, conditions: Vec::new(), nothing: false };

@@ -5,22 +5,7 @@ use datafusion::error::Result;
 use datafusion::prelude::col;
 
 use super::Pipeline;
-use crate::model::request::ReadRequest;
-use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::schema::ORDER;
-use crate::query::scan::sort_key::OrderSpec;
-
-/// What to sort by; `None` where nothing could be sorted, so that all entities come last and keep their order, and
-/// where the order does not matter: for a count, and for a sample of what no dedup has chosen from.
-pub(super) fn order_spec(request: &ReadRequest, reshape: &Reshape) -> Option<OrderSpec> {
-    let sort = request.sort.as_ref()?;
-    let shuffled = request.sample.is_some() && !request.dedup;
-    (!request.count && !shuffled && reshape.sees(std::slice::from_ref(&sort.field))).then(|| OrderSpec {
-        field: sort.field.clone(),
-        descending: sort.descending,
-        denull: reshape.denull(),
-    })
-}
 
 pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
     // A dedup forgets the order, and sorts what is left by it.

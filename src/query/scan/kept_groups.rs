@@ -1,0 +1,111 @@
+//! The first entity of every group of a version, found when a query first needs them and kept in the cache
+//! ([`Firsts`]): a `dedup` of a whole version is then read off.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanBufferBuilder};
+use datafusion::execution::memory_pool::MemoryReservation;
+use foldhash::fast::RandomState;
+use futures::{Stream, TryStreamExt};
+
+use crate::query::scan::dedup_key::{GroupCodes, GroupSpec};
+use crate::storage::StorageError;
+use crate::storage::derived::{Derivation, Derived, Firsts};
+use crate::storage::reader::VersionReader;
+
+/// Codes below this are marked as seen in a bitmap, others in a hash table.
+const BITMAP_CODES: u64 = 1 << 24;
+
+/// Bytes that a code takes in a hash table that has just grown, about.
+const CODE_BYTES: u64 = 24;
+
+/// The same of a key.
+const KEY_BYTES: u64 = 80;
+
+/// Rows whose codes are looked at between two points of giving way.
+const STRETCH: usize = 32_768;
+
+/// The first entities of these groups, if the cache holds them.
+pub(in crate::query) async fn kept_firsts(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
+    match reader.derived(&Derivation::firsts(&groups.name())).await? {
+        Derived::Firsts(firsts) => Some(firsts),
+        Derived::Codes(_) | Derived::Order(_) => None,
+    }
+}
+
+/// The first entities of these groups, found by their codes or by the keys of each row group, and kept. `None` where
+/// there is no room to keep them, or no memory to find them.
+///
+/// # Errors
+/// When the keys cannot be read.
+pub(super) async fn found_firsts(
+    reader: &VersionReader,
+    groups: &GroupSpec,
+    codes: Option<GroupCodes<'_>>,
+    keys: impl Stream<Item = Result<ArrayRef, StorageError>> + Send,
+    memory: &MemoryReservation,
+) -> Result<Option<Arc<Firsts>>, StorageError> {
+    // A bit for each entity is the most that they take.
+    if !reader.keeps(1) {
+        return Ok(None);
+    }
+    let entities = reader.entity_count();
+    let seen_bytes = match &codes {
+        Some(codes) if codes.space() <= BITMAP_CODES => codes.space() / 8,
+        Some(codes) => codes.space().min(entities).saturating_mul(CODE_BYTES),
+        None => entities.saturating_mul(KEY_BYTES),
+    };
+    let finding = memory.new_empty();
+    if finding.try_grow(usize::try_from(seen_bytes.saturating_add(entities / 8)).unwrap_or(usize::MAX)).is_err() {
+        return Ok(None);
+    }
+    let find = async {
+        let bits = match codes {
+            Some(codes) => by_codes(&codes, entities as usize).await,
+            None => by_keys(keys, entities as usize).await?,
+        };
+        Ok(Derived::Firsts(Arc::new(Firsts::of(bits.build()))))
+    };
+    match reader.derive(Derivation::firsts(&groups.name()), Box::pin(find)).await? {
+        Derived::Firsts(firsts) => Ok(Some(firsts)),
+        Derived::Codes(_) | Derived::Order(_) => Ok(None),
+    }
+}
+
+async fn by_codes(codes: &GroupCodes<'_>, entities: usize) -> BooleanBufferBuilder {
+    let mut bits = BooleanBufferBuilder::new(entities);
+    let mut bitmap = vec![0_u64; if codes.space() <= BITMAP_CODES { codes.space() as usize / 64 + 1 } else { 0 }];
+    let mut table: HashSet<u64, RandomState> = HashSet::default();
+    for start in (0..entities).step_by(STRETCH) {
+        tokio::task::yield_now().await;
+        let positions = start..entities.min(start + STRETCH);
+        if bitmap.is_empty() {
+            codes.each(positions, |_, code| bits.append(table.insert(code)));
+            continue;
+        }
+        codes.each(positions, |_, code| {
+            let (word, bit) = (&mut bitmap[code as usize / 64], 1 << (code % 64));
+            bits.append(*word & bit == 0);
+            *word |= bit;
+        });
+    }
+    bits
+}
+
+async fn by_keys(
+    keys: impl Stream<Item = Result<ArrayRef, StorageError>> + Send,
+    entities: usize,
+) -> Result<BooleanBufferBuilder, StorageError> {
+    let mut bits = BooleanBufferBuilder::new(entities);
+    let mut seen: HashSet<[u8; 32], RandomState> = HashSet::default();
+    let mut keys = std::pin::pin!(keys);
+    while let Some(keys) = keys.try_next().await? {
+        for key in keys.as_binary::<i32>().iter() {
+            let key = key.and_then(|key| key.try_into().ok());
+            let key = key.ok_or_else(|| StorageError::Layout("a key of a group has another length".to_owned()))?;
+            bits.append(seen.insert(key));
+        }
+    }
+    Ok(bits)
+}

@@ -1,0 +1,229 @@
+//! The parts of `dedup` keys: bytes that are equal exactly when what a path reaches is, from a shredded column or from
+//! a document alike.
+//!
+//! What a path reaches is a list of values. Each is written so that it ends where it ends by itself:
+//!
+//! | Value | Bytes |
+//! |---|---|
+//! | null, `false`, `true` | a tag |
+//! | string | a tag, its length, its text |
+//! | number | a tag, its double, its remainder |
+//! | integer beyond both | a tag, the length of its text, its text |
+//! | object, array | a tag, the length of its canonical form, that form |
+
+use std::ops::{ControlFlow, Range};
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+
+use crate::document::{self, CanonicalForm, NumericValue, Scalar};
+use crate::model::path::Path;
+use crate::storage::StorageError;
+use crate::storage::layout::{ShreddedKind, ShreddedPart};
+use crate::storage::reader::VersionReader;
+
+const NULL: u8 = 0;
+const FALSE: u8 = 1;
+const TRUE: u8 = 2;
+const STRING: u8 = 3;
+const NUMBER: u8 = 4;
+const LONG_INTEGER: u8 = 5;
+const CONTAINER: u8 = 6;
+
+/// The key part of one null.
+pub(super) const ONE_NULL: &[u8] = &[NULL];
+
+/// The key part of one empty string.
+pub(super) const ONE_EMPTY: &[u8] = &[STRING, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Appends the values that a path reaches in an entity.
+pub(super) fn write_reached(entity: &[u8], path: &Path, canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
+    document::reach_values(entity, path, |value| {
+        write_value(value, canonical, out);
+        ControlFlow::Continue(())
+    });
+}
+
+fn write_value(value: &[u8], canonical: &mut CanonicalForm, out: &mut Vec<u8>) {
+    match Scalar::read(value) {
+        Some(Scalar::Null) => out.push(NULL),
+        Some(Scalar::Bool(value)) => out.push(if value { TRUE } else { FALSE }),
+        Some(Scalar::String(text)) => write_sized(STRING, out, |out| text.unescape_into(out)),
+        Some(Scalar::Number(text)) => {
+            let number = NumericValue::parse(text);
+            match number.as_ref().and_then(|number| Some((number.double(), number.remainder()?))) {
+                Some((double, remainder)) => write_number(double, remainder, out),
+                None => write_sized(LONG_INTEGER, out, |out| out.extend_from_slice(text.as_bytes())),
+            }
+        }
+        None => write_sized(CONTAINER, out, |out| canonical.write(value, out)),
+    }
+}
+
+fn write_number(double: f64, remainder: i64, out: &mut Vec<u8>) {
+    out.push(NUMBER);
+    out.extend_from_slice(&document::ordered_bits(double).to_be_bytes());
+    out.extend_from_slice(&remainder.to_be_bytes());
+}
+
+fn write_sized(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag);
+    let start = out.len();
+    out.extend_from_slice(&[0; 8]);
+    write(out);
+    let length = (out.len() - start - 8) as u64;
+    out[start..start + 8].copy_from_slice(&length.to_be_bytes());
+}
+
+/// A shredded column in a row group: the lists of scalars that its path reaches.
+pub(super) struct KeyColumn {
+    kinds: ArrayRef,
+    texts: ArrayRef,
+    exacts: Option<ArrayRef>,
+    numbers: Option<(ArrayRef, ArrayRef)>,
+    /// Where each row's elements begin, and the end of the last, where the path fans out.
+    offsets: Option<Vec<i32>>,
+}
+
+impl KeyColumn {
+    /// The shredded column of this number in a row group.
+    ///
+    /// # Errors
+    /// When a part cannot be read, or its parts do not fit together.
+    pub(super) async fn open(
+        reader: &VersionReader,
+        row_group: usize,
+        shredded: usize,
+    ) -> Result<KeyColumn, StorageError> {
+        let damaged = || StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together"));
+        let mut offsets = None;
+        let mut part = async |part: ShreddedPart| -> Result<Option<ArrayRef>, StorageError> {
+            let Some(column) = reader.shredded(row_group, shredded, part).await? else { return Ok(None) };
+            let Some(list) = column.as_list_opt::<i32>() else { return Ok(Some(column)) };
+            match &offsets {
+                None => offsets = Some(list.value_offsets().to_vec()),
+                Some(offsets) if offsets.as_slice() != list.value_offsets() => return Err(damaged()),
+                Some(_) => {}
+            }
+            Ok(Some(list.values().clone()))
+        };
+        let kinds = part(ShreddedPart::Kind).await?.ok_or_else(damaged)?;
+        let texts = part(ShreddedPart::Text).await?.ok_or_else(damaged)?;
+        let exacts = part(ShreddedPart::Exact).await?;
+        let numbers = part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?);
+        let fits = |other: &ArrayRef| other.len() == kinds.len();
+        let numbers_fit = numbers.as_ref().is_none_or(|(numbers, remainders)| fits(numbers) && fits(remainders));
+        if !fits(&texts) || !exacts.as_ref().is_none_or(fits) || !numbers_fit {
+            return Err(damaged());
+        }
+        Ok(KeyColumn { kinds, texts, exacts, numbers, offsets })
+    }
+
+    /// The kinds of its elements.
+    pub(super) fn kinds(&self) -> &[u8] {
+        self.kinds.as_primitive::<UInt8Type>().values()
+    }
+
+    /// The elements of a row.
+    #[inline]
+    pub(super) fn elements(&self, row: usize) -> Range<usize> {
+        match &self.offsets {
+            Some(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+            None => row..row + 1,
+        }
+    }
+
+    /// A number that tells the value of an element among all of this row group: two elements with the same one have the
+    /// same value. `None` where texts are no codes into a dictionary.
+    #[inline]
+    pub(super) fn memo(&self, element: usize) -> Option<u64> {
+        let code = |array: &ArrayRef| {
+            let dictionary = array.as_dictionary_opt::<Int32Type>()?;
+            Some(if dictionary.is_valid(element) { dictionary.keys().value(element) as u32 } else { u32::MAX })
+        };
+        let text = code(&self.texts)?;
+        let exact = match &self.exacts {
+            Some(exacts) => code(exacts)?,
+            None => u32::MAX,
+        };
+        // Dictionaries of one row group have far fewer entries.
+        let (text, exact) = (u64::from(text) & ((1 << 29) - 1), u64::from(exact) & ((1 << 29) - 1));
+        Some(u64::from(self.kinds()[element]) << 58 | text << 29 | exact)
+    }
+
+    /// Whether its path reaches a scalar in a row, for a path that does not fan out.
+    #[inline]
+    pub(super) fn holds(&self, row: usize) -> bool {
+        self.kinds().get(row).is_some_and(|kind| *kind != ShreddedKind::Nothing as u8)
+    }
+
+    /// In how many rows it does not.
+    pub(super) fn rows_without(&self) -> usize {
+        self.kinds().iter().filter(|kind| **kind == ShreddedKind::Nothing as u8).count()
+    }
+
+    /// Appends the elements of a row, or those that `denull` leaves; false when the document has to tell.
+    pub(super) fn write_row(&self, row: usize, denull: bool, out: &mut Vec<u8>) -> bool {
+        let kinds = self.kinds();
+        self.elements(row).all(|element| {
+            let is_left_out = kinds[element] == ShreddedKind::Nothing as u8 || (denull && self.is_denulled(element));
+            is_left_out || self.write(element, out)
+        })
+    }
+
+    /// Appends an element, which reaches something; false when the document has to tell.
+    pub(super) fn write(&self, element: usize, out: &mut Vec<u8>) -> bool {
+        const KIND_NULL: u8 = ShreddedKind::Null as u8;
+        const KIND_BOOLEAN: u8 = ShreddedKind::Boolean as u8;
+        const KIND_STRING: u8 = ShreddedKind::String as u8;
+        const KIND_NUMBER: u8 = ShreddedKind::Number as u8;
+        const KIND_LONG: u8 = ShreddedKind::LongInteger as u8;
+        match self.kinds()[element] {
+            KIND_NULL => out.push(NULL),
+            KIND_BOOLEAN => out.push(if bytes_at(&self.texts, element) == Some(b"true") { TRUE } else { FALSE }),
+            KIND_STRING => match self.string(element) {
+                Some(text) => write_sized(STRING, out, |out| out.extend_from_slice(text)),
+                None => return false,
+            },
+            KIND_NUMBER => {
+                let Some((numbers, remainders)) = &self.numbers else { return false };
+                let (numbers, remainders) =
+                    (numbers.as_primitive::<Float64Type>(), remainders.as_primitive::<Int64Type>());
+                let remainder = if remainders.is_null(element) { 0 } else { remainders.value(element) };
+                write_number(numbers.value(element), remainder, out);
+            }
+            KIND_LONG => match bytes_at(&self.texts, element) {
+                Some(text) => write_sized(LONG_INTEGER, out, |out| out.extend_from_slice(text)),
+                None => return false,
+            },
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether `denull` takes an element away.
+    fn is_denulled(&self, element: usize) -> bool {
+        let kind = self.kinds()[element];
+        kind == ShreddedKind::Null as u8
+            || (kind == ShreddedKind::String as u8 && self.string(element).is_some_and(<[u8]>::is_empty))
+    }
+
+    fn string(&self, element: usize) -> Option<&[u8]> {
+        self.exacts.as_ref().and_then(|exacts| bytes_at(exacts, element)).or_else(|| bytes_at(&self.texts, element))
+    }
+}
+
+/// The bytes of an element; `None` where it is null.
+fn bytes_at(array: &ArrayRef, element: usize) -> Option<&[u8]> {
+    match array.as_dictionary_opt::<Int32Type>() {
+        Some(dictionary) => {
+            let values = dictionary.values().as_binary::<i32>();
+            let key = usize::try_from(dictionary.keys().value(element)).ok()?;
+            (dictionary.is_valid(element) && key < values.len()).then(|| values.value(key))
+        }
+        None => {
+            let values = array.as_binary::<i32>();
+            values.is_valid(element).then(|| values.value(element))
+        }
+    }
+}

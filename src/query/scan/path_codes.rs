@@ -1,0 +1,181 @@
+//! The codes of what a path reaches in every entity of a version, made once and kept in the cache
+//! ([`PathCodes`]). Codes are few: where a path has more distinct lists of values than [`CODES`], there are none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::document::CanonicalForm;
+use crate::model::path::Path;
+use crate::query::fetch::pages::Pages;
+use crate::query::pace::Pace;
+use crate::query::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, write_reached};
+use crate::storage::StorageError;
+use crate::storage::derived::{Derivation, Derived, PathCodes};
+use crate::storage::layout::ShreddedKind;
+use crate::storage::reader::VersionReader;
+
+/// Codes of a path at most: they fit 16 bits.
+const CODES: usize = 1 << 16;
+
+/// Key parts up to so many bytes are compared as they are, others by their SHA-256.
+const SHORT_BYTES: usize = 64;
+
+/// What may be read to make codes that the cache does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MayRead {
+    /// Nothing.
+    Nothing,
+    /// Columns.
+    Columns,
+    /// Columns and documents.
+    Documents,
+}
+
+/// A shredded column of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PathColumn {
+    /// Its number.
+    pub(super) shredded: usize,
+    /// Whether it holds all that the path reaches: neither an object nor an array stands there in any entity.
+    pub(super) is_complete: bool,
+}
+
+/// The codes of a path; `None` where there are too many, or where more would have to be read than may be.
+///
+/// # Errors
+/// When a part of the version cannot be read.
+pub(super) async fn path_codes(
+    reader: &VersionReader,
+    path: &Path,
+    column: Option<PathColumn>,
+    may_read: MayRead,
+) -> Result<Option<Arc<PathCodes>>, StorageError> {
+    if !reader.keeps(size_of::<u16>() as u64) {
+        return Ok(None);
+    }
+    let what = Derivation::codes(&path.to_string());
+    if let Some(Derived::Codes(codes)) = reader.derived(&what).await {
+        return Ok(codes);
+    }
+    let needed = if column.is_some_and(|column| column.is_complete) { MayRead::Columns } else { MayRead::Documents };
+    if may_read < needed {
+        return Ok(None);
+    }
+    let making = async { Ok(Derived::Codes(Making::new(reader, path, column).codes().await?.map(Arc::new))) };
+    match reader.derive(what, Box::pin(making)).await? {
+        Derived::Codes(codes) => Ok(codes),
+        Derived::Order(_) | Derived::Firsts(_) => Ok(None),
+    }
+}
+
+/// Codes that are being made.
+struct Making<'a> {
+    reader: &'a VersionReader,
+    path: &'a Path,
+    column: Option<PathColumn>,
+    known: HashMap<Box<[u8]>, u16, foldhash::fast::RandomState>,
+    canonical: CanonicalForm,
+    pace: Pace,
+}
+
+impl<'a> Making<'a> {
+    fn new(reader: &'a VersionReader, path: &'a Path, column: Option<PathColumn>) -> Making<'a> {
+        let known = HashMap::default();
+        Making { reader, path, column, known, canonical: CanonicalForm::default(), pace: Pace::default() }
+    }
+
+    /// All codes; `None` once there are too many.
+    async fn codes(mut self) -> Result<Option<PathCodes>, StorageError> {
+        let mut codes = Vec::with_capacity(usize::try_from(self.reader.entity_count()).unwrap_or_default());
+        for row_group in 0..self.reader.row_groups().len() {
+            tokio::task::yield_now().await;
+            if !self.row_group(row_group, &mut codes).await? {
+                return Ok(None);
+            }
+        }
+        let code = |part: &[u8]| self.known.get(part).copied();
+        let (nothing, null, empty) = (code(b""), code(ONE_NULL), code(ONE_EMPTY));
+        Ok(Some(PathCodes { distinct: self.known.len(), codes, nothing, null, empty }))
+    }
+
+    /// Appends the codes of a row group; false once there are too many.
+    async fn row_group(&mut self, row_group: usize, codes: &mut Vec<u16>) -> Result<bool, StorageError> {
+        const NOTHING: u8 = ShreddedKind::Nothing as u8;
+        let reader = self.reader;
+        let rows = reader.row_groups()[row_group].rows;
+        let column = match self.column {
+            Some(column) => Some((KeyColumn::open(reader, row_group, column.shredded).await?, column.is_complete)),
+            None => None,
+        };
+        let from_documents = match &column {
+            Some((_, true)) => 0,
+            Some((column, false)) => column.rows_without(),
+            None => rows,
+        };
+        let mut pages = Pages::of(reader, row_group, from_documents, rows);
+        // By what tells the value of an element of this row group.
+        let mut memos: HashMap<u64, u16, foldhash::fast::RandomState> = HashMap::default();
+        let mut part = Vec::new();
+        for row in 0..rows {
+            part.clear();
+            let mut memo = None;
+            let is_known = match &column {
+                Some((column, is_complete)) => {
+                    let mut elements = column.elements(row);
+                    if column.kinds().get(elements.start) == Some(&NOTHING) {
+                        *is_complete
+                    } else if elements.len() == 1
+                        && let Some(found) = column.memo(elements.start)
+                    {
+                        if let Some(code) = memos.get(&found) {
+                            codes.push(*code);
+                            continue;
+                        }
+                        memo = Some(found);
+                        column.write(elements.start, &mut part)
+                    } else {
+                        elements.all(|element| column.write(element, &mut part))
+                    }
+                }
+                None => false,
+            };
+            if !is_known {
+                part.clear();
+                memo = None;
+                let document = pages.document(row).await?;
+                self.pace.worked(document.len()).await;
+                write_reached(document, self.path, &mut self.canonical, &mut part);
+            }
+            let Some(code) = self.code(&part) else { return Ok(false) };
+            if let Some(memo) = memo {
+                memos.insert(memo, code);
+            }
+            codes.push(code);
+        }
+        Ok(true)
+    }
+
+    /// The code of a key part; `None` when there is no further one.
+    fn code(&mut self, part: &[u8]) -> Option<u16> {
+        let hashed: [u8; 33];
+        let part = if part.len() > SHORT_BYTES {
+            let mut bytes = [0xFF; 33];
+            bytes[1..].copy_from_slice(&Sha256::digest(part));
+            hashed = bytes;
+            &hashed
+        } else {
+            part
+        };
+        if let Some(code) = self.known.get(part) {
+            return Some(*code);
+        }
+        if self.known.len() == CODES {
+            return None;
+        }
+        let code = self.known.len() as u16;
+        self.known.insert(part.into(), code);
+        Some(code)
+    }
+}

@@ -1,0 +1,294 @@
+//! What is computed from a version file and kept in the cache beside its parts: codes of values, orders, the first
+//! entities of groups. A file never changes, so none of it goes stale; whatever the cache drops is computed again.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::buffer::BooleanBuffer;
+use sha2::{Digest, Sha256};
+
+/// What is derived from a file. Names are kept as SHA-256: they may be long, and the cache counts values alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Derivation {
+    /// The [`PathCodes`] of a path.
+    Codes([u8; 32]),
+    /// The [`ColumnOrder`] of the shredded column of this number.
+    Order(u32),
+    /// The [`Firsts`] of some groups.
+    Firsts([u8; 32]),
+}
+
+impl Derivation {
+    /// The codes of the path of this text.
+    pub fn codes(path: &str) -> Derivation {
+        Derivation::Codes(Sha256::digest(path).into())
+    }
+
+    /// The first entities of the groups that this text tells from others.
+    pub fn firsts(groups: &str) -> Derivation {
+        Derivation::Firsts(Sha256::digest(groups).into())
+    }
+}
+
+/// A code for what a path reaches in each entity of a file: two entities have the same code exactly when they have the
+/// same list of values there. 2 bytes an entity.
+#[derive(Debug)]
+pub struct PathCodes {
+    /// By position; each below `distinct`.
+    pub codes: Vec<u16>,
+    /// How many codes there are.
+    pub distinct: usize,
+    /// The code of nothing reached, where it occurs.
+    pub nothing: Option<u16>,
+    /// The code of one null.
+    pub null: Option<u16>,
+    /// The code of one empty string.
+    pub empty: Option<u16>,
+}
+
+/// One derivation as the cache keeps it; `None` says that the file has none that may be kept. Clones share memory.
+#[derive(Clone, Debug)]
+pub enum Derived {
+    /// See [`Derivation::Codes`].
+    Codes(Option<Arc<PathCodes>>),
+    /// See [`Derivation::Order`].
+    Order(Option<Arc<ColumnOrder>>),
+    /// See [`Derivation::Firsts`].
+    Firsts(Arc<Firsts>),
+}
+
+impl Derived {
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let bytes = match self {
+            Derived::Codes(codes) => codes.as_ref().map_or(0, |codes| codes.codes.capacity() * size_of::<u16>()),
+            Derived::Order(order) => order.as_ref().map_or(0, |order| order.memory_bytes()),
+            Derived::Firsts(firsts) => firsts.memory_bytes(),
+        };
+        bytes + 256
+    }
+}
+
+/// Positions whose bits are looked at together.
+const WINDOW: usize = 1 << 16;
+
+/// The positions of the first entity of every group, ascending: 4 bytes a group, or a bit an entity if that is less.
+#[derive(Debug)]
+pub enum Firsts {
+    /// Each by itself.
+    List(Vec<u32>),
+    /// A bit for each entity, and how many are set.
+    Bits(BooleanBuffer, usize),
+}
+
+impl Firsts {
+    /// The positions whose bits are set.
+    pub fn of(bits: BooleanBuffer) -> Firsts {
+        let count = bits.count_set_bits();
+        if count * size_of::<u32>() <= bits.len() / 8 {
+            return Firsts::List(bits.set_indices().map(|position| position as u32).collect());
+        }
+        Firsts::Bits(bits, count)
+    }
+
+    /// How many groups there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Firsts::List(positions) => positions.len(),
+            Firsts::Bits(_, count) => *count,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first entities among these positions.
+    pub fn within(&self, positions: Range<usize>) -> Vec<u64> {
+        match self {
+            Firsts::List(list) => {
+                let place = |end: usize| list.partition_point(|position| (*position as usize) < end);
+                list[place(positions.start)..place(positions.end)].iter().copied().map(u64::from).collect()
+            }
+            Firsts::Bits(bits, _) => {
+                let (start, end) = (positions.start.min(bits.len()), positions.end.min(bits.len()));
+                bits.slice(start, end - start).set_indices().map(|place| (start + place) as u64).collect()
+            }
+        }
+    }
+
+    /// The first entities from the `skip`-th on, at most so many.
+    pub fn window(&self, skip: usize, most: usize) -> Vec<u64> {
+        let bits = match self {
+            Firsts::List(list) => return list.iter().skip(skip).take(most).copied().map(u64::from).collect(),
+            Firsts::Bits(bits, _) => bits,
+        };
+        let (mut found, mut skip) = (Vec::new(), skip);
+        for start in (0..bits.len()).step_by(WINDOW) {
+            let part = bits.slice(start, WINDOW.min(bits.len() - start));
+            let count = part.count_set_bits();
+            if skip >= count {
+                skip -= count;
+                continue;
+            }
+            let places = part.set_indices().skip(std::mem::take(&mut skip)).take(most - found.len());
+            found.extend(places.map(|place| (start + place) as u64));
+            if found.len() == most {
+                break;
+            }
+        }
+        found
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Firsts::List(positions) => positions.capacity() * size_of::<u32>(),
+            Firsts::Bits(bits, _) => bits.inner().capacity(),
+        }
+    }
+}
+
+/// The entities of a file in the order of a column. 4 bytes and a bit an entity.
+#[derive(Debug)]
+pub struct ColumnOrder {
+    /// The positions: ascending by value, then by position. Those without a value to sort by come last.
+    positions: Vec<u32>,
+    /// A bit for each place in `positions` that has a value: set where another value begins.
+    starts: Vec<u64>,
+    /// How many have a value to sort by.
+    sortable: usize,
+    /// Whether an empty string is among the values.
+    holds_empty: bool,
+}
+
+impl ColumnOrder {
+    /// An order whose first value begins at once.
+    pub fn new(positions: Vec<u32>, starts: Vec<u64>, sortable: usize, holds_empty: bool) -> ColumnOrder {
+        ColumnOrder { positions, starts, sortable, holds_empty }
+    }
+
+    /// How many entities there are.
+    pub fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.positions.is_empty()
+    }
+
+    /// Whether an empty string is among the values.
+    pub fn holds_empty(&self) -> bool {
+        self.holds_empty
+    }
+
+    /// Where the value at a place begins.
+    fn start(&self, place: usize) -> usize {
+        let (mut word, below) = (place / 64, u64::MAX >> (63 - place % 64));
+        let mut bits = self.starts[word] & below;
+        while bits == 0 && word > 0 {
+            word -= 1;
+            bits = self.starts[word];
+        }
+        word * 64 + (63 - bits.leading_zeros().min(63)) as usize
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.positions.capacity() * size_of::<u32>() + self.starts.capacity() * size_of::<u64>()
+    }
+}
+
+/// The positions of a [`ColumnOrder`] one by one, in one direction: entities of one value, and those without one, in the
+/// order of their positions.
+#[derive(Clone, Debug)]
+pub struct OrderCursor {
+    order: Arc<ColumnOrder>,
+    /// Places that come next.
+    run: Range<usize>,
+    /// Values before this place are left, the last one first.
+    left: usize,
+    /// Places of those without a value, if they are left.
+    last: Range<usize>,
+}
+
+impl OrderCursor {
+    /// From the first of the order on.
+    pub fn new(order: Arc<ColumnOrder>, descending: bool) -> OrderCursor {
+        let (sortable, count) = (order.sortable, order.len());
+        match descending {
+            false => OrderCursor { order, run: 0..count, left: 0, last: 0..0 },
+            true => OrderCursor { order, run: 0..0, left: sortable, last: sortable..count },
+        }
+    }
+}
+
+impl Iterator for OrderCursor {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        if self.run.is_empty() {
+            self.run = match self.left {
+                0 => std::mem::take(&mut self.last),
+                left => {
+                    self.left = self.order.start(left - 1);
+                    self.left..left
+                }
+            };
+        }
+        self.run.next().map(|place| self.order.positions[place])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_walked_both_ways_and_keeps_ties() {
+        // Values of positions 0 to 199: 3 for the even ones, 1 for those that 5 divides, and none for every 7th.
+        let value = |position: u32| match position {
+            position if position % 7 == 0 => None,
+            position if position % 5 == 0 => Some(1),
+            position if position % 2 == 0 => Some(3),
+            _ => Some(2),
+        };
+        let mut positions: Vec<u32> = (0..200).collect();
+        positions.sort_by_key(|position| (value(*position).is_none(), value(*position)));
+        let sortable = positions.iter().filter(|position| value(**position).is_some()).count();
+        let mut starts = vec![0_u64; 200_usize.div_ceil(64)];
+        for place in 0..sortable {
+            if place == 0 || value(positions[place]) != value(positions[place - 1]) {
+                starts[place / 64] |= 1 << (place % 64);
+            }
+        }
+        let order = Arc::new(ColumnOrder::new(positions.clone(), starts, sortable, false));
+        assert_eq!(OrderCursor::new(order.clone(), false).collect::<Vec<_>>(), positions);
+        let mut reversed: Vec<u32> = (0..200).collect();
+        reversed.sort_by_key(|position| (value(*position).is_none(), std::cmp::Reverse(value(*position))));
+        assert_eq!(OrderCursor::new(order, true).collect::<Vec<_>>(), reversed);
+        let none = Arc::new(ColumnOrder::new(vec![0, 1], vec![0], 0, false));
+        assert_eq!(OrderCursor::new(none, true).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn first_entities_are_found_by_place_and_by_position() {
+        for every in [1, 3, 1_000] {
+            let bits = BooleanBuffer::collect_bool(200_000, |position| position % every == 0);
+            let all: Vec<u64> = (0..200_000).step_by(every).collect();
+            let firsts = Firsts::of(bits);
+            assert_eq!(matches!(firsts, Firsts::List(_)), every == 1_000);
+            assert_eq!(firsts.len(), all.len());
+            assert_eq!(firsts.window(0, usize::MAX), all);
+            assert!(firsts.window(all.len(), 7).is_empty());
+            for (skip, most) in [(0, 0), (0, 3), (150, 40), (all.len() - 2, 9)] {
+                let end = (skip + most).min(all.len());
+                assert_eq!(firsts.window(skip, most), all[skip..end], "{every} {skip} {most}");
+            }
+            let among: Vec<u64> = all.iter().copied().filter(|position| (999..77_001).contains(position)).collect();
+            assert_eq!(firsts.within(999..77_001), among);
+            assert_eq!(firsts.within(199_999..300_000).len(), usize::from(every == 1));
+        }
+    }
+}
