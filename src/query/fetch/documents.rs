@@ -3,11 +3,12 @@
 use std::ops::{ControlFlow, Range};
 
 use crate::query::fetch::pages::Pages;
+use crate::query::fetch::pages_ahead::PagesAhead;
 use crate::query::fetch::reorder::Reordered;
 use crate::query::fetch::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
 use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
+use crate::storage::reader::{VersionReader, Wanted};
 
 /// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of
 /// all documents tells. Where they are larger, or grow when they are written, only the first of them are.
@@ -123,13 +124,12 @@ pub async fn for_each(
     unit: &Unit,
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<u64, StorageError> {
+    let reader = &reader.reading_ahead(Wanted::default());
+    let mut ahead = PagesAhead::default();
     let mut pages: Option<(usize, Pages<'_>)> = None;
     let row_groups = reader.row_groups();
     for place in unit.places.clone() {
-        let position = match positions {
-            Positions::Range(range) => range.start + place,
-            Positions::List(list) => list[place as usize],
-        };
+        let position = positions.at(place);
         let row_group = match &pages {
             Some((row_group, _)) if row_groups[*row_group].holds(position) => *row_group,
             _ => reader.row_group_of(position),
@@ -145,6 +145,7 @@ pub async fn for_each(
             };
             pages = Some((row_group, fresh));
         }
+        ahead.reached(reader, positions, place..unit.places.end, (row_group, row));
         if let Some((_, pages)) = &mut pages
             && each(pages.document(row).await?).is_break()
         {

@@ -1,0 +1,164 @@
+//! Work on row groups, on several at once, its outcomes in order.
+//!
+//! While all that a scan reads is in the cache, as many row groups are worked on as there are threads. One that waits
+//! for the store keeps no thread busy, so another is begun, and waits overlap. Threads work on no more than before:
+//! those whose bytes have come take turns. What is begun is bounded in bytes and in number; where the scan may end
+//! early, it grows with what is done.
+
+use std::collections::VecDeque;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use futures::Stream;
+use futures::stream::{FuturesOrdered, StreamExt};
+use futures::task::AtomicWaker;
+use tokio::sync::Semaphore;
+use tokio_util::sync::PollSemaphore;
+
+/// Row groups that are worked on at once, where most of them wait for the store.
+const ROW_GROUPS: usize = 256;
+
+/// Bytes of them in memory, besides those of as many as there are threads.
+const BYTES: u64 = 16 << 20;
+
+/// Where the scan may end early, so many times as many are begun as are done.
+const GROWTH: usize = 4;
+
+/// How much is worked on at once.
+#[derive(Clone)]
+pub(super) struct Bounds {
+    /// Row groups that are worked on, besides those that wait for the store.
+    pub(super) threads: usize,
+    /// Whether the scan may end before the last row group.
+    pub(super) may_end_early: bool,
+}
+
+/// What work on row groups shares.
+pub(super) struct Shared {
+    bounds: Bounds,
+    turns: Arc<Semaphore>,
+    done: AtomicUsize,
+    /// Wakes who begins work.
+    waker: AtomicWaker,
+}
+
+impl Shared {
+    /// Nothing is begun yet.
+    pub(super) fn new(bounds: Bounds) -> Arc<Shared> {
+        let turns = Arc::new(Semaphore::new(bounds.threads));
+        Arc::new(Shared { bounds, turns, done: AtomicUsize::new(0), waker: AtomicWaker::new() })
+    }
+
+    /// Most row groups at once.
+    fn most(&self) -> usize {
+        if !self.bounds.may_end_early {
+            return ROW_GROUPS;
+        }
+        let done = self.done.load(Ordering::Relaxed);
+        done.saturating_mul(GROWTH).clamp(self.bounds.threads, ROW_GROUPS.max(self.bounds.threads))
+    }
+}
+
+/// The work on one row group, as it goes on.
+pub(super) struct Progress {
+    shared: Arc<Shared>,
+    has_waited: AtomicBool,
+}
+
+impl Progress {
+    /// Runs the work, taking turns with that on other row groups. `waits` says whether someone waits for the store.
+    pub(super) async fn run<F: Future>(&self, waits: impl Fn() -> bool, work: F) -> F::Output {
+        let mut work = pin!(work);
+        let mut turns = PollSemaphore::new(self.shared.turns.clone());
+        let outcome = std::future::poll_fn(|context| {
+            // It is never closed.
+            let turn = ready!(turns.poll_acquire(context));
+            let polled = work.as_mut().poll(context);
+            drop(turn);
+            if polled.is_pending() && waits() && !self.has_waited.swap(true, Ordering::Relaxed) {
+                self.shared.waker.wake();
+            }
+            polled
+        });
+        let outcome = outcome.await;
+        self.shared.done.fetch_add(1, Ordering::Relaxed);
+        self.shared.waker.wake();
+        outcome
+    }
+}
+
+/// The outcomes of work on row groups, in their order. Each comes with the bytes that it takes.
+pub(super) fn in_order<I, W, F>(shared: Arc<Shared>, row_groups: I, work: W) -> InOrder<I, W, F>
+where
+    I: Iterator<Item = (usize, u64)>,
+    W: FnMut(usize, Arc<Progress>) -> F,
+    F: Future,
+{
+    InOrder { shared, next: None, row_groups, work, begun: VecDeque::new(), bytes: 0, working: FuturesOrdered::new() }
+}
+
+/// The stream that [`in_order`] makes.
+pub(super) struct InOrder<I, W, F: Future> {
+    shared: Arc<Shared>,
+    next: Option<(usize, u64)>,
+    row_groups: I,
+    work: W,
+    /// What was begun and not yet given, with its bytes.
+    begun: VecDeque<(Arc<Progress>, u64)>,
+    bytes: u64,
+    working: FuturesOrdered<F>,
+}
+
+impl<I, W, F: Future> InOrder<I, W, F> {
+    /// Whether work that takes so many bytes is begun now.
+    fn has_room(&self, bytes: u64) -> bool {
+        let threads = self.shared.bounds.threads;
+        if self.begun.len() < threads {
+            return true;
+        }
+        let waiting = self.begun.iter().filter(|(progress, _)| progress.has_waited.load(Ordering::Relaxed)).count();
+        self.begun.len() - waiting < threads
+            && self.begun.len() < self.shared.most()
+            && self.bytes.saturating_add(bytes) <= BYTES
+    }
+}
+
+impl<I, W, F> Stream for InOrder<I, W, F>
+where
+    I: Iterator<Item = (usize, u64)> + Unpin,
+    W: FnMut(usize, Arc<Progress>) -> F + Unpin,
+    F: Future,
+{
+    type Item = F::Output;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let this = &mut *self;
+        this.shared.waker.register(context.waker());
+        loop {
+            while let Some((row_group, bytes)) = this.next.take().or_else(|| this.row_groups.next()) {
+                if !this.has_room(bytes) {
+                    this.next = Some((row_group, bytes));
+                    break;
+                }
+                let progress = Arc::new(Progress { shared: this.shared.clone(), has_waited: AtomicBool::new(false) });
+                this.working.push_back((this.work)(row_group, progress.clone()));
+                this.begun.push_back((progress, bytes));
+                this.bytes += bytes;
+            }
+            match this.working.poll_next_unpin(context) {
+                Poll::Ready(Some(outcome)) => {
+                    if let Some((_, bytes)) = this.begun.pop_front() {
+                        this.bytes -= bytes;
+                    }
+                    return Poll::Ready(Some(outcome));
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                // What has just begun may wait already, so that there is room for more.
+                Poll::Pending if this.next.is_some_and(|(_, bytes)| this.has_room(bytes)) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
