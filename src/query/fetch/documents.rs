@@ -125,7 +125,7 @@ pub async fn for_each(
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<u64, StorageError> {
     let reader = &reader.reading_ahead(Wanted::default());
-    let mut ahead = PagesAhead::default();
+    let mut ahead = PagesAhead::new(false);
     let mut pages: Option<(usize, Pages<'_>)> = None;
     let row_groups = reader.row_groups();
     for place in unit.places.clone() {
@@ -145,7 +145,12 @@ pub async fn for_each(
             };
             pages = Some((row_group, fresh));
         }
-        ahead.reached(reader, positions, place..unit.places.end, (row_group, row));
+        let following = (place + 1..unit.places.end).map(|place| {
+            let position = positions.at(place);
+            let row_group = reader.row_group_of(position);
+            (row_group, (position - row_groups[row_group].first) as usize)
+        });
+        ahead.reached(reader, (row_group, row), || following);
         if let Some((_, pages)) = &mut pages
             && each(pages.document(row).await?).is_break()
         {

@@ -12,7 +12,7 @@
 
 pub mod documents;
 pub mod pages;
-mod pages_ahead;
+pub(in crate::query) mod pages_ahead;
 mod reorder;
 pub mod reshape;
 pub mod selection;

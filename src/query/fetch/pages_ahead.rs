@@ -1,33 +1,41 @@
-//! Pages of documents that are fetched ahead: those of the places of an answer that follow, in one wave.
+//! Pages of documents that are fetched ahead: those of the documents that follow, in one wave.
 
-use std::ops::Range;
-
-use crate::query::fetch::selection::Positions;
 use crate::storage::reader::VersionReader;
 
 /// Pages that are fetched together.
 const PAGES: usize = 64;
 
-/// What was fetched ahead of the places of an answer.
-#[derive(Default)]
-pub(super) struct PagesAhead {
-    /// The page of the last place.
+/// Pages that are fetched together first, where the first documents may be enough.
+const FIRST_PAGES: usize = 4;
+
+/// A document: its row group, and its row there.
+pub(in crate::query) type Place = (usize, usize);
+
+/// What was fetched ahead of documents that are looked at one after another.
+pub(in crate::query) struct PagesAhead {
+    /// The page of the last document.
     last: Option<(usize, usize)>,
-    /// The place after the last one whose page was planned.
-    planned: u64,
+    /// Documents that are left of those whose pages were planned.
+    planned: usize,
+    pages: usize,
 }
 
 impl PagesAhead {
-    /// Called with the places that are left, and row group and row of the first one. Where its page is not in the cache,
-    /// the next pages are fetched with it.
-    pub(super) fn reached(
+    /// Nothing is fetched yet. Where the first documents may be enough, few pages come first.
+    pub(in crate::query) fn new(may_end_early: bool) -> PagesAhead {
+        PagesAhead { last: None, planned: 0, pages: if may_end_early { FIRST_PAGES } else { PAGES } }
+    }
+
+    /// Called with each document before it is looked at, and those that follow. Where its page is not in the cache, the
+    /// next pages are fetched with it.
+    pub(in crate::query) fn reached<I: Iterator<Item = Place>>(
         &mut self,
         reader: &VersionReader,
-        positions: &Positions,
-        places: Range<u64>,
-        (row_group, row): (usize, usize),
+        (row_group, row): Place,
+        following: impl FnOnce() -> I,
     ) {
-        if places.start < self.planned {
+        if self.planned > 0 {
+            self.planned -= 1;
             return;
         }
         let page = (row_group, reader.page_of(row_group, row));
@@ -35,21 +43,17 @@ impl PagesAhead {
             return;
         }
         let mut pages = vec![page];
-        let mut place = places.start + 1;
-        while place < places.end && pages.len() < PAGES {
-            let position = positions.at(place);
-            let row_group = match pages.last() {
-                Some((row_group, _)) if reader.row_groups()[*row_group].holds(position) => *row_group,
-                _ => reader.row_group_of(position),
-            };
-            let row = (position - reader.row_groups()[row_group].first) as usize;
+        for (row_group, row) in following() {
             let page = (row_group, reader.page_of(row_group, row));
             if pages.last() != Some(&page) {
+                if pages.len() == self.pages {
+                    break;
+                }
                 pages.push(page);
             }
-            place += 1;
+            self.planned += 1;
         }
-        self.planned = place;
+        self.pages = (self.pages * 2).min(PAGES);
         pages.sort_unstable();
         pages.dedup();
         reader.pages_ahead(&pages);

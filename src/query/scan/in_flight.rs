@@ -1,9 +1,9 @@
 //! Work on row groups, on several at once, its outcomes in order.
 //!
-//! While all that a scan reads is in the cache, as many row groups are worked on as there are threads. One that waits
-//! for the store keeps no thread busy, so another is begun, and waits overlap. Threads work on no more than before:
-//! those whose bytes have come take turns. What is begun is bounded in bytes and in number; where the scan may end
-//! early, it grows with what is done.
+//! While all that a scan reads is in the cache, as many row groups are worked on as there are threads. Where the first
+//! one waits for the store, no thread need be idle: others are begun, and their waits overlap. Threads work on no more
+//! than before: those whose bytes have come take turns. What is begun is bounded in bytes and in number; where the scan
+//! may end early, it grows with what is done.
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -65,6 +65,7 @@ impl Shared {
 pub(super) struct Progress {
     shared: Arc<Shared>,
     has_waited: AtomicBool,
+    is_done: AtomicBool,
 }
 
 impl Progress {
@@ -83,9 +84,20 @@ impl Progress {
             polled
         });
         let outcome = outcome.await;
+        self.is_done.store(true, Ordering::Relaxed);
         self.shared.done.fetch_add(1, Ordering::Relaxed);
         self.shared.waker.wake();
         outcome
+    }
+
+    /// Whether it waits for the store, or did and takes its turns now.
+    fn is_late(&self) -> bool {
+        self.has_waited.load(Ordering::Relaxed) && !self.is_done.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has not had to wait so far.
+    fn is_busy(&self) -> bool {
+        !self.has_waited.load(Ordering::Relaxed) && !self.is_done.load(Ordering::Relaxed)
     }
 }
 
@@ -118,10 +130,11 @@ impl<I, W, F: Future> InOrder<I, W, F> {
         if self.begun.len() < threads {
             return true;
         }
-        let waiting = self.begun.iter().filter(|(progress, _)| progress.has_waited.load(Ordering::Relaxed)).count();
-        self.begun.len() - waiting < threads
+        // Those behind one that is not late are begun when it is given.
+        self.begun.front().is_some_and(|(first, _)| first.is_late())
             && self.begun.len() < self.shared.most()
             && self.bytes.saturating_add(bytes) <= BYTES
+            && self.begun.iter().filter(|(progress, _)| progress.is_busy()).count() < threads
     }
 }
 
@@ -142,7 +155,8 @@ where
                     this.next = Some((row_group, bytes));
                     break;
                 }
-                let progress = Arc::new(Progress { shared: this.shared.clone(), has_waited: AtomicBool::new(false) });
+                let (has_waited, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+                let progress = Arc::new(Progress { shared: this.shared.clone(), has_waited, is_done });
                 this.working.push_back((this.work)(row_group, progress.clone()));
                 this.begun.push_back((progress, bytes));
                 this.bytes += bytes;
