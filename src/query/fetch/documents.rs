@@ -124,10 +124,16 @@ pub async fn for_each(
     unit: &Unit,
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<u64, StorageError> {
-    let reader = &reader.reading_ahead(Wanted::default());
-    let mut ahead = PagesAhead::new(false);
     let mut pages: Option<(usize, Pages<'_>)> = None;
     let row_groups = reader.row_groups();
+    // Neighbours come with one request by themselves.
+    let is_together = unit.places.is_empty()
+        || matches!(positions, Positions::Range(_))
+            && row_groups[reader.row_group_of(positions.at(unit.places.start))]
+                .holds(positions.at(unit.places.end - 1));
+    let reading_ahead = (!is_together).then(|| reader.reading_ahead(Wanted::default()));
+    let mut ahead = reading_ahead.is_some().then(|| PagesAhead::new(false));
+    let reader = reading_ahead.as_ref().unwrap_or(reader);
     for place in unit.places.clone() {
         let position = positions.at(place);
         let row_group = match &pages {
@@ -145,12 +151,14 @@ pub async fn for_each(
             };
             pages = Some((row_group, fresh));
         }
-        let following = (place + 1..unit.places.end).map(|place| {
-            let position = positions.at(place);
-            let row_group = reader.row_group_of(position);
-            (row_group, (position - row_groups[row_group].first) as usize)
-        });
-        ahead.reached(reader, (row_group, row), || following);
+        if let Some(ahead) = &mut ahead {
+            let following = (place + 1..unit.places.end).map(|place| {
+                let position = positions.at(place);
+                let row_group = reader.row_group_of(position);
+                (row_group, (position - row_groups[row_group].first) as usize)
+            });
+            ahead.reached(reader, (row_group, row), || following);
+        }
         if let Some((_, pages)) = &mut pages
             && each(pages.document(row).await?).is_break()
         {

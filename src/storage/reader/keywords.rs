@@ -65,12 +65,14 @@ impl VersionReader {
         let most_cold_bytes = scan_bytes.max(FEW_BYTES);
         let classes: Vec<Class> = header.classes_needed(plan).collect();
         let missing = classes.iter().filter(|class| !self.file.cache.contains(&self.entries_key(segment, **class)));
-        let mut cold_bytes: u64 =
-            missing.map(|class| header.entries_range(*class)).map(|range| range.end - range.start).sum();
+        let missing: Vec<Range<u64>> = missing.map(|class| stored.entries_range(*class)).collect();
+        let mut cold_bytes: u64 = missing.iter().map(|range| range.end - range.start).sum();
         if plan.pieces().is_empty() || cold_bytes > most_cold_bytes {
             return Ok(Candidates::Scan);
         }
         let mut entries: [Option<Arc<Entries>>; 3] = Default::default();
+        // Some lie beside each other.
+        self.file.fetch_ahead(missing);
         let loading = classes.iter().map(|class| self.keyword_entries(segment, stored, *class));
         for (class, loaded) in classes.iter().zip(try_join_all(loading).await?) {
             entries[*class as usize] = Some(loaded);
