@@ -102,19 +102,19 @@ impl Progress {
 }
 
 /// The outcomes of work on row groups, in their order. Each comes with the bytes that it takes.
-pub(super) fn in_order<I, W, F>(shared: Arc<Shared>, row_groups: I, work: W) -> InOrder<I, W, F>
+pub(super) fn in_order<I, R, W, F>(shared: Arc<Shared>, row_groups: I, work: W) -> InOrder<I, R, W, F>
 where
-    I: Iterator<Item = (usize, u64)>,
-    W: FnMut(usize, Arc<Progress>) -> F,
+    I: Iterator<Item = (R, u64)>,
+    W: FnMut(R, Arc<Progress>) -> F,
     F: Future,
 {
     InOrder { shared, next: None, row_groups, work, begun: VecDeque::new(), bytes: 0, working: FuturesOrdered::new() }
 }
 
 /// The stream that [`in_order`] makes.
-pub(super) struct InOrder<I, W, F: Future> {
+pub(super) struct InOrder<I, R, W, F: Future> {
     shared: Arc<Shared>,
-    next: Option<(usize, u64)>,
+    next: Option<(R, u64)>,
     row_groups: I,
     work: W,
     /// What was begun and not yet given, with its bytes.
@@ -123,7 +123,7 @@ pub(super) struct InOrder<I, W, F: Future> {
     working: FuturesOrdered<F>,
 }
 
-impl<I, W, F: Future> InOrder<I, W, F> {
+impl<I, R, W, F: Future> InOrder<I, R, W, F> {
     /// Whether work that takes so many bytes is begun now.
     fn has_room(&self, bytes: u64) -> bool {
         let threads = self.shared.bounds.threads;
@@ -138,10 +138,11 @@ impl<I, W, F: Future> InOrder<I, W, F> {
     }
 }
 
-impl<I, W, F> Stream for InOrder<I, W, F>
+impl<I, R, W, F> Stream for InOrder<I, R, W, F>
 where
-    I: Iterator<Item = (usize, u64)> + Unpin,
-    W: FnMut(usize, Arc<Progress>) -> F + Unpin,
+    I: Iterator<Item = (R, u64)> + Unpin,
+    R: Unpin,
+    W: FnMut(R, Arc<Progress>) -> F + Unpin,
     F: Future,
 {
     type Item = F::Output;
@@ -170,9 +171,57 @@ where
                 }
                 Poll::Ready(None) => return Poll::Ready(None),
                 // What has just begun may wait already, so that there is room for more.
-                Poll::Pending if this.next.is_some_and(|(_, bytes)| this.has_room(bytes)) => {}
+                Poll::Pending if this.next.as_ref().is_some_and(|(_, bytes)| this.has_room(*bytes)) => {}
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Works on row groups until so many outcomes are there: their numbers, and how many were begun.
+    async fn run(row_groups: usize, bytes: u64, bounds: Bounds, waits: bool, wanted: usize) -> (Vec<usize>, usize) {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = begun.clone();
+        let outcomes =
+            in_order(Shared::new(bounds), (0..row_groups).map(|number| (number, bytes)), |number, progress| {
+                let begun = counted.clone();
+                async move {
+                    let work = async {
+                        begun.fetch_add(1, Ordering::Relaxed);
+                        tokio::time::sleep(Duration::from_millis(if number % 3 == 0 { 20 } else { 5 })).await;
+                        number
+                    };
+                    progress.run(|| waits, work).await
+                }
+            });
+        let outcomes = outcomes.take(wanted).collect().await;
+        (outcomes, begun.load(Ordering::Relaxed))
+    }
+
+    fn bounds(threads: usize, may_end_early: bool) -> Bounds {
+        Bounds { threads, may_end_early }
+    }
+
+    #[tokio::test]
+    async fn outcomes_come_in_order_and_as_few_are_begun_as_should_be() {
+        let all: Vec<usize> = (0..100).collect();
+        for (bounds, waits) in [(bounds(1, false), true), (bounds(2, true), true), (bounds(3, false), false)] {
+            assert_eq!(run(100, 1, bounds, waits, 100).await, (all.clone(), 100));
+        }
+        // What is not waited for is begun in turn.
+        assert_eq!(run(100, 1, bounds(2, false), false, 1).await, (vec![0], 2));
+        // What waits is begun together: all of it, what memory there is for, or little if that may be enough.
+        assert_eq!(run(100, 1, bounds(2, false), true, 1).await, (vec![0], 100));
+        assert_eq!(run(100, BYTES / 10, bounds(2, false), true, 1).await, (vec![0], 10));
+        assert_eq!(run(100, 2 * BYTES, bounds(2, false), true, 1).await, (vec![0], 2));
+        let (outcomes, begun) = run(100, 1, bounds(2, true), true, 1).await;
+        assert_eq!(outcomes, [0]);
+        assert!((2..60).contains(&begun), "{begun}");
     }
 }
