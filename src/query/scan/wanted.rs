@@ -54,8 +54,11 @@ impl ScanSpec {
             let is_first = wanted.columns.is_empty();
             add(&mut wanted, columns, is_first);
             let is_rare = !reader.layout().shredded_columns[*shredded].dictionary;
-            let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { FEW_BLOOM_BYTES };
-            wanted.bloom_bytes = wanted.bloom_bytes.max(bytes);
+            if compare.comparison() == Comparison::Equal {
+                wanted.bloom_columns.extend(reader.columns_of(*shredded, &parts[..1]));
+                let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { FEW_BLOOM_BYTES };
+                wanted.bloom_bytes = wanted.bloom_bytes.max(bytes);
+            }
         }
         if let Some(order) = self.computed.order.as_ref().filter(|_| self.threshold.is_some() || self.gives(ORDER))
             && let Some(shredded) = sort_key::order_column(reader.layout(), &order.field)

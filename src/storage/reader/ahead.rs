@@ -4,7 +4,7 @@
 //! fetched. Ranges that lie close to each other are one request. One that fails says nothing: whoever asks for its bytes
 //! fetches them again, and is told. What is under way ends when nobody may ask for it any more.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,9 @@ pub struct Wanted {
     pub columns: Vec<usize>,
     /// How many row groups come with the one whose columns are read first: those that are read for sure.
     pub columns_ahead: usize,
-    /// About how many bytes of bloom filters of a column come with the first one: those of the row groups that follow.
+    /// The columns whose bloom filters are asked.
+    pub bloom_columns: Vec<usize>,
+    /// About how many bytes of bloom filters come with the first one: those of the row groups that follow.
     pub bloom_bytes: u64,
 }
 
@@ -59,8 +61,8 @@ pub(super) struct ReadAhead {
 pub(super) struct Planned {
     /// Row groups whose columns were.
     pub(super) columns: HashSet<usize>,
-    /// For each column the row group after the last one whose bloom filter was.
-    pub(super) blooms: HashMap<usize, usize>,
+    /// The row group after the last one whose bloom filters were.
+    pub(super) blooms: usize,
 }
 
 /// What is fetched ahead, or is being fetched.

@@ -61,7 +61,7 @@ impl VersionReader {
         let key = self.bloom_key(row_group, index);
         let load = async {
             let Some(range) = self.bloom_range(row_group, index) else { return Ok(Part::Bloom(None)) };
-            self.bloom_missed(row_group, index);
+            self.bloom_missed(row_group);
             let start = range.start;
             let bytes = self.file.fetch(range).await?;
             let column = self.footer.metadata.metadata().row_group(row_group).column(index);

@@ -87,24 +87,26 @@ impl VersionReader {
     }
 
     /// Called where a bloom filter is not in the cache: fetches those of the row groups that follow.
-    pub(super) fn bloom_missed(&self, row_group: usize, column: usize) {
+    pub(super) fn bloom_missed(&self, row_group: usize) {
         let Some(ahead) = &self.file.ahead else { return };
-        let (end, most) = (ahead.wanted.row_groups.end, ahead.wanted.bloom_bytes.min(PLANNED_BYTES));
-        let start = ahead.planned().blooms.get(&column).copied().unwrap_or_default().max(row_group);
-        if start > row_group {
+        let wanted = &ahead.wanted;
+        let (end, most) = (wanted.row_groups.end, wanted.bloom_bytes.min(PLANNED_BYTES));
+        if ahead.planned().blooms > row_group {
             return;
         }
-        let (mut ranges, mut bytes, mut next) = (Vec::new(), 0, start);
+        let (mut ranges, mut bytes, mut next) = (Vec::new(), 0, row_group);
         while next < end && bytes < most {
-            if let Some(range) = self.bloom_range(next, column)
-                && !self.file.cache.contains(&self.bloom_key(next, column))
-            {
-                bytes += range.end - range.start;
-                ranges.push(range);
+            for column in &wanted.bloom_columns {
+                if let Some(range) = self.bloom_range(next, *column)
+                    && !self.file.cache.contains(&self.bloom_key(next, *column))
+                {
+                    bytes += range.end - range.start;
+                    ranges.push(range);
+                }
             }
             next += 1;
         }
-        ahead.planned().blooms.insert(column, next);
+        ahead.planned().blooms = next;
         self.file.fetch_ahead(ranges);
     }
 }
