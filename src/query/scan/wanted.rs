@@ -68,6 +68,8 @@ impl ScanSpec {
         if self.gives(GROUP) && self.computed.group.as_ref().is_some_and(|group| group.is_stored()) {
             add(&mut wanted, vec![reader.hash_column()], self.predicates.is_empty());
         }
+        wanted.bloom_columns.sort_unstable();
+        wanted.bloom_columns.dedup();
         wanted.columns_ahead = if self.predicates.is_empty() { usize::MAX } else { 1 };
         wanted
     }
