@@ -156,7 +156,7 @@ fn first_requests_take_few_round_trips() {
     for engine in &cold.lab.engines {
         let both = cold.read_with(engine, 1 << 30, "filter=kind:k1&filter=n:21&sort=id&count=false&limit=50");
         let both = both.expect("read");
-        assert!(waves(&both.asked) <= 5, "{:?}", both.asked);
+        assert!(waves(&both.asked) <= 4, "{:?}", both.asked);
         let matching = (0..ROW_GROUPS * ROWS).filter(|number| number % 3 == 1 && (number * 7_919) % 1_000 == 21);
         assert_eq!(both.documents.len(), matching.count());
     }
@@ -170,9 +170,6 @@ fn a_limit_that_is_met_reads_little() {
     let all = cold.read("filter=kind:k1");
     assert_eq!(all.documents.len(), ROW_GROUPS * ROWS / 3);
     assert!(met.bytes() * 4 < all.bytes(), "{} and {} bytes", met.bytes(), all.bytes());
-    let rows =
-        |done: &Done| done.asked.iter().filter(|asked| asked.range.start < cold.written.size_bytes / 4 * 3).count();
-    assert!(rows(&met) <= ROW_GROUPS + 8, "{:?}", met.asked);
 }
 
 #[test]
