@@ -124,7 +124,6 @@ pub async fn for_each(
     unit: &Unit,
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<u64, StorageError> {
-    let mut pages: Option<(usize, Pages<'_>)> = None;
     let row_groups = reader.row_groups();
     // Neighbours come with one request by themselves.
     let is_together = unit.places.is_empty()
@@ -134,6 +133,7 @@ pub async fn for_each(
     let reading_ahead = (!is_together).then(|| reader.reading_ahead(Wanted::default()));
     let mut ahead = reading_ahead.is_some().then(|| PagesAhead::new(false));
     let reader = reading_ahead.as_ref().unwrap_or(reader);
+    let mut pages: Option<(usize, Pages<'_>)> = None;
     for place in unit.places.clone() {
         let position = positions.at(place);
         let row_group = match &pages {
