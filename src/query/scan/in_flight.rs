@@ -17,11 +17,16 @@ use futures::task::AtomicWaker;
 use tokio::sync::Semaphore;
 use tokio_util::sync::PollSemaphore;
 
+use crate::storage::held_bytes::{Held, HeldBytes};
+
 /// Row groups that are worked on at once, where most of them wait for the store.
 const ROW_GROUPS: usize = 256;
 
 /// Bytes of them in memory, besides those of as many as there are threads.
 const BYTES: u64 = 16 << 20;
+
+/// The same bytes of all scans of the process.
+static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
 
 /// Where the scan may end early, so many times as many are begun as are done.
 const GROWTH: usize = 4;
@@ -117,24 +122,34 @@ pub(super) struct InOrder<I, R, W, F: Future> {
     next: Option<(R, u64)>,
     row_groups: I,
     work: W,
-    /// What was begun and not yet given, with its bytes.
-    begun: VecDeque<(Arc<Progress>, u64)>,
+    /// What was begun and not yet given.
+    begun: VecDeque<Begun>,
+    /// Its bytes.
     bytes: u64,
     working: FuturesOrdered<F>,
 }
 
+/// Work that was begun.
+struct Begun {
+    progress: Arc<Progress>,
+    bytes: u64,
+    /// Of [`ALL_BYTES`], where it is more than there are threads for.
+    _held: Option<Held>,
+}
+
 impl<I, R, W, F: Future> InOrder<I, R, W, F> {
-    /// Whether work that takes so many bytes is begun now.
-    fn has_room(&self, bytes: u64) -> bool {
+    /// Whether work that takes so many bytes is begun now, and what it holds of the bytes of all scans.
+    fn room(&self, bytes: u64) -> Option<Option<Held>> {
         let threads = self.shared.bounds.threads;
         if self.begun.len() < threads {
-            return true;
+            return Some(None);
         }
         // Those behind one that is not late are begun when it is given.
-        self.begun.front().is_some_and(|(first, _)| first.is_late())
+        let has_room = self.begun.front().is_some_and(|first| first.progress.is_late())
             && self.begun.len() < self.shared.most()
             && self.bytes.saturating_add(bytes) <= BYTES
-            && self.begun.iter().filter(|(progress, _)| progress.is_busy()).count() < threads
+            && self.begun.iter().filter(|begun| begun.progress.is_busy()).count() < threads;
+        if has_room { ALL_BYTES.take(bytes).map(Some) } else { None }
     }
 }
 
@@ -151,27 +166,29 @@ where
         let this = &mut *self;
         this.shared.waker.register(context.waker());
         loop {
+            let mut has_begun = false;
             while let Some((row_group, bytes)) = this.next.take().or_else(|| this.row_groups.next()) {
-                if !this.has_room(bytes) {
+                let Some(held) = this.room(bytes) else {
                     this.next = Some((row_group, bytes));
                     break;
-                }
+                };
+                has_begun = true;
                 let (has_waited, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
                 let progress = Arc::new(Progress { shared: this.shared.clone(), has_waited, is_done });
                 this.working.push_back((this.work)(row_group, progress.clone()));
-                this.begun.push_back((progress, bytes));
+                this.begun.push_back(Begun { progress, bytes, _held: held });
                 this.bytes += bytes;
             }
             match this.working.poll_next_unpin(context) {
                 Poll::Ready(Some(outcome)) => {
-                    if let Some((_, bytes)) = this.begun.pop_front() {
-                        this.bytes -= bytes;
+                    if let Some(begun) = this.begun.pop_front() {
+                        this.bytes -= begun.bytes;
                     }
                     return Poll::Ready(Some(outcome));
                 }
                 Poll::Ready(None) => return Poll::Ready(None),
                 // What has just begun may wait already, so that there is room for more.
-                Poll::Pending if this.next.as_ref().is_some_and(|(_, bytes)| this.has_room(*bytes)) => {}
+                Poll::Pending if has_begun && this.next.is_some() => {}
                 Poll::Pending => return Poll::Pending,
             }
         }

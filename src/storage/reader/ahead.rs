@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::READ_AHEAD_BYTES;
+use crate::storage::held_bytes::{Held, HeldBytes};
 use crate::storage::parts::Run;
 
 /// Ranges with at most so many bytes between them are one request.
@@ -24,11 +25,8 @@ const GAP_BYTES: u64 = 64 << 10;
 /// Bytes that one reader holds ahead. Where there are more, the oldest give way.
 pub(super) const READER_BYTES: u64 = 32 << 20;
 
-/// Bytes that all readers of the process hold ahead. Where there are more, nothing is read ahead.
-const ALL_BYTES: u64 = 256 << 20;
-
-/// Bytes that all readers hold ahead now.
-static HELD_BYTES: AtomicU64 = AtomicU64::new(0);
+/// Bytes that all readers of the process hold ahead. Where there would be more, nothing is read ahead.
+static ALL_BYTES: HeldBytes = HeldBytes::new(256 << 20);
 
 /// What will be wanted of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,25 +80,7 @@ struct AheadRun {
     /// Parts of it that nobody has asked for.
     parts: usize,
     bytes: Shared<BoxFuture<'static, Option<Bytes>>>,
-    _charge: Charge,
-}
-
-/// Bytes out of [`ALL_BYTES`].
-struct Charge(u64);
-
-impl Charge {
-    /// `None` when there are no more.
-    fn of(bytes: u64) -> Option<Charge> {
-        let held = HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
-        let charge = Charge(bytes);
-        (held.saturating_add(bytes) <= ALL_BYTES).then_some(charge)
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        HELD_BYTES.fetch_sub(self.0, Ordering::Relaxed);
-    }
+    _held: Held,
 }
 
 /// Counts who waits for the store, until it is dropped.
@@ -166,14 +146,14 @@ impl ReadAhead {
                 continue;
             }
             fetched.make_room(length);
-            let Some(charge) = Charge::of(length) else { return };
+            let Some(held) = ALL_BYTES.take(length) else { return };
             let (bytes, requests) = (fetch(range), self.requests.clone());
             let bytes = tokio::spawn(async move {
                 let _permit = requests.acquire_owned().await.ok()?;
                 bytes.await
             });
             let bytes = AbortOnDropHandle::new(bytes).map(|fetched| fetched.ok().flatten()).boxed().shared();
-            fetched.runs.insert(start, AheadRun { end, parts, bytes, _charge: charge });
+            fetched.runs.insert(start, AheadRun { end, parts, bytes, _held: held });
             fetched.ages.push_back(start);
             fetched.bytes += length;
         }
