@@ -18,6 +18,7 @@
 //! | [`shred`] | entities to the Arrow arrays of a row group |
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`footer`] | what the end of a version file says |
+//! | [`held_bytes`] | memory that is taken to be faster, bounded for the process |
 //! | [`reader`] | an opened version file: its parts by row group and page |
 //! | [`derived`] | what is computed from columns and kept beside them: codes, orders, distinct sets |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
@@ -32,6 +33,7 @@ pub mod derived;
 pub mod durable;
 mod error;
 pub mod footer;
+pub mod held_bytes;
 pub mod keywords;
 pub mod layout;
 pub mod parts;

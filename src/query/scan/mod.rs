@@ -20,6 +20,8 @@
 //! | `row_selection` | the selected rows of a row group |
 //! | `top_k` | the threshold below which a row may be among the first of an order |
 //! | `spec` | what a scan reads and gives |
+//! | `wanted` | what its reader fetches ahead |
+//! | `in_flight` | work on several row groups at once |
 //! | `row_group` | what it gives of one row group |
 //! | `metrics`, [`report`] | what it has done: counters, and plain data |
 //! | `version_scan` | the operator |
@@ -27,6 +29,7 @@
 pub mod access;
 pub(in crate::query) mod dedup_key;
 mod distinct;
+mod in_flight;
 pub(in crate::query) mod kept_groups;
 pub(in crate::query) mod kept_order;
 mod kernels;
@@ -44,3 +47,4 @@ pub(crate) mod sort_key;
 mod spec;
 mod top_k;
 pub(in crate::query) mod version_scan;
+mod wanted;

@@ -31,6 +31,7 @@ use crate::query::error::{QueryError, through_engine};
 use crate::query::scan::access::{self, Access};
 use crate::query::scan::dedup_key::GroupSource;
 use crate::query::scan::distinct::DistinctFilter;
+use crate::query::scan::in_flight::{self, Bounds};
 use crate::query::scan::kept_groups;
 use crate::query::scan::kept_order::{self, Kept};
 use crate::query::scan::keyword_index::KeywordQuestions;
@@ -43,7 +44,7 @@ use crate::query::scan::spec::ScanSpec;
 use crate::query::scan::top_k::TopKThreshold;
 use crate::storage::StorageError;
 use crate::storage::derived::{Firsts, OrderCursor};
-use crate::storage::reader::VersionReader;
+use crate::storage::reader::{VersionReader, Wanted};
 
 /// Entities that are selected with predicates are found in a kept order if at least so many times as many are selected
 /// as are wanted, and no fewer than [`FEW`].
@@ -227,8 +228,10 @@ impl ExecutionPlan for VersionScan {
             return internal_err!("a scan of a version has one partition");
         }
         let measured = BaselineMetrics::new(&self.metrics, partition);
+        let (spec, wanted) = self.spec.reading_ahead();
         let running = Running {
-            spec: self.spec.clone(),
+            spec,
+            wanted: Arc::new(wanted),
             threads: self.threads,
             time: measured.elapsed_compute().clone(),
             memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
@@ -271,7 +274,9 @@ impl ExecutionPlan for VersionScan {
 
 /// A scan that runs.
 struct Running {
+    /// Its reader fetches ahead what is wanted.
     spec: ScanSpec,
+    wanted: Arc<Wanted>,
     threads: usize,
     time: Time,
     memory: MemoryReservation,
@@ -426,30 +431,39 @@ impl Running {
     /// Runs work on row groups, on several at once, and gives what it gives in their order.
     fn on_row_groups<I, T, F>(
         &self,
-        row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + 'static,
+        row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + Unpin + 'static,
         is_cheap: bool,
-        work: impl Fn(Arc<ScanSpec>, usize, I) -> F + Clone + Send + 'static,
+        work: impl Fn(Arc<ScanSpec>, usize, I) -> F + Clone + Send + Unpin + 'static,
     ) -> BoxStream<'static, Result<T>>
     where
-        I: Send + 'static,
+        I: Send + Unpin + 'static,
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let alone = row_groups.len() == 1 || self.threads == 1 || is_cheap;
         let threads = if alone { 1 } else { self.threads };
+        let may_end_early = self.spec.fetch.is_some() || self.spec.threshold.is_some();
+        let shared = in_flight::Shared::new(Bounds { threads, may_end_early });
         let (spec, time) = (Arc::new(self.spec.clone()), self.time.clone());
-        let worked = futures::stream::iter(row_groups).map(move |(row_group, input)| {
-            let (time, work) = (time.clone(), work(spec.clone(), row_group, input));
+        let (sizes, wanted) = (spec.clone(), self.wanted.clone());
+        let row_groups = row_groups.map(move |(row_group, input)| {
+            let bytes = sizes.row_group_bytes(row_group, &wanted);
+            ((row_group, input), bytes)
+        });
+        let worked = in_flight::in_order(shared, row_groups, move |(row_group, input), progress| {
+            let (time, reader) = (time.clone(), spec.reader.clone());
+            let work = work(spec.clone(), row_group, input);
+            let work = async move { progress.run(|| reader.waits_for_store(), timed(&time, work)).await };
             async move {
                 if alone {
-                    return timed(&time, work).await;
+                    return work.await;
                 }
                 // Dropped when the query ends early, which stops the work.
-                let task = tokio::spawn(async move { timed(&time, work).await });
+                let task = tokio::spawn(work);
                 AbortOnDropHandle::new(task).await.map_err(|error| DataFusionError::External(Box::new(error)))?
             }
         });
-        worked.buffered(threads).boxed()
+        worked.boxed()
     }
 }
 
