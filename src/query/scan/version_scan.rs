@@ -301,7 +301,7 @@ impl Running {
             }
             spec.row_group(row_group).await
         };
-        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), work))
+        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), rows, work))
     }
 
     /// Decides where the keys of groups come from. Gives the first entities of all groups, where they are kept.
@@ -324,8 +324,12 @@ impl Running {
         let codes = source.codes();
         if keeps {
             let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
-            let keys = self
-                .on_row_groups(row_groups, false, |spec, row_group, ()| async move { spec.all_keys(row_group).await });
+            let keys = self.on_row_groups(
+                row_groups,
+                false,
+                |_| 0,
+                |spec, row_group, ()| async move { spec.all_keys(row_group).await },
+            );
             let keys = keys.map_err(out_of_engine);
             let found = kept_groups::found_firsts(&self.spec.reader, &groups, codes, keys, &self.memory);
             if let Some(firsts) = found.await.map_err(through_engine)? {
@@ -378,7 +382,7 @@ impl Running {
         let row_groups = spec.row_groups().map(|row_group| (row_group, ()));
         let select =
             |spec: Arc<ScanSpec>, row_group, ()| async move { Ok((row_group, spec.selection(row_group).await?)) };
-        let mut selections = self.on_row_groups(row_groups, false, select);
+        let mut selections = self.on_row_groups(row_groups, false, |_| 0, select);
         let mut bits = BooleanBufferBuilder::new(kept.len());
         while let Some((row_group, selection)) = selections.try_next().await? {
             let first = spec.reader.row_groups()[row_group].first as usize;
@@ -402,7 +406,7 @@ impl Running {
         let batches = |spec: Arc<ScanSpec>, row_group, rows| async move {
             spec.selected_batches(row_group, RowSelection::Bits(rows)).await
         };
-        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, batches)))
+        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, rows, batches)))
     }
 
     /// The first `k` of an order, or the first `k` of it that are selected.
@@ -428,11 +432,13 @@ impl Running {
         batches.boxed()
     }
 
-    /// Runs work on row groups, on several at once, and gives what it gives in their order.
+    /// Runs work on row groups, on several at once, and gives what it gives in their order. `found` tells how many
+    /// entities of those that the scan gives an outcome holds.
     fn on_row_groups<I, T, F>(
         &self,
         row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + Unpin + 'static,
         is_cheap: bool,
+        found: fn(&T) -> usize,
         work: impl Fn(Arc<ScanSpec>, usize, I) -> F + Clone + Send + Unpin + 'static,
     ) -> BoxStream<'static, Result<T>>
     where
@@ -442,8 +448,7 @@ impl Running {
     {
         let alone = row_groups.len() == 1 || self.threads == 1 || is_cheap;
         let threads = if alone { 1 } else { self.threads };
-        let may_end_early = self.spec.fetch.is_some() || self.spec.threshold.is_some();
-        let shared = in_flight::Shared::new(Bounds { threads, may_end_early });
+        let shared = in_flight::Shared::new(Bounds { threads, wanted: self.spec.fetch });
         let (spec, time) = (Arc::new(self.spec.clone()), self.time.clone());
         let (sizes, wanted) = (spec.clone(), self.wanted.clone());
         let row_groups = row_groups.map(move |(row_group, input)| {
@@ -453,7 +458,14 @@ impl Running {
         let worked = in_flight::in_order(shared, row_groups, move |(row_group, input), progress| {
             let (time, reader) = (time.clone(), spec.reader.clone());
             let work = work(spec.clone(), row_group, input);
-            let work = async move { progress.run(|| reader.waits_for_store(), timed(&time, work)).await };
+            let work = async move {
+                let work = async {
+                    let outcome = timed(&time, work).await?;
+                    progress.found(found(&outcome));
+                    Ok(outcome)
+                };
+                progress.run(|| reader.waits_for_store(), work).await
+            };
             async move {
                 if alone {
                     return work.await;
@@ -465,6 +477,11 @@ impl Running {
         });
         worked.boxed()
     }
+}
+
+/// How many entities batches hold.
+fn rows(batches: &Vec<RecordBatch>) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
 }
 
 /// The error of reading that came through DataFusion.
