@@ -199,8 +199,8 @@ impl ColumnOrder {
     }
 }
 
-/// The positions of a [`ColumnOrder`] one by one, in one direction: entities of one value, and those without one, in the
-/// order of their positions.
+/// The positions of a [`ColumnOrder`] one by one, in one direction: entities of one value, and those without one, in
+/// the order of their positions.
 #[derive(Clone, Debug)]
 pub struct OrderCursor {
     order: Arc<ColumnOrder>,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::{DataType, Field, Schema};
+use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
@@ -12,6 +13,7 @@ use super::StorageError;
 use super::checksums::{CHECKSUMS_KEY, PartChecksums};
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
+use super::parts::Run;
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 
@@ -37,8 +39,13 @@ pub struct Footer {
     pub(super) shapes: ShapeIndex,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
+    /// The profile, where it came with the end of the file and is small.
+    profile_bytes: Option<Bytes>,
     memory_bytes: usize,
 }
+
+/// Bytes of a profile that is kept with its footer: reads that name fields ask for it, and would wait for it.
+const SMALL_PROFILE_BYTES: u64 = 64 << 10;
 
 /// Places of the fixed columns in the Parquet schema.
 pub(super) struct SchemaColumns {
@@ -146,8 +153,28 @@ impl Footer {
             shapes,
             row_groups,
             schema_columns: columns,
+            profile_bytes: None,
             memory_bytes,
         })
+    }
+
+    /// Keeps the profile if it is small and whole in a run of the file's bytes.
+    pub(super) fn keep_profile(&mut self, run: &Run) {
+        let Some(location) = &self.profile else { return };
+        if location.length > SMALL_PROFILE_BYTES {
+            return;
+        }
+        let found = run.slice(location.offset..location.offset + location.length);
+        if let Some(bytes) = found.ok().filter(|bytes| location.is_of(bytes)) {
+            // Without the rest of the run.
+            self.memory_bytes += bytes.len();
+            self.profile_bytes = Some(Bytes::copy_from_slice(&bytes));
+        }
+    }
+
+    /// The profile, if it was kept.
+    pub(super) fn kept_profile(&self) -> Option<&Bytes> {
+        self.profile_bytes.as_ref()
     }
 
     /// A number that no other file opened by this process has.

@@ -448,7 +448,8 @@ impl Running {
     {
         let alone = row_groups.len() == 1 || self.threads == 1 || is_cheap;
         let threads = if alone { 1 } else { self.threads };
-        let shared = in_flight::Shared::new(Bounds { threads, wanted: self.spec.fetch });
+        let most = self.spec.fetch.or(self.spec.threshold.as_ref().map(|threshold| threshold.k()));
+        let shared = in_flight::Shared::new(Bounds { threads, wanted: most });
         let (spec, time) = (Arc::new(self.spec.clone()), self.time.clone());
         let (sizes, wanted) = (spec.clone(), self.wanted.clone());
         let row_groups = row_groups.map(move |(row_group, input)| {

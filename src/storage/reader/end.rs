@@ -40,7 +40,9 @@ pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Fo
         fetch_page_indexes(file, &mut end, &metadata, size_bytes).await?;
     }
     let pages = document_pages(&metadata, &end.run);
-    Footer::parse(metadata, pages, end.sealed_from, size_bytes)
+    let mut footer = Footer::parse(metadata, pages, end.sealed_from, size_bytes)?;
+    footer.keep_profile(&end.run);
+    Ok(footer)
 }
 
 /// The end of a file, verified where it is sealed.

@@ -155,7 +155,10 @@ impl VersionReader {
         decode: fn(&[u8]) -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
         let load = async {
-            let bytes = self.file.fetch(location.offset..location.offset + location.length).await?;
+            let bytes = match self.footer.kept_profile() {
+                Some(bytes) => bytes.clone(),
+                None => self.file.fetch(location.offset..location.offset + location.length).await?,
+            };
             let decode = move || match location.is_of(&bytes) {
                 true => decode(&bytes),
                 false => Err(StorageError::unverified()),
