@@ -114,6 +114,7 @@ impl Serving {
             request = request.header(IF_NONE_MATCH, etag.clone());
         }
         let request = request.body(Body::empty()).expect("a request");
+        self.app.lookups().catalog_changed();
         let answer = match self.router.call(request).await {
             Ok(answer) => answer,
             Err(never) => match never {},
@@ -125,7 +126,6 @@ impl Serving {
 
     async fn look_up(&self) {
         let lookups = self.app.lookups();
-        // What the catalog says is kept for half a second, which is not what is counted.
         lookups.catalog_changed();
         let target = ReadTarget {
             dataset: DatasetId::new(1),

@@ -30,14 +30,15 @@ impl Binary {
         Binary::start(command)
     }
 
-    /// Runs a command whose first line of output says where it listens, as that of `strata serve` does.
+    /// Runs a command that prints a line that says where it listens, as `strata serve` does.
     pub fn start(mut command: Command) -> Binary {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let mut line = String::new();
-        let output = child.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut line).expect("UTF-8");
-        let address = line.trim().strip_prefix("listening on http://").and_then(|address| address.parse().ok());
-        Binary { child, address: address.expect("it says where it listens") }
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let address = |line: String| line.strip_prefix("listening on http://")?.parse().ok();
+        match output.lines().map_while(Result::ok).find_map(address) {
+            Some(address) => Binary { child, address },
+            None => panic!("it does not listen: {:?}", child.wait()),
+        }
     }
 
     /// Its resident memory, where the system tells.
@@ -77,7 +78,8 @@ pub fn strata(directory: &Path) -> Command {
 /// [`super::import::config`] and without background work.
 pub fn measured(data: &Path, cache_bytes: u64) -> Command {
     let mut command = strata(data);
-    command.env("STRATA_DATA__DIRECTORY", data).env("STRATA_LOG__LEVEL", "warn");
+    // It would warn that others can read the data directory.
+    command.env("STRATA_DATA__DIRECTORY", data).env("STRATA_LOG__LEVEL", "error");
     command.env("STRATA_CACHE__MEMORY_BYTES", cache_bytes.to_string());
     command.env("STRATA_CACHE__RESPONSE_BYTES", "0").env("STRATA_CACHE__EXPORT_BYTES", "0");
     command.env("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0").env("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0");
