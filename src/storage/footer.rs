@@ -1,5 +1,6 @@
 //! The footer of a version file, decoded once for all its readers.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +14,6 @@ use super::StorageError;
 use super::checksums::{CHECKSUMS_KEY, PartChecksums};
 use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
-use super::parts::Run;
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shapes::stored::{SHAPES_KEY, ShapeIndex};
 
@@ -158,17 +158,17 @@ impl Footer {
         })
     }
 
-    /// Keeps the profile if it is small and whole in a run of the file's bytes.
-    pub(super) fn keep_profile(&mut self, run: &Run) {
-        let Some(location) = &self.profile else { return };
-        if location.length > SMALL_PROFILE_BYTES {
-            return;
-        }
-        let found = run.slice(location.offset..location.offset + location.length);
-        if let Some(bytes) = found.ok().filter(|bytes| location.is_of(bytes)) {
-            // Without the rest of the run.
+    /// Where the profile lies, if it is small enough to be kept.
+    pub(super) fn small_profile(&self) -> Option<Range<u64>> {
+        let location = self.profile.as_ref().filter(|location| location.length <= SMALL_PROFILE_BYTES)?;
+        Some(location.offset..location.offset + location.length)
+    }
+
+    /// Keeps these bytes if they are the profile. Others are read again, and the reader is told.
+    pub(super) fn keep_profile(&mut self, bytes: &[u8]) {
+        if self.profile.as_ref().is_some_and(|location| location.is_of(bytes)) {
             self.memory_bytes += bytes.len();
-            self.profile_bytes = Some(Bytes::copy_from_slice(&bytes));
+            self.profile_bytes = Some(Bytes::copy_from_slice(bytes));
         }
     }
 

@@ -448,7 +448,9 @@ impl Running {
     {
         let alone = row_groups.len() == 1 || self.threads == 1 || is_cheap;
         let threads = if alone { 1 } else { self.threads };
-        let most = self.spec.fetch.or(self.spec.threshold.as_ref().map(|threshold| threshold.k()));
+        // Of an order, the best row groups rule out the others; with predicates, nobody knows how many it takes.
+        let threshold = self.spec.threshold.as_ref().filter(|_| self.spec.predicates.is_empty());
+        let most = self.spec.fetch.or(threshold.map(|threshold| threshold.k()));
         let shared = in_flight::Shared::new(Bounds { threads, wanted: most });
         let (spec, time) = (Arc::new(self.spec.clone()), self.time.clone());
         let (sizes, wanted) = (spec.clone(), self.wanted.clone());

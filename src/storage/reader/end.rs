@@ -41,7 +41,11 @@ pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Fo
     }
     let pages = document_pages(&metadata, &end.run);
     let mut footer = Footer::parse(metadata, pages, end.sealed_from, size_bytes)?;
-    footer.keep_profile(&end.run);
+    if let Some(place) = footer.small_profile()
+        && let Ok(bytes) = end.run.slice(place)
+    {
+        footer.keep_profile(&bytes);
+    }
     Ok(footer)
 }
 
