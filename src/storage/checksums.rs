@@ -25,6 +25,7 @@ use std::ops::Range;
 use crc32fast::Hasher;
 use memchr::memmem;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::page_index::offset_index::PageLocation;
 
 use super::StorageError;
 
@@ -90,11 +91,15 @@ struct Places {
 }
 
 impl PartChecksums {
-    /// Reads what [`Tally::text`] wrote, of the file that has this metadata.
+    /// Reads what [`Tally::text`] wrote, of the file that has this metadata and these pages of documents.
     ///
     /// # Errors
     /// When there are not as many as the file has parts.
-    pub(super) fn parse(text: &str, metadata: &ParquetMetaData) -> Result<PartChecksums, StorageError> {
+    pub(super) fn parse(
+        text: &str,
+        metadata: &ParquetMetaData,
+        pages: &[Vec<PageLocation>],
+    ) -> Result<PartChecksums, StorageError> {
         let damaged = || StorageError::Layout("its checksums are not those of its parts".to_owned());
         let mut checksums = Vec::with_capacity(text.len() / CHECKSUM_DIGITS);
         for digits in text.as_bytes().chunks(CHECKSUM_DIGITS) {
@@ -103,11 +108,11 @@ impl PartChecksums {
         let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
         let mut at = 0;
         for (number, row_group) in metadata.row_groups().iter().enumerate() {
-            let pages = at;
-            let columns = pages + page_ranges(metadata, number).count();
+            let first_page = at;
+            let columns = first_page + pages.get(number).map_or(0, Vec::len);
             let blooms = columns + row_group.num_columns().saturating_sub(1);
             at = blooms + bloom_ranges(row_group).count();
-            row_groups.push(Places { pages, columns, blooms });
+            row_groups.push(Places { pages: first_page, columns, blooms });
         }
         match at == checksums.len() {
             true => Ok(PartChecksums { checksums, row_groups }),
@@ -132,14 +137,14 @@ impl PartChecksums {
     }
 
     /// Every part with its checksum, in the order of the file.
-    pub(super) fn parts(&self, metadata: &ParquetMetaData) -> Vec<(Range<u64>, u32)> {
+    pub(super) fn parts(&self, metadata: &ParquetMetaData, pages: &[Vec<PageLocation>]) -> Vec<(Range<u64>, u32)> {
         let row_groups = metadata.row_groups().iter().enumerate();
         let ranges = row_groups.flat_map(|(number, row_group)| {
             let columns = row_group.columns().iter().skip(1).map(|column| {
                 let (start, length) = column.byte_range();
                 start..start + length
             });
-            page_ranges(metadata, number).chain(columns).chain(bloom_ranges(row_group).map(|(_, range)| range))
+            page_ranges(pages, number).chain(columns).chain(bloom_ranges(row_group).map(|(_, range)| range))
         });
         let mut parts: Vec<_> = ranges.zip(self.checksums.iter().copied()).collect();
         parts.sort_by_key(|(range, _)| range.start);
@@ -152,9 +157,8 @@ impl PartChecksums {
 }
 
 /// Where the pages of documents of a row group lie. The reader has checked that they lie in the file.
-fn page_ranges(metadata: &ParquetMetaData, row_group: usize) -> impl Iterator<Item = Range<u64>> {
-    let columns = metadata.offset_index().and_then(|index| index.get(row_group)).and_then(|columns| columns.first());
-    let pages = columns.map_or(&[][..], |pages| pages.page_locations());
+fn page_ranges(pages: &[Vec<PageLocation>], row_group: usize) -> impl Iterator<Item = Range<u64>> {
+    let pages = pages.get(row_group).map_or(&[][..], Vec::as_slice);
     pages.iter().map(|page| page.offset as u64..page.offset as u64 + page.compressed_page_size as u64)
 }
 
@@ -276,11 +280,16 @@ impl Seal {
     }
 }
 
-/// The number that exactly so many lower-case hexadecimal digits begin with.
+/// The number that exactly so many lower-case hexadecimal digits begin with, 16 at most. A footer has many of them.
 fn parse_hexadecimal(text: &[u8], digits: usize) -> Option<u64> {
-    let digits = text.get(..digits)?;
-    let lower = digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    u64::from_str_radix(std::str::from_utf8(digits).ok().filter(|_| lower)?, 16).ok()
+    text.get(..digits)?.iter().try_fold(0, |number, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u64::from(digit))
+    })
 }
 
 #[cfg(test)]

@@ -14,11 +14,16 @@ use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{DOCUMENT, HASH, Layout, METADATA_KEY, SEARCH, ShreddedPart};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 
+/// The pages of documents of each row group.
+pub(super) type DocumentPages = Vec<Vec<PageLocation>>;
+
 /// The footer of a version file. All readers of the file share it.
 pub struct Footer {
     pub(super) id: u64,
     pub(super) size_bytes: u64,
+    /// Without page indexes.
     pub(super) metadata: ArrowReaderMetadata,
+    pub(super) pages: DocumentPages,
     pub(super) layout: Layout,
     pub(super) profile: Option<ProfileLocation>,
     /// None in files from before there were checksums.
@@ -29,6 +34,7 @@ pub struct Footer {
     pub(super) keywords: KeywordIndex,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
+    memory_bytes: usize,
 }
 
 /// Places of the fixed columns in the Parquet schema.
@@ -55,12 +61,13 @@ impl RowGroup {
 }
 
 impl Footer {
-    /// What the metadata of a file says, whose end is sealed from an offset on.
+    /// What the metadata of a file says, which has these pages of documents and whose end is sealed from an offset on.
     ///
     /// # Errors
     /// [`StorageError::Layout`] when it is not that of a version file, or points out of the file.
     pub(super) fn parse(
         metadata: ParquetMetaData,
+        pages: Result<DocumentPages, StorageError>,
         sealed_from: Option<u64>,
         size_bytes: u64,
     ) -> Result<Footer, StorageError> {
@@ -95,12 +102,13 @@ impl Footer {
             None => KeywordIndex::default(),
         };
         let schema = reading_schema(&layout);
-        check_extent(&metadata, schema.fields().len(), size_bytes)?;
+        let pages = pages?;
+        check_extent(&metadata, &pages, schema.fields().len(), size_bytes)?;
         let checksums = match layout.checksums {
             true => {
                 let text = metadata_of(&metadata, CHECKSUMS_KEY)
                     .ok_or_else(|| StorageError::Layout("its footer holds no checksums".to_owned()))?;
-                Some(PartChecksums::parse(text, &metadata)?)
+                Some(PartChecksums::parse(text, &metadata, &pages)?)
             }
             false => None,
         };
@@ -109,12 +117,19 @@ impl Footer {
             search: schema.index_of(SEARCH)?,
             hash: schema.index_of(HASH)?,
         };
+        let page_count: usize = pages.iter().map(Vec::len).sum();
+        let memory_bytes = metadata.memory_size()
+            + page_count * size_of::<PageLocation>()
+            + checksums.as_ref().map_or(0, PartChecksums::memory_bytes)
+            + keywords.memory_bytes()
+            + 512;
         let options = ArrowReaderOptions::new().with_schema(schema);
         let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)?;
         Ok(Footer {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             size_bytes,
             metadata,
+            pages,
             layout,
             profile,
             checksums,
@@ -122,6 +137,7 @@ impl Footer {
             keywords,
             row_groups,
             schema_columns: columns,
+            memory_bytes,
         })
     }
 
@@ -132,8 +148,7 @@ impl Footer {
 
     /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
-        let checksums = self.checksums.as_ref().map_or(0, PartChecksums::memory_bytes);
-        self.metadata.metadata().memory_size() + checksums + self.keywords.memory_bytes() + 512
+        self.memory_bytes
     }
 }
 
@@ -144,7 +159,12 @@ fn metadata_of<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> 
 
 /// Checks that everything the footer points to lies in the file, and that pages of documents cut their row group, so
 /// that what follows may trust it.
-fn check_extent(metadata: &ParquetMetaData, fields: usize, size_bytes: u64) -> Result<(), StorageError> {
+fn check_extent(
+    metadata: &ParquetMetaData,
+    pages: &DocumentPages,
+    fields: usize,
+    size_bytes: u64,
+) -> Result<(), StorageError> {
     let damaged = |what: &str| StorageError::Layout(format!("its footer is damaged: {what}"));
     let inside = |offset: i64, length: i64| {
         let end = u64::try_from(offset)
@@ -168,8 +188,7 @@ fn check_extent(metadata: &ParquetMetaData, fields: usize, size_bytes: u64) -> R
                 return Err(damaged("a bloom filter lies outside of the file"));
             }
         }
-        let pages = metadata.offset_index().and_then(|index| index.get(number)).and_then(|columns| columns.first());
-        let pages = pages.map_or(&[] as &[PageLocation], |pages| pages.page_locations());
+        let pages = pages.get(number).map_or(&[] as &[PageLocation], Vec::as_slice);
         let (mut rows, mut end) = (-1, 0);
         for page in pages {
             let is_inside = inside(page.offset, page.compressed_page_size.into());

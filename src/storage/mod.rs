@@ -17,6 +17,7 @@
 //! | [`shred`] | entities to the Arrow arrays of a row group |
 //! | [`writer`] | entities in, one Parquet object out |
 //! | [`footer`] | what the end of a version file says |
+//! | [`held_bytes`] | memory that is taken to be faster, bounded for the process |
 //! | [`reader`] | an opened version file: its parts by row group and page |
 //! | [`parts`] | the decoded parts that a reader hands out and the cache keeps |
 //! | [`verify`] | whether a file holds what it was written with, part by part or column by column |
@@ -29,6 +30,7 @@ pub mod checksums;
 pub mod durable;
 mod error;
 pub mod footer;
+pub mod held_bytes;
 pub mod keywords;
 pub mod layout;
 pub mod parts;

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef};
 use bytes::Bytes;
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::{Page, PageReader};
-use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy};
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
@@ -231,6 +231,3 @@ impl Part {
         }
     }
 }
-
-/// Which page indexes a footer is read with: the offsets of pages are used, their statistics are not.
-pub const OFFSET_INDEX: PageIndexPolicy = PageIndexPolicy::Required;

@@ -68,6 +68,11 @@ impl Store {
         self.volatile
     }
 
+    /// Whether its objects are files of this machine, or lie in memory: a request waits for no network.
+    pub fn is_local(&self) -> bool {
+        self.volatile || self.directory.is_some()
+    }
+
     /// Which catalog the store says it belongs to; `None` if it does not say, or a power failure has cut what it was
     /// about to say.
     ///

@@ -3,11 +3,12 @@
 use std::ops::{ControlFlow, Range};
 
 use crate::query::fetch::pages::Pages;
+use crate::query::fetch::pages_ahead::PagesAhead;
 use crate::query::fetch::reorder::Reordered;
 use crate::query::fetch::selection::{Positions, Selection};
 use crate::query::{Engine, QueryError};
 use crate::storage::StorageError;
-use crate::storage::reader::VersionReader;
+use crate::storage::reader::{VersionReader, Wanted};
 
 /// A part of a selection that is fetched and encoded at once: about [`UNIT_BYTES`] of documents, as far as the mean of
 /// all documents tells. Where they are larger, or grow when they are written, only the first of them are.
@@ -123,13 +124,18 @@ pub async fn for_each(
     unit: &Unit,
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<u64, StorageError> {
-    let mut pages: Option<(usize, Pages<'_>)> = None;
     let row_groups = reader.row_groups();
+    // Neighbours come with one request by themselves.
+    let is_together = unit.places.is_empty()
+        || matches!(positions, Positions::Range(_))
+            && row_groups[reader.row_group_of(positions.at(unit.places.start))]
+                .holds(positions.at(unit.places.end - 1));
+    let reading_ahead = (!is_together).then(|| reader.reading_ahead(Wanted::default()));
+    let mut ahead = reading_ahead.is_some().then(|| PagesAhead::new(false));
+    let reader = reading_ahead.as_ref().unwrap_or(reader);
+    let mut pages: Option<(usize, Pages<'_>)> = None;
     for place in unit.places.clone() {
-        let position = match positions {
-            Positions::Range(range) => range.start + place,
-            Positions::List(list) => list[place as usize],
-        };
+        let position = positions.at(place);
         let row_group = match &pages {
             Some((row_group, _)) if row_groups[*row_group].holds(position) => *row_group,
             _ => reader.row_group_of(position),
@@ -144,6 +150,14 @@ pub async fn for_each(
                 Positions::List(_) => Pages::scattered(reader, row_group),
             };
             pages = Some((row_group, fresh));
+        }
+        if let Some(ahead) = &mut ahead {
+            let following = (place + 1..unit.places.end).map(|place| {
+                let position = positions.at(place);
+                let row_group = reader.row_group_of(position);
+                (row_group, (position - row_groups[row_group].first) as usize)
+            });
+            ahead.reached(reader, (row_group, row), || following);
         }
         if let Some((_, pages)) = &mut pages
             && each(pages.document(row).await?).is_break()

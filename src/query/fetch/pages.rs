@@ -38,6 +38,11 @@ impl<'a> Pages<'a> {
         }
     }
 
+    /// Whether each page is fetched by itself.
+    pub fn are_scattered(&self) -> bool {
+        self.ahead == 0
+    }
+
     /// The document of a row.
     ///
     /// # Errors

@@ -31,6 +31,16 @@ pub enum Positions {
     List(Vec<u64>),
 }
 
+impl Positions {
+    /// The position at a place of the answer.
+    pub(super) fn at(&self, place: u64) -> u64 {
+        match self {
+            Positions::Range(range) => range.start + place,
+            Positions::List(list) => list[place as usize],
+        }
+    }
+}
+
 impl SelectionBuilder {
     /// Nothing selected; memory is taken from the reservation.
     pub(in crate::query) fn new(reservation: MemoryReservation) -> SelectionBuilder {

@@ -2,6 +2,7 @@
 //! the answer.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::buffer::{BooleanBuffer, Buffer};
@@ -13,12 +14,16 @@ use crate::query::scan::access::{self, Access};
 use crate::query::scan::predicate::Predicate;
 use crate::storage::StorageError;
 use crate::storage::keywords::bitmap::RowBitmap;
-use crate::storage::keywords::cut::Plan;
+use crate::storage::keywords::cut::{Class, Plan};
 use crate::storage::keywords::segment::Candidates;
 use crate::storage::reader::VersionReader;
 
-/// Answers for segments that are kept: row groups are worked on in order, so that few segments are in use.
-const SEGMENTS: usize = 4;
+/// Answers for so many segments are kept: row groups are worked on in order, so that few segments are in use. They are
+/// more while row groups wait for the store,
+const SEGMENTS: Range<usize> = 4..256;
+
+/// and answers take so many bytes.
+const ANSWER_BYTES: usize = 16 << 20;
 
 /// What one needle counts as work: about the bytes that are looked through for it.
 const NEEDLE_BYTES: usize = 256 << 10;
@@ -67,6 +72,8 @@ type Answers = Arc<[Option<IndexedRows>]>;
 pub(super) struct KeywordQuestions {
     /// For each predicate, where its search text is asked for.
     questions: Vec<Option<Question>>,
+    /// Answers for so many segments are kept.
+    segments: usize,
     answers: Mutex<BTreeMap<usize, Arc<OnceCell<Answers>>>>,
 }
 
@@ -78,7 +85,23 @@ impl KeywordQuestions {
         }
         let questions: Vec<Option<Question>> =
             predicates.iter().map(|(access, predicate)| Question::of(*access, predicate)).collect();
-        questions.iter().any(Option::is_some).then(|| KeywordQuestions { questions, answers: Mutex::default() })
+        let rows = reader.keyword_index().segments().iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
+        let bytes = questions.iter().flatten().count() * answer_bytes(rows);
+        let segments = (ANSWER_BYTES / bytes.max(1)).clamp(SEGMENTS.start, SEGMENTS.end);
+        let keywords = || KeywordQuestions { questions, segments, answers: Mutex::default() };
+        (bytes > 0).then(keywords)
+    }
+
+    /// About the bytes that asking for a row group takes in memory.
+    pub(super) fn row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
+        let index = reader.keyword_index();
+        let segment = index.segment_of(row_group).and_then(|segment| index.segments().get(segment));
+        let Some(segment) = segment else { return reader.search_bytes(row_group) };
+        let ranges = Class::ALL.map(|class| segment.header.entries_range(class));
+        let entries: u64 = ranges.into_iter().map(|range| range.end - range.start).sum();
+        let answers = self.questions.iter().flatten().count() * answer_bytes(segment.header.rows());
+        // Entries are compressed.
+        (2 * entries + answers as u64) / segment.row_groups.len().max(1) as u64
     }
 
     /// Whether a predicate asks for anything.
@@ -109,7 +132,7 @@ impl KeywordQuestions {
         // Nothing panics between two changes that belong together.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = answers.entry(segment).or_default().clone();
-        while answers.len() > SEGMENTS {
+        while answers.len() > self.segments {
             answers.pop_first();
         }
         cell
@@ -212,6 +235,11 @@ impl Question {
             },
         }))
     }
+}
+
+/// Bytes of an answer for so many rows: candidates, and those that are sure.
+fn answer_bytes(rows: usize) -> usize {
+    2 * rows.div_ceil(8)
 }
 
 fn buffer(rows: &RowBitmap) -> BooleanBuffer {

@@ -15,12 +15,15 @@
 //! | `row_selection` | the selected rows of a row group |
 //! | `top_k` | the threshold below which a row may be among the first of an order |
 //! | `spec` | what a scan reads and gives |
+//! | `wanted` | what its reader fetches ahead |
+//! | `in_flight` | work on several row groups at once |
 //! | `row_group` | what it gives of one row group |
 //! | `metrics`, [`report`] | what it has done: counters, and plain data |
 //! | `version_scan` | the operator |
 
 pub mod access;
 pub(in crate::query) mod dedup_key;
+mod in_flight;
 mod kernels;
 mod keyword_index;
 mod metrics;
@@ -33,3 +36,4 @@ pub(crate) mod sort_key;
 mod spec;
 mod top_k;
 pub(in crate::query) mod version_scan;
+mod wanted;

@@ -15,6 +15,7 @@ use crate::model::request::KeywordsMode;
 use crate::query::engine::BATCH_ROWS;
 use crate::query::error::through_engine;
 use crate::query::fetch::pages::Pages;
+use crate::query::fetch::pages_ahead::PagesAhead;
 use crate::query::pace::Pace;
 use crate::query::scan::access::{self, Access, PrunedBy};
 use crate::query::scan::dedup_key::GroupKeys;
@@ -64,7 +65,7 @@ impl ScanSpec {
     }
 
     async fn select(&self, row_group: usize, rows: Range<usize>) -> Result<RowSelection, StorageError> {
-        let mut selected = RowSelection::Range(rows);
+        let selected = RowSelection::Range(rows);
         for (access, predicate) in self.predicates.iter() {
             if let Some(by) = access::pruned(&self.reader, row_group, predicate, *access).await? {
                 return Ok(self.prune(row_group, &selected, by));
@@ -81,10 +82,23 @@ impl ScanSpec {
         if indexed.iter().any(Option::is_some) && candidates.len() == 0 {
             return Ok(self.prune(row_group, &selected, PrunedBy::KeywordIndex));
         }
-        let mut left = selected.len();
-        metrics().scanned_rows.increment(left as u64);
+        let rows = selected.len();
+        let matching = self.matching(row_group, selected, &indexed).await?;
+        // Not before: work that was begun may be dropped when there is enough.
+        metrics().scanned_rows.increment(rows as u64);
         self.metrics.scanned.add(1);
-        self.metrics.tested.add(left);
+        self.metrics.tested.add(rows);
+        Ok(matching)
+    }
+
+    /// Those of the selected rows that match all predicates.
+    async fn matching(
+        &self,
+        row_group: usize,
+        mut selected: RowSelection,
+        indexed: &[Option<IndexedRows>],
+    ) -> Result<RowSelection, StorageError> {
+        let mut left = selected.len();
         let mut unverified: Vec<Unverified<'_>> = Vec::new();
         for (number, ((access, predicate), rows)) in self.predicates.iter().zip(&self.metrics.predicates).enumerate() {
             if left == 0 {
@@ -326,15 +340,21 @@ impl ScanSpec {
         let most = self.fetch.unwrap_or(usize::MAX);
         let (mut tested, mut matching) = (0, Vec::new());
         let (mut pages, mut pace) = (self.pages(row_group, &selected), Pace::default());
+        let unsure = |row: &usize| !predicates.iter().all(|unverified| unverified.is_sure_of(*row));
+        let mut ahead = PagesAhead::new(self.fetch.is_some());
         for row in selected.iter() {
             if matching.len() >= most {
                 break;
             }
-            if predicates.iter().all(|unverified| unverified.is_sure_of(row)) {
+            if !unsure(&row) {
                 matching.push(row);
                 continue;
             }
             tested += 1;
+            if pages.are_scattered() {
+                let following = || selected.iter().filter(unsure).skip_while(|other| *other <= row);
+                ahead.reached(&self.reader, (row_group, row), || following().map(|row| (row_group, row)));
+            }
             let document = pages.document(row).await?;
             let mut matches = true;
             for unverified in predicates.iter().filter(|unverified| !unverified.is_sure_of(row)) {

@@ -24,6 +24,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::query::scan::access::{self, Access};
+use crate::query::scan::in_flight::{self, Bounds};
 use crate::query::scan::keyword_index::KeywordQuestions;
 use crate::query::scan::metrics::ScanMetrics;
 use crate::query::scan::predicate::Predicate;
@@ -190,7 +191,7 @@ impl ExecutionPlan for VersionScan {
         if partition != 0 {
             return internal_err!("a scan of a version has one partition");
         }
-        let spec = Arc::new(self.spec.clone());
+        let (spec, wanted) = self.spec.reading_ahead();
         let row_groups = spec.row_groups();
         // Positions alone cost nothing.
         let cheap = spec.predicates.is_empty() && spec.schema.fields().iter().all(|field| field.name() == POSITION);
@@ -198,21 +199,27 @@ impl ExecutionPlan for VersionScan {
         let threads = if alone { 1 } else { self.threads };
         let measured = BaselineMetrics::new(&self.metrics, partition);
         let time = measured.elapsed_compute().clone();
-        let batches = futures::stream::iter(row_groups)
-            .map(move |row_group| {
-                let (spec, time) = (spec.clone(), time.clone());
-                async move {
-                    if alone {
-                        return timed(&time, spec.row_group(row_group)).await;
-                    }
-                    // Dropped when the query ends early, which stops the work.
-                    let task = tokio::spawn(async move { timed(&time, spec.row_group(row_group)).await });
-                    AbortOnDropHandle::new(task)
-                        .await
-                        .map_err(|error| datafusion::error::DataFusionError::External(Box::new(error)))?
+        let shared = in_flight::Shared::new(Bounds { threads, may_end_early: spec.fetch.is_some() });
+        let sizes = spec.clone();
+        let row_groups = row_groups.map(move |row_group| (row_group, sizes.row_group_bytes(row_group, &wanted)));
+        let batches = in_flight::in_order(shared, row_groups, move |row_group, progress| {
+            let (spec, time) = (spec.clone(), time.clone());
+            let waits = {
+                let spec = spec.clone();
+                move || spec.reader.waits_for_store()
+            };
+            let work = async move { progress.run(waits, timed(&time, spec.row_group(row_group))).await };
+            async move {
+                if alone {
+                    return work.await;
                 }
-            })
-            .buffered(threads);
+                // Dropped when the query ends early, which stops the work.
+                let task = tokio::spawn(work);
+                AbortOnDropHandle::new(task)
+                    .await
+                    .map_err(|error| datafusion::error::DataFusionError::External(Box::new(error)))?
+            }
+        });
         let fetch = self.spec.fetch;
         let mut given = 0;
         let batches = batches.map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok))).try_flatten();

@@ -1,5 +1,6 @@
 //! The columns of a version file beside the documents, by row group: values, bloom filters and statistics.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -57,14 +58,13 @@ impl VersionReader {
     /// When the store fails or the filter is damaged.
     pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
         let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
-        let key = PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: index as u32 };
+        let key = self.bloom_key(row_group, index);
         let load = async {
+            let Some(range) = self.bloom_range(row_group, index) else { return Ok(Part::Bloom(None)) };
+            self.bloom_missed(row_group);
+            let start = range.start;
+            let bytes = self.file.fetch(range).await?;
             let column = self.footer.metadata.metadata().row_group(row_group).column(index);
-            let (Some(offset), Some(length)) = (column.bloom_filter_offset(), column.bloom_filter_length()) else {
-                return Ok(Part::Bloom(None));
-            };
-            let start = offset as u64;
-            let bytes = self.file.fetch(start..start + length as u64).await?;
             if let Some(checksums) = &self.footer.checksums {
                 let row_group_metadata = self.footer.metadata.metadata().row_group(row_group);
                 verify(&bytes, checksums.bloom(row_group, index, row_group_metadata))?;
@@ -107,9 +107,25 @@ impl VersionReader {
         }
     }
 
+    pub(super) fn column_key(&self, row_group: usize, column: usize) -> PartKey {
+        PartKey::Column { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
+    }
+
+    pub(super) fn bloom_key(&self, row_group: usize, column: usize) -> PartKey {
+        PartKey::Bloom { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
+    }
+
+    /// Where the bloom filter of a column of a row group lies, if it has one.
+    pub(super) fn bloom_range(&self, row_group: usize, column: usize) -> Option<Range<u64>> {
+        let column = self.footer.metadata.metadata().row_group(row_group).column(column);
+        let (start, length) = (column.bloom_filter_offset()? as u64, column.bloom_filter_length()? as u64);
+        Some(start..start + length)
+    }
+
     async fn column(&self, row_group: usize, index: usize) -> Result<ArrayRef, StorageError> {
-        let key = PartKey::Column { file: self.footer.id, row_group: row_group as u32, column: index as u32 };
+        let key = self.column_key(row_group, index);
         let load = async {
+            self.columns_missed(row_group, index);
             let column = self.footer.metadata.metadata().row_group(row_group).column(index);
             let (start, length) = column.byte_range();
             let bytes = self.file.fetch(start..start + length).await?;

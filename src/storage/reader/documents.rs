@@ -15,11 +15,7 @@ const DECODED_AHEAD_BYTES: u64 = 16 << 20;
 
 impl VersionReader {
     fn pages(&self, row_group: usize) -> &[PageLocation] {
-        let index = self.footer.metadata.metadata().offset_index();
-        index
-            .and_then(|index| index.get(row_group))
-            .and_then(|columns| columns.get(self.footer.schema_columns.document))
-            .map_or(&[], |column| column.page_locations())
+        self.footer.pages.get(row_group).map_or(&[], Vec::as_slice)
     }
 
     /// How many pages of documents a row group has.
@@ -41,6 +37,18 @@ impl VersionReader {
 
     fn page_key(&self, row_group: usize, page: usize) -> PartKey {
         PartKey::Documents { file: self.footer.id, row_group: row_group as u32, page: page as u32 }
+    }
+
+    /// Where a page lies in the file.
+    pub(super) fn page_range(&self, row_group: usize, page: usize) -> Range<u64> {
+        let location = &self.pages(row_group)[page];
+        let start = location.offset as u64;
+        start..start + location.compressed_page_size as u64
+    }
+
+    /// Whether the cache holds a page of documents. The metrics count no look-up.
+    pub fn caches_page(&self, row_group: usize, page: usize) -> bool {
+        self.file.cache.contains(&self.page_key(row_group, page))
     }
 
     /// Whether the cache has room for all documents, and as much besides.
@@ -73,9 +81,9 @@ impl VersionReader {
     /// When the store fails or the page is damaged.
     pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage, StorageError> {
         let load = async {
-            let location = &self.pages(row_group)[page];
-            let start = location.offset as u64;
-            let fetch = self.file.fetch(start..start + location.compressed_page_size as u64);
+            let range = self.page_range(row_group, page);
+            let start = range.start;
+            let fetch = self.file.fetch(range);
             let bytes = fetch.await.map_err(|error| self.blame_page(row_group, page, error))?;
             self.decode_page(row_group, page, &Run { start, bytes }).map(Part::Documents)
         };

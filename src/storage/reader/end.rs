@@ -1,17 +1,26 @@
 //! The end of a version file: fetched, verified where it is sealed, and decoded.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+    ParquetStatisticsPolicy, RowGroupMetaData,
+};
+use parquet::schema::types::{SchemaDescriptor, Type};
 
 use super::object_file::ObjectFile;
 use crate::storage::StorageError;
 use crate::storage::checksums::Seal;
-use crate::storage::footer::Footer;
-use crate::storage::parts::{OFFSET_INDEX, Run};
+use crate::storage::footer::{DocumentPages, Footer};
+use crate::storage::parts::Run;
 
-/// How much of a file's end is fetched first, in the hope that it holds the footer.
-const FOOTER_GUESS_BYTES: u64 = 64 << 10;
+/// How much of a file's end is fetched first, in the hope that it holds the footer: one of so many bytes of the file,
+const END_SHARE: u64 = 1_024;
+
+/// and so many.
+const END_BYTES: Range<u64> = 64 << 10..4 << 20;
 
 /// Most bytes of a file's end that are read: footer, page indexes. A damaged length must not take all memory.
 const FOOTER_BYTES: u64 = 512 << 20;
@@ -19,14 +28,19 @@ const FOOTER_BYTES: u64 = 512 << 20;
 /// What stands at both ends of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
-/// Fetches and decodes the footer of a file of this size.
+/// Fetches and decodes the footer of a file of this size. Costs one request, and another one where the footer is larger
+/// than usual.
 ///
 /// # Errors
 /// When the store fails, or the file's end is not that of a version file.
 pub(super) async fn load_footer(file: &ObjectFile, size_bytes: u64) -> Result<Footer, StorageError> {
     let mut end = fetch_end(file, size_bytes).await?;
-    let metadata = parse_end(file, &mut end, size_bytes).await?;
-    Footer::parse(metadata, end.sealed_from, size_bytes)
+    let metadata = parse_metadata(&end, size_bytes)?;
+    if end.sealed_from.is_none() {
+        fetch_page_indexes(file, &mut end, &metadata, size_bytes).await?;
+    }
+    let pages = document_pages(&metadata, &end.run);
+    Footer::parse(metadata, pages, end.sealed_from, size_bytes)
 }
 
 /// The end of a file, verified where it is sealed.
@@ -44,7 +58,8 @@ async fn fetch_end(file: &ObjectFile, size_bytes: u64) -> Result<FileEnd, Storag
     if size_bytes < MAGIC.len() as u64 + TRAILER_BYTES {
         return Err(damaged("the file is too short for one"));
     }
-    let start = size_bytes - size_bytes.min(FOOTER_GUESS_BYTES);
+    let guess = (size_bytes / END_SHARE).clamp(END_BYTES.start, END_BYTES.end);
+    let start = size_bytes - size_bytes.min(guess);
     let mut run = Run { start, bytes: file.fetch(start..size_bytes).await? };
     let trailer = run.slice(size_bytes - TRAILER_BYTES..size_bytes)?;
     let (length, magic) = trailer.split_at(4);
@@ -54,8 +69,13 @@ async fn fetch_end(file: &ObjectFile, size_bytes: u64) -> Result<FileEnd, Storag
     }
     let footer = (size_bytes - TRAILER_BYTES).checked_sub(length.into()).filter(|at| size_bytes - at <= FOOTER_BYTES);
     let footer = footer.ok_or_else(|| damaged("its length is not that of a footer"))?;
-    extend_to(file, &mut run, footer).await?;
-    let Some(seal) = Seal::find(&run.slice(footer..size_bytes)?) else {
+    // The seal stands at the footer's end, and says where all begins that has to be there.
+    let mut seal = Seal::find(&run.slice(footer.max(start)..size_bytes)?);
+    if seal.is_none() && footer < start {
+        extend_to(file, &mut run, footer).await?;
+        seal = Seal::find(&run.slice(footer..size_bytes)?);
+    }
+    let Some(seal) = seal else {
         return Ok(FileEnd { run, sealed_from: None, footer });
     };
     if seal.start > footer || size_bytes - seal.start > FOOTER_BYTES {
@@ -78,23 +98,56 @@ async fn extend_to(file: &ObjectFile, run: &mut Run, start: u64) -> Result<(), S
     Ok(())
 }
 
-/// The metadata and the page index that a file's end holds.
-async fn parse_end(file: &ObjectFile, end: &mut FileEnd, size_bytes: u64) -> Result<ParquetMetaData, StorageError> {
+/// The metadata that a file's end holds.
+fn parse_metadata(end: &FileEnd, size_bytes: u64) -> Result<ParquetMetaData, StorageError> {
     let footer = end.run.slice(end.footer..size_bytes - 8)?;
+    // What nobody asks for.
+    let options = ParquetMetaDataOptions::new()
+        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
     // Parquet's decoders trust some lengths.
-    let decode = AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata(&footer));
-    let metadata = catch_unwind(decode).map_err(|_| StorageError::undecodable())??;
-    // The page indexes of a file without a seal.
-    let indexes = metadata.row_groups().iter().flat_map(|row_group| row_group.columns());
-    let indexes = indexes.filter_map(|column| u64::try_from(column.offset_index_offset()?).ok());
+    let decode = AssertUnwindSafe(|| ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)));
+    Ok(catch_unwind(decode).map_err(|_| StorageError::undecodable())??)
+}
+
+/// Fetches the page indexes of a file without a seal, which nothing else says the place of.
+async fn fetch_page_indexes(
+    file: &ObjectFile,
+    end: &mut FileEnd,
+    metadata: &ParquetMetaData,
+    size_bytes: u64,
+) -> Result<(), StorageError> {
+    let documents = metadata.row_groups().iter().filter_map(|row_group| row_group.columns().first());
+    let indexes = documents.filter_map(|column| u64::try_from(column.offset_index_offset()?).ok());
     let first = indexes.min().filter(|first| size_bytes.checked_sub(*first).is_some_and(|rest| rest <= FOOTER_BYTES));
-    if let Some(first) = first {
-        extend_to(file, &mut end.run, first).await?;
+    match first {
+        Some(first) => extend_to(file, &mut end.run, first).await,
+        None => Ok(()),
     }
-    let mut reader = ParquetMetaDataReader::new_with_metadata(metadata)
+}
+
+/// The pages of documents of each row group, by the page indexes. Those of other columns, which are most, are not
+/// decoded: their columns are read whole.
+fn document_pages(metadata: &ParquetMetaData, end: &Run) -> Result<DocumentPages, StorageError> {
+    let file = metadata.file_metadata();
+    // The same file, as if it had no other columns.
+    let documents = file.schema_descr().root_schema().get_fields().iter().take(1).cloned().collect();
+    let schema = Type::group_type_builder("documents").with_fields(documents).build()?;
+    let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
+    let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
+    for row_group in metadata.row_groups() {
+        let columns = row_group.columns().iter().take(1).cloned().collect();
+        let builder = RowGroupMetaData::builder(schema.clone()).set_num_rows(row_group.num_rows());
+        row_groups.push(builder.set_column_metadata(columns).build()?);
+    }
+    let file = FileMetaData::new(file.version(), file.num_rows(), None, None, schema, None);
+    let mut reader = ParquetMetaDataReader::new_with_metadata(ParquetMetaData::new(file, row_groups))
         .with_column_index_policy(PageIndexPolicy::Skip)
-        .with_offset_index_policy(OFFSET_INDEX);
-    let decode = AssertUnwindSafe(|| reader.read_page_indexes(&end.run));
+        .with_offset_index_policy(PageIndexPolicy::Required);
+    // Parquet's decoders trust some lengths.
+    let decode = AssertUnwindSafe(|| reader.read_page_indexes(end));
     catch_unwind(decode).map_err(|_| StorageError::undecodable())??;
-    Ok(reader.finish()?)
+    let indexes = reader.finish()?.into_builder().take_offset_index().unwrap_or_default();
+    let pages = indexes.into_iter().map(|columns| columns.into_iter().flat_map(|index| index.page_locations).collect());
+    Ok(pages.collect())
 }

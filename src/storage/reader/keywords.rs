@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use futures::future::try_join_all;
 
 use super::{READ_AHEAD_BYTES, VersionReader};
 use crate::storage::StorageError;
@@ -39,6 +40,11 @@ impl VersionReader {
         self.file.cache.contains(&PartKey::Column { file: self.footer.id, row_group: row_group as u32, column })
     }
 
+    /// Bytes of the search text of a row group, decompressed.
+    pub fn search_bytes(&self, row_group: usize) -> u64 {
+        self.column_bytes(row_group, &[self.footer.schema_columns.search]).1
+    }
+
     /// Bytes of the search text of a row group, and of its documents, as stored.
     pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let metadata = self.footer.metadata.metadata().row_group(row_group);
@@ -59,14 +65,17 @@ impl VersionReader {
         let most_cold_bytes = scan_bytes.max(FEW_BYTES);
         let classes: Vec<Class> = header.classes_needed(plan).collect();
         let missing = classes.iter().filter(|class| !self.file.cache.contains(&self.entries_key(segment, **class)));
-        let mut cold_bytes: u64 =
-            missing.map(|class| header.entries_range(*class)).map(|range| range.end - range.start).sum();
+        let missing: Vec<Range<u64>> = missing.map(|class| stored.entries_range(*class)).collect();
+        let mut cold_bytes: u64 = missing.iter().map(|range| range.end - range.start).sum();
         if plan.pieces().is_empty() || cold_bytes > most_cold_bytes {
             return Ok(Candidates::Scan);
         }
         let mut entries: [Option<Arc<Entries>>; 3] = Default::default();
-        for class in &classes {
-            entries[*class as usize] = Some(self.keyword_entries(segment, stored, *class).await?);
+        // Some lie beside each other.
+        self.file.fetch_ahead(missing);
+        let loading = classes.iter().map(|class| self.keyword_entries(segment, stored, *class));
+        for (class, loaded) in classes.iter().zip(try_join_all(loading).await?) {
+            entries[*class as usize] = Some(loaded);
         }
         let mut sections = Sections::default();
         for (index, entries) in entries.iter().enumerate() {
@@ -89,12 +98,16 @@ impl VersionReader {
             if cold_bytes > most_cold_bytes {
                 break;
             }
-            let mut lists: [Vec<Block>; 3] = Default::default();
-            for (class, blocks) in needed {
-                if let Some(entries) = &entries[class as usize] {
-                    lists[class as usize] =
-                        self.keyword_lists(segment, stored, class, &entries.checksums, blocks).await?;
+            let loading = needed.into_iter().map(async |(class, blocks)| match &entries[class as usize] {
+                Some(entries) => {
+                    let blocks = self.keyword_lists(segment, stored, class, &entries.checksums, blocks).await?;
+                    Ok::<_, StorageError>((class, blocks))
                 }
+                None => Ok((class, Vec::new())),
+            });
+            let mut lists: [Vec<Block>; 3] = Default::default();
+            for (class, blocks) in try_join_all(loading).await? {
+                lists[class as usize] = blocks;
             }
             let lists = lists.each_ref().map(|blocks| {
                 blocks.iter().map(|(start, bytes)| ListBytes { start: *start, bytes }).collect::<Vec<_>>()
@@ -163,24 +176,24 @@ impl VersionReader {
             }
         }
         let together = |one: &u32, other: &u32| other - one == 1 && !other.is_multiple_of(READ_AHEAD_BLOCKS);
-        for run in missing.chunk_by(together) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let load = async {
-                let start = place(*first).start;
-                let bytes = self.file.fetch(start..place(*last).end).await?;
-                let run_of_bytes = Run { start, bytes };
-                for block in run {
-                    // A copy: a slice would keep all of the run in memory.
-                    let bytes = Bytes::copy_from_slice(&run_of_bytes.slice(place(*block))?);
-                    verify(&bytes, checksums.get(*block as usize).copied())?;
-                    let key = self.lists_key(segment, class, *block);
-                    self.file.cache.insert(key, Part::KeywordLists(bytes.clone())).await;
-                    found.push((block * BLOCK_BYTES, bytes));
-                }
-                Ok(())
-            };
-            load.await.map_err(|error| self.blame_keywords(stored, error))?;
-        }
+        let place = &place;
+        let loading = missing.chunk_by(together).map(async |run| {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
+            let start = place(*first).start;
+            let bytes = self.file.fetch(start..place(*last).end).await?;
+            let (run_of_bytes, mut blocks) = (Run { start, bytes }, Vec::with_capacity(run.len()));
+            for block in run {
+                // A copy: a slice would keep all of the run in memory.
+                let bytes = Bytes::copy_from_slice(&run_of_bytes.slice(place(*block))?);
+                verify(&bytes, checksums.get(*block as usize).copied())?;
+                let key = self.lists_key(segment, class, *block);
+                self.file.cache.insert(key, Part::KeywordLists(bytes.clone())).await;
+                blocks.push((block * BLOCK_BYTES, bytes));
+            }
+            Ok::<_, StorageError>(blocks)
+        });
+        let loaded = try_join_all(loading).await.map_err(|error| self.blame_keywords(stored, error))?;
+        found.extend(loaded.into_iter().flatten());
         found.sort_unstable_by_key(|(start, _)| *start);
         Ok(found)
     }

@@ -1,16 +1,19 @@
 //! An opened version file: its footer, and its parts by row group and page, each fetched with one request, verified and
-//! kept in the cache.
+//! kept in the cache. What a reader will want is fetched ahead ([`VersionReader::reading_ahead`]).
 //!
 //! What is fetched is compared with its checksum before it is decoded, and nothing that failed is kept: a file that is
 //! restored is read again without more ado. Every failure names the file, and is reported ([`PartCache::reporting`]).
 
+mod ahead;
 mod columns;
 mod documents;
 mod end;
 mod keywords;
 mod object_file;
+mod planned;
 mod verification;
 
+pub use ahead::Wanted;
 pub use verification::{Pace, Unbounded};
 
 use std::sync::Arc;
@@ -55,7 +58,8 @@ impl VersionReader {
         size_bytes: u64,
         cache: &PartCache,
     ) -> Result<VersionReader, StorageError> {
-        let file = ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone() };
+        let file =
+            ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
         let load = async {
             let footer = end::load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error))?;
             Ok(Part::Footer(Arc::new(footer)))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
+use super::ahead::ReadAhead;
 use crate::metrics::metrics;
 use crate::storage::StorageError;
 use crate::storage::cache::PartCache;
@@ -25,11 +26,32 @@ pub(super) struct ObjectFile {
     /// As the catalog says.
     pub(super) size_bytes: u64,
     pub(super) cache: PartCache,
+    /// What is fetched ahead, by a reader that does so.
+    pub(super) ahead: Option<Arc<ReadAhead>>,
 }
 
 impl ObjectFile {
-    /// These bytes, all of them.
+    /// These bytes, all of them: as they were fetched ahead, or with one request.
     pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+        let Some(ahead) = &self.ahead else { return self.request(range).await };
+        let _waiting = ahead.waits();
+        match ahead.take(&range).await {
+            Some(bytes) => Ok(bytes),
+            None => self.request(range).await,
+        }
+    }
+
+    /// Begins to fetch these ranges ahead, if this file is read so. A single one would not come sooner.
+    pub(super) fn fetch_ahead(&self, ranges: Vec<Range<u64>>) {
+        let Some(ahead) = self.ahead.as_ref().filter(|_| ranges.len() > 1) else { return };
+        ahead.start(ranges, |range| {
+            let file = ObjectFile { ahead: None, ..self.clone() };
+            // A failure shows where the bytes are asked for, if they are.
+            async move { file.request(range).await.ok() }
+        });
+    }
+
+    async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
         count_fetch(&range, self.cache.reader_metrics());
         let expected = range.end - range.start;
         let bytes = match self.store.objects().get_range(&self.path, range).await {

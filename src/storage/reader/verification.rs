@@ -24,7 +24,7 @@ impl VersionReader {
         let opened = load_footer(&self.file, size_bytes).await;
         opened.map_err(|error| self.file.blame("the footer", error))?;
         pace.spent(size_bytes - sealed_from).await;
-        let mut parts = checksums.parts(self.footer.metadata.metadata()).into_iter().peekable();
+        let mut parts = checksums.parts(self.footer.metadata.metadata(), &self.footer.pages).into_iter().peekable();
         // One part, or as many whole ones as a request may yield.
         while let Some(first) = parts.next() {
             let mut together = vec![first];

@@ -28,6 +28,7 @@ pub mod serving;
 pub mod tests;
 pub mod versions;
 pub mod wait;
+pub mod waves;
 
 pub use files::{files, seal};
 pub use fixtures::{FIXTURE_FILES, FIXTURES, fixture, fixture_entities};

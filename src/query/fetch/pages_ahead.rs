@@ -1,0 +1,61 @@
+//! Pages of documents that are fetched ahead: those of the documents that follow, in one wave.
+
+use crate::storage::reader::VersionReader;
+
+/// Pages that are fetched together.
+const PAGES: usize = 64;
+
+/// Pages that are fetched together first, where the first documents may be enough.
+const FIRST_PAGES: usize = 4;
+
+/// A document: its row group, and its row there.
+pub(in crate::query) type Place = (usize, usize);
+
+/// What was fetched ahead of documents that are looked at one after another.
+pub(in crate::query) struct PagesAhead {
+    /// The page of the last document.
+    last: Option<(usize, usize)>,
+    /// Documents that are left of those whose pages were planned.
+    planned: usize,
+    pages: usize,
+}
+
+impl PagesAhead {
+    /// Nothing is fetched yet. Where the first documents may be enough, few pages come first.
+    pub(in crate::query) fn new(may_end_early: bool) -> PagesAhead {
+        PagesAhead { last: None, planned: 0, pages: if may_end_early { FIRST_PAGES } else { PAGES } }
+    }
+
+    /// Called with each document before it is looked at, and those that follow. Where its page is not in the cache, the
+    /// next pages are fetched with it.
+    pub(in crate::query) fn reached<I: Iterator<Item = Place>>(
+        &mut self,
+        reader: &VersionReader,
+        (row_group, row): Place,
+        following: impl FnOnce() -> I,
+    ) {
+        if self.planned > 0 {
+            self.planned -= 1;
+            return;
+        }
+        let page = (row_group, reader.page_of(row_group, row));
+        if self.last.replace(page) == Some(page) || reader.caches_page(page.0, page.1) {
+            return;
+        }
+        let mut pages = vec![page];
+        for (row_group, row) in following() {
+            let page = (row_group, reader.page_of(row_group, row));
+            if pages.last() != Some(&page) {
+                if pages.len() == self.pages {
+                    break;
+                }
+                pages.push(page);
+            }
+            self.planned += 1;
+        }
+        self.pages = (self.pages * 2).min(PAGES);
+        pages.sort_unstable();
+        pages.dedup();
+        reader.pages_ahead(&pages);
+    }
+}

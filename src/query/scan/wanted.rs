@@ -1,0 +1,92 @@
+//! What a scan will want of its version, for its reader to fetch ahead, and what a row group takes in memory.
+
+use std::sync::Arc;
+
+use crate::query::scan::access::Access;
+use crate::query::scan::predicate::{Comparison, Predicate};
+use crate::query::scan::schema::{GROUP, ORDER};
+use crate::query::scan::sort_key;
+use crate::query::scan::spec::ScanSpec;
+use crate::storage::layout::ShreddedPart;
+use crate::storage::reader::Wanted;
+
+/// Columns that are wanted only where others select something come with these up to so many bytes of a row group.
+const SPECULATED_BYTES: u64 = 256 << 10;
+
+/// Bytes of bloom filters that come with the first one where many row groups may hold the text, and few entities are
+/// wanted.
+const FEW_BLOOM_BYTES: u64 = 1 << 20;
+
+/// Documents of a row group that are in memory at once, if they are looked at.
+const DOCUMENT_BYTES: u64 = 4 << 20;
+
+/// What a row of the answer takes besides its position, at most: keys of order and group.
+const KEY_BYTES: u64 = 64;
+
+impl ScanSpec {
+    /// The same, whose reader fetches ahead what will be wanted, and that.
+    pub(super) fn reading_ahead(&self) -> (Arc<ScanSpec>, Wanted) {
+        let wanted = self.wanted();
+        let reader = self.reader.reading_ahead(wanted.clone());
+        (Arc::new(ScanSpec { reader, ..self.clone() }), wanted)
+    }
+
+    /// What will be wanted of the version.
+    fn wanted(&self) -> Wanted {
+        let row_groups = self.row_groups();
+        let reader = &self.reader;
+        let mut wanted = Wanted { row_groups: row_groups.clone(), ..Wanted::default() };
+        if row_groups.is_empty() {
+            return wanted;
+        }
+        // Those of the first predicate are wanted for sure, and all where there is none.
+        let add = |wanted: &mut Wanted, columns: Vec<usize>, is_sure: bool| {
+            if is_sure || reader.column_bytes(row_groups.start, &columns).0 <= SPECULATED_BYTES {
+                let more: Vec<usize> = columns.into_iter().filter(|column| !wanted.columns.contains(column)).collect();
+                wanted.columns.extend(more);
+            }
+        };
+        for (access, predicate) in self.predicates.iter() {
+            let (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) = (access, predicate) else { continue };
+            let has_number = compare.comparison() == Comparison::Equal && compare.number().is_some();
+            let parts = [ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder];
+            let columns = reader.columns_of(*shredded, if has_number { &parts } else { &parts[..1] });
+            let is_first = wanted.columns.is_empty();
+            add(&mut wanted, columns, is_first);
+            let is_rare = !reader.layout().shredded_columns[*shredded].dictionary;
+            if compare.comparison() == Comparison::Equal {
+                wanted.bloom_columns.extend(reader.columns_of(*shredded, &parts[..1]));
+                let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { FEW_BLOOM_BYTES };
+                wanted.bloom_bytes = wanted.bloom_bytes.max(bytes);
+            }
+        }
+        if let Some(order) = self.computed.order.as_ref().filter(|_| self.threshold.is_some() || self.gives(ORDER))
+            && let Some(shredded) = sort_key::order_column(reader.layout(), &order.field)
+        {
+            add(&mut wanted, reader.columns_of(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
+        }
+        if self.gives(GROUP) && self.computed.group.as_ref().is_some_and(|group| group.is_stored()) {
+            add(&mut wanted, vec![reader.hash_column()], self.predicates.is_empty());
+        }
+        wanted.bloom_columns.sort_unstable();
+        wanted.bloom_columns.dedup();
+        wanted.columns_ahead = if self.predicates.is_empty() { usize::MAX } else { 1 };
+        wanted
+    }
+
+    /// About the bytes that work on a row group takes in memory.
+    pub(super) fn row_group_bytes(&self, row_group: usize, wanted: &Wanted) -> u64 {
+        let reader = &self.reader;
+        let rows = self.rows(row_group).len() as u64;
+        let keys = if self.gives(ORDER) || self.gives(GROUP) { KEY_BYTES } else { 0 };
+        let mut bytes = reader.column_bytes(row_group, &wanted.columns).1 + rows * (8 + keys);
+        if self.predicates.iter().any(|(access, _)| matches!(access, Access::Search | Access::SearchThenDocuments)) {
+            bytes += match &self.keywords {
+                Some(keywords) => keywords.row_group_bytes(reader, row_group),
+                None => reader.search_bytes(row_group),
+            };
+        }
+        let has_documents = self.predicates.iter().any(|(access, _)| access.reads_documents());
+        if has_documents { bytes + DOCUMENT_BYTES } else { bytes }
+    }
+}

@@ -1,0 +1,112 @@
+//! What is fetched ahead of a version file: parts that will be wanted, as far as the cache does not hold them.
+//!
+//! A reader that reads ahead ([`VersionReader::reading_ahead`]) knows which columns will be wanted. Where one of them is
+//! not in the cache, the others of the row group come with it, and those of the row groups that follow, if they are
+//! wanted for sure; a bloom filter comes with those of the same column in the row groups that follow. Nothing is planned
+//! while parts are found in the cache.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::VersionReader;
+use super::ahead::{READER_BYTES, ReadAhead, Wanted};
+use super::object_file::ObjectFile;
+use crate::storage::layout::ShreddedPart;
+
+/// Requests that one reader has under way ahead, to a store that is asked over a network,
+const REMOTE_REQUESTS: usize = 128;
+
+/// and to one in a directory, where each takes a thread.
+const LOCAL_REQUESTS: usize = 8;
+
+/// Bytes that are planned at once.
+const PLANNED_BYTES: u64 = READER_BYTES / 4;
+
+impl VersionReader {
+    /// The same reader; it fetches ahead what is wanted.
+    pub fn reading_ahead(&self, wanted: Wanted) -> VersionReader {
+        let requests = if self.file.store.is_local() { LOCAL_REQUESTS } else { REMOTE_REQUESTS };
+        let ahead = Some(Arc::new(ReadAhead::new(wanted, requests)));
+        let file = ObjectFile { ahead, ..self.file.clone() };
+        VersionReader { file, footer: self.footer.clone() }
+    }
+
+    /// Whether someone waits for the store now, of those who read ahead with this reader.
+    pub fn waits_for_store(&self) -> bool {
+        self.file.ahead.as_ref().is_some_and(|ahead| ahead.is_waited_for())
+    }
+
+    /// The columns of the file that hold the parts of a shredded column.
+    pub fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
+        parts.iter().filter_map(|part| self.footer.layout.column_index(shredded, *part)).collect()
+    }
+
+    /// The column of the file that holds the canonical hashes.
+    pub fn hash_column(&self) -> usize {
+        self.footer.schema_columns.hash
+    }
+
+    /// Bytes of columns of a row group, as stored and decompressed.
+    pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
+        let metadata = self.footer.metadata.metadata().row_group(row_group);
+        let bytes = |size: i64| u64::try_from(size).unwrap_or_default();
+        columns.iter().map(|column| metadata.column(*column)).fold((0, 0), |(stored, decompressed), column| {
+            (stored + bytes(column.compressed_size()), decompressed + bytes(column.uncompressed_size()))
+        })
+    }
+
+    /// Fetches pages of documents ahead, as far as the cache does not hold them: each by its row group and number.
+    pub fn pages_ahead(&self, pages: &[(usize, usize)]) {
+        let missing = pages.iter().filter(|(row_group, page)| !self.caches_page(*row_group, *page));
+        let ranges: Vec<Range<u64>> = missing.map(|(row_group, page)| self.page_range(*row_group, *page)).collect();
+        self.file.fetch_ahead(ranges);
+    }
+
+    /// Called where a column is not in the cache: fetches what is wanted with it.
+    pub(super) fn columns_missed(&self, row_group: usize, column: usize) {
+        let Some(ahead) = self.file.ahead.as_ref().filter(|ahead| ahead.wanted.columns.contains(&column)) else {
+            return;
+        };
+        let wanted = &ahead.wanted;
+        let end = wanted.row_groups.end.min(row_group.saturating_add(wanted.columns_ahead.max(1)));
+        let (mut ranges, mut bytes) = (Vec::new(), 0);
+        for row_group in row_group..end {
+            if bytes > PLANNED_BYTES || !ahead.planned().columns.insert(row_group) {
+                break;
+            }
+            let metadata = self.footer.metadata.metadata().row_group(row_group);
+            for column in &wanted.columns {
+                if !self.file.cache.contains(&self.column_key(row_group, *column)) {
+                    let (start, length) = metadata.column(*column).byte_range();
+                    bytes += length;
+                    ranges.push(start..start + length);
+                }
+            }
+        }
+        self.file.fetch_ahead(ranges);
+    }
+
+    /// Called where a bloom filter is not in the cache: fetches those of the row groups that follow.
+    pub(super) fn bloom_missed(&self, row_group: usize) {
+        let Some(ahead) = &self.file.ahead else { return };
+        let wanted = &ahead.wanted;
+        let (end, most) = (wanted.row_groups.end, wanted.bloom_bytes.min(PLANNED_BYTES));
+        if ahead.planned().blooms > row_group {
+            return;
+        }
+        let (mut ranges, mut bytes, mut next) = (Vec::new(), 0, row_group);
+        while next < end && bytes < most {
+            for column in &wanted.bloom_columns {
+                if let Some(range) = self.bloom_range(next, *column)
+                    && !self.file.cache.contains(&self.bloom_key(next, *column))
+                {
+                    bytes += range.end - range.start;
+                    ranges.push(range);
+                }
+            }
+            next += 1;
+        }
+        ahead.planned().blooms = next;
+        self.file.fetch_ahead(ranges);
+    }
+}
