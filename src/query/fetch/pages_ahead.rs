@@ -3,7 +3,7 @@
 use crate::storage::reader::VersionReader;
 
 /// Pages that are fetched together.
-const PAGES: usize = 64;
+const PAGES: usize = 128;
 
 /// Pages that are fetched together first, where the first documents may be enough.
 const FIRST_PAGES: usize = 4;

@@ -3,7 +3,7 @@
 //! While all that a scan reads is in the cache, as many row groups are worked on as there are threads. Where the first
 //! one waits for the store, no thread need be idle: others are begun, and their waits overlap. Threads work on no more
 //! than before: those whose bytes have come take turns. What is begun is bounded in bytes and in number; where the scan
-//! may end early, it grows with what is done.
+//! may end early, by what is done, too, and what that gave.
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -36,15 +36,17 @@ const GROWTH: usize = 4;
 pub(super) struct Bounds {
     /// Row groups that are worked on, besides those that wait for the store.
     pub(super) threads: usize,
-    /// Whether the scan may end before the last row group.
-    pub(super) may_end_early: bool,
+    /// How many entities are wanted, where the scan ends with them.
+    pub(super) wanted: Option<usize>,
 }
 
 /// What work on row groups shares.
 pub(super) struct Shared {
     bounds: Bounds,
     turns: Arc<Semaphore>,
+    /// Row groups that are done, and the entities that they gave.
     done: AtomicUsize,
+    found: AtomicUsize,
     /// Wakes who begins work.
     waker: AtomicWaker,
 }
@@ -53,16 +55,23 @@ impl Shared {
     /// Nothing is begun yet.
     pub(super) fn new(bounds: Bounds) -> Arc<Shared> {
         let turns = Arc::new(Semaphore::new(bounds.threads));
-        Arc::new(Shared { bounds, turns, done: AtomicUsize::new(0), waker: AtomicWaker::new() })
+        Arc::new(Shared {
+            bounds,
+            turns,
+            done: AtomicUsize::new(0),
+            found: AtomicUsize::new(0),
+            waker: AtomicWaker::new(),
+        })
     }
 
-    /// Most row groups at once.
+    /// Most row groups at once. Where the scan may end early, no more than are likely to be needed.
     fn most(&self) -> usize {
-        if !self.bounds.may_end_early {
-            return ROW_GROUPS;
-        }
-        let done = self.done.load(Ordering::Relaxed);
-        done.saturating_mul(GROWTH).clamp(self.bounds.threads, ROW_GROUPS.max(self.bounds.threads))
+        let Some(wanted) = self.bounds.wanted else { return ROW_GROUPS };
+        let (done, found) = (self.done.load(Ordering::Relaxed), self.found.load(Ordering::Relaxed));
+        let most = done.saturating_mul(GROWTH);
+        let needed = wanted.saturating_sub(found).saturating_mul(done).checked_div(found).map(|more| more + 1);
+        let most = needed.map_or(most, |needed| needed.min(most));
+        most.clamp(self.bounds.threads, ROW_GROUPS.max(self.bounds.threads))
     }
 }
 
@@ -93,6 +102,11 @@ impl Progress {
         self.shared.done.fetch_add(1, Ordering::Relaxed);
         self.shared.waker.wake();
         outcome
+    }
+
+    /// Counts entities that the work has found.
+    pub(super) fn found(&self, entities: usize) {
+        self.shared.found.fetch_add(entities, Ordering::Relaxed);
     }
 
     /// Whether it waits for the store, or did and takes its turns now.
@@ -222,7 +236,7 @@ mod tests {
     }
 
     fn bounds(threads: usize, may_end_early: bool) -> Bounds {
-        Bounds { threads, may_end_early }
+        Bounds { threads, wanted: may_end_early.then_some(1_000) }
     }
 
     #[tokio::test]
@@ -240,5 +254,18 @@ mod tests {
         let (outcomes, begun) = run(100, 1, bounds(2, true), true, 1).await;
         assert_eq!(outcomes, [0]);
         assert!((2..60).contains(&begun), "{begun}");
+    }
+
+    #[test]
+    fn no_more_are_begun_than_are_likely_to_be_needed() {
+        let most = |done: usize, found: usize| {
+            let shared = Shared::new(bounds(2, true));
+            shared.done.store(done, Ordering::Relaxed);
+            shared.found.store(found, Ordering::Relaxed);
+            shared.most()
+        };
+        assert_eq!([most(0, 0), most(1, 0), most(10, 0), most(1_000, 0)], [2, 4, 40, ROW_GROUPS]);
+        // Of 1,000 that are wanted.
+        assert_eq!([most(1, 990), most(5, 500), most(20, 10), most(20, 2_000)], [2, 6, 80, 2]);
     }
 }

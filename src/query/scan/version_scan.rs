@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
@@ -199,7 +200,7 @@ impl ExecutionPlan for VersionScan {
         let threads = if alone { 1 } else { self.threads };
         let measured = BaselineMetrics::new(&self.metrics, partition);
         let time = measured.elapsed_compute().clone();
-        let shared = in_flight::Shared::new(Bounds { threads, may_end_early: spec.fetch.is_some() });
+        let shared = in_flight::Shared::new(Bounds { threads, wanted: spec.fetch });
         let sizes = spec.clone();
         let row_groups = row_groups.map(move |row_group| (row_group, sizes.row_group_bytes(row_group, &wanted)));
         let batches = in_flight::in_order(shared, row_groups, move |row_group, progress| {
@@ -208,7 +209,16 @@ impl ExecutionPlan for VersionScan {
                 let spec = spec.clone();
                 move || spec.reader.waits_for_store()
             };
-            let work = async move { progress.run(waits, timed(&time, spec.row_group(row_group))).await };
+            let work = async move {
+                let work = async {
+                    let batches = timed(&time, spec.row_group(row_group)).await;
+                    if let Ok(batches) = &batches {
+                        progress.found(batches.iter().map(RecordBatch::num_rows).sum());
+                    }
+                    batches
+                };
+                progress.run(waits, work).await
+            };
             async move {
                 if alone {
                     return work.await;

@@ -1,8 +1,8 @@
 //! Bytes of a file that are fetched before they are asked for, so that waits for the store overlap.
 //!
-//! Bytes are fetched ahead, not parts: a part is verified, decoded and kept when it is asked for, as if it had just been
-//! fetched. Ranges that lie close to each other are one request. One that fails says nothing: whoever asks for its bytes
-//! fetches them again, and is told. What is under way ends when nobody may ask for it any more.
+//! Bytes are fetched ahead, not parts: a part is verified, decoded and kept when it is asked for, as if it had just
+//! been fetched. Ranges that lie close to each other are one request. One that fails says nothing: whoever asks for its
+//! bytes fetches them again, and is told. What is under way ends when nobody may ask for it any more.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Range;

@@ -20,7 +20,7 @@ use crate::storage::parts::Run;
 const END_SHARE: u64 = 1_024;
 
 /// and so many.
-const END_BYTES: Range<u64> = 64 << 10..4 << 20;
+const END_BYTES: Range<u64> = 128 << 10..4 << 20;
 
 /// Most bytes of a file's end that are read: footer, page indexes. A damaged length must not take all memory.
 const FOOTER_BYTES: u64 = 512 << 20;

@@ -1,9 +1,9 @@
 //! What is fetched ahead of a version file: parts that will be wanted, as far as the cache does not hold them.
 //!
-//! A reader that reads ahead ([`VersionReader::reading_ahead`]) knows which columns will be wanted. Where one of them is
-//! not in the cache, the others of the row group come with it, and those of the row groups that follow, if they are
-//! wanted for sure; a bloom filter comes with those of the same column in the row groups that follow. Nothing is planned
-//! while parts are found in the cache.
+//! A reader that reads ahead ([`VersionReader::reading_ahead`]) knows which columns will be wanted. Where one of them
+//! is not in the cache, the others of the row group come with it, and those of the row groups that follow, if they are
+//! wanted for sure; a bloom filter comes with those of the row groups that follow. Nothing is planned while parts are
+//! found in the cache.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use object_store::{
 
 /// Requests are answered when nobody has made another one for so long. Work between two requests takes less, on a busy
 /// machine, too.
-const QUIET: Duration = Duration::from_millis(150);
+const QUIET: Duration = Duration::from_millis(300);
 
 /// A request for a range of an object, and the wave that it was answered with, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
