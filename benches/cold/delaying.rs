@@ -65,7 +65,7 @@ impl Delaying {
                         let begun = Instant::now();
                         let is_read = request.uri().path().ends_with(".parquet") && request.method() == "GET";
                         tokio::time::sleep(delay).await;
-                        let answer = service.call(request).await;
+                        let answer = Service::call(&service, request).await;
                         if is_read {
                             let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
                             asked.push(Asked { begun, ended: Instant::now() });

@@ -184,7 +184,7 @@ fn forget(directory: &Path) {
 /// The child: makes one request and prints the report.
 fn read(arguments: &[String]) {
     let [data, name_slug, endpoint, query] = arguments else { panic!("--read takes four texts") };
-    let mut config = import::config(Path::new(data), strata::config::Config::default().cache.memory_bytes);
+    let mut config = import::config(Path::new(data), 1 << 30);
     if !endpoint.is_empty() {
         delaying::configure(&mut config.store, endpoint);
     }

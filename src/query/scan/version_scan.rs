@@ -301,7 +301,7 @@ impl Running {
             }
             spec.row_group(row_group).await
         };
-        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), rows, work))
+        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), |batches| rows(batches), work))
     }
 
     /// Decides where the keys of groups come from. Gives the first entities of all groups, where they are kept.
@@ -406,7 +406,7 @@ impl Running {
         let batches = |spec: Arc<ScanSpec>, row_group, rows| async move {
             spec.selected_batches(row_group, RowSelection::Bits(rows)).await
         };
-        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, rows, batches)))
+        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, |batches| rows(batches), batches)))
     }
 
     /// The first `k` of an order, or the first `k` of it that are selected.
@@ -483,7 +483,7 @@ impl Running {
 }
 
 /// How many entities batches hold.
-fn rows(batches: &Vec<RecordBatch>) -> usize {
+fn rows(batches: &[RecordBatch]) -> usize {
     batches.iter().map(RecordBatch::num_rows).sum()
 }
 
