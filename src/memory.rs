@@ -31,14 +31,32 @@ pub fn available_bytes() -> u64 {
     })
 }
 
-/// The least limit of a process's control group (version 2) and of those above it. `group` is what Linux shows of the
-/// process, `0::/system.slice/strata.service`.
+/// The least limit of a process's control groups and of those above them. `group` is what Linux shows of the process:
+/// `0::/system.slice/strata.service` for version 2, `4:memory:/strata` for version 1.
 fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {
-    let path = group.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let directory = root.join(path.trim_start_matches('/'));
-    let limits = directory.ancestors().take_while(|directory| directory.starts_with(root)).filter_map(|directory| {
-        // `max` is no limit, and the root has no such file.
-        fs::read_to_string(directory.join("memory.max")).ok()?.trim().parse().ok()
+    let limits = group.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let path = path.trim_start_matches('/');
+        let has_memory = controllers.split(',').any(|controller| controller == "memory");
+        let (roots, files): (&[&str], &[&str]) = match (controllers, has_memory) {
+            // The second place is that of systems that have both versions.
+            ("", _) => (&["", "unified"], &["memory.max", "memory.high"]),
+            (_, true) => (&["memory"], &["memory.limit_in_bytes"]),
+            _ => (&[], &[]),
+        };
+        roots.iter().filter_map(|below| least_limit(&root.join(below), path, files)).collect::<Vec<u64>>()
+    });
+    limits.min()
+}
+
+/// The least number in these files of a group and of those above it.
+fn least_limit(root: &Path, path: &str, files: &[&str]) -> Option<u64> {
+    let group = root.join(path);
+    let groups = group.ancestors().take_while(|directory| directory.starts_with(root));
+    let limits = groups.flat_map(|directory| {
+        // `max` is no limit, and a root has no such file.
+        files.iter().filter_map(|file| fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok())
     });
     limits.min()
 }
@@ -65,7 +83,27 @@ mod tests {
         assert_eq!(limit(), Some(GIB));
         fs::write(slice.join("memory.max"), "536870912\n").expect("a file");
         assert_eq!(limit(), Some(GIB / 2));
-        assert_eq!(cgroup_limit(root.path(), "4:memory:/user\n"), None, "version 1 alone");
+        fs::write(service.join("memory.high"), "268435456\n").expect("a file");
+        assert_eq!(limit(), Some(GIB / 4), "above it the group is slowed down");
+    }
+
+    #[test]
+    fn limits_of_version_1_count_too() {
+        let root = tempfile::tempdir().expect("a directory");
+        let group = root.path().join("memory/user/strata");
+        fs::create_dir_all(&group).expect("groups");
+        let limit = |line| cgroup_limit(root.path(), line);
+        assert_eq!(limit("4:memory:/user/strata\n"), None);
+        fs::write(group.join("memory.limit_in_bytes"), "1073741824\n").expect("a file");
+        assert_eq!(limit("4:memory:/user/strata\n"), Some(GIB));
+        assert_eq!(limit("4:cpu,memory:/user/strata\n0::/\n"), Some(GIB));
+        assert_eq!(limit("4:cpu:/user/strata\n0::/\n"), None);
+        fs::write(root.path().join("memory/user/memory.limit_in_bytes"), "536870912\n").expect("a file");
+        assert_eq!(limit("4:memory:/user/strata\n"), Some(GIB / 2));
+        let unified = root.path().join("unified/strata");
+        fs::create_dir_all(&unified).expect("groups");
+        fs::write(unified.join("memory.max"), "134217728\n").expect("a file");
+        assert_eq!(limit("4:memory:/user/strata\n0::/strata\n"), Some(GIB / 8));
     }
 
     #[test]
