@@ -69,7 +69,8 @@ impl Shared {
         let Some(wanted) = self.bounds.wanted else { return ROW_GROUPS };
         let (done, found) = (self.done.load(Ordering::Relaxed), self.found.load(Ordering::Relaxed));
         let most = done.saturating_mul(GROWTH);
-        let needed = wanted.saturating_sub(found).saturating_mul(done).checked_div(found).map(|more| more + 1);
+        let needed =
+            wanted.saturating_sub(found).saturating_mul(done).checked_div(found).map(|more| more.saturating_add(1));
         let most = needed.map_or(most, |needed| needed.min(most));
         most.clamp(self.bounds.threads, ROW_GROUPS.max(self.bounds.threads))
     }
@@ -237,6 +238,23 @@ mod tests {
 
     fn bounds(threads: usize, may_end_early: bool) -> Bounds {
         Bounds { threads, wanted: may_end_early.then_some(1_000) }
+    }
+
+    #[test]
+    fn as_many_are_begun_as_are_likely_to_be_needed() {
+        for (wanted, done, found, most) in [
+            (1_000, 0, 0, 2),
+            (1_000, 3, 0, 12),
+            (1_000, 10, 500, 11),
+            (1_000, 10, 1_000, 2),
+            (usize::MAX, 3, 1, 12),
+            (usize::MAX, 1_000, 1, ROW_GROUPS),
+        ] {
+            let shared = Shared::new(Bounds { threads: 2, wanted: Some(wanted) });
+            shared.done.store(done, Ordering::Relaxed);
+            shared.found.store(found, Ordering::Relaxed);
+            assert_eq!(shared.most(), most, "{wanted} wanted, {done} done, {found} found");
+        }
     }
 
     #[tokio::test]
