@@ -15,8 +15,8 @@
 //!
 //! Everything is read from warm caches, on a runtime of one thread with one thread for queries; no answers are kept.
 //! The service keeps records of the catalog for half a second, so that chance would decide how often it asks. Here each
-//! read asks, and what a look-up takes is taken off. What is left of chance (seeds of hash tables, turns of threads, a
-//! start) should be less than two percent.
+//! read asks, and what a look-up takes is taken off. Seeds of hash tables, turns of threads and
+//! the start leave some chance; nobody has measured how much.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
