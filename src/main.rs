@@ -1,8 +1,8 @@
 //! The binary: parses the command line and runs it. Everything else is in the library.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::Parser;
 use strata::cli::{CommandLine, run};
 
 /// Imports and queries allocate on many threads at once. There the system's allocator is slow, and keeps freed memory.
@@ -12,7 +12,29 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     create_private_files();
     outlive_large_files();
-    run(CommandLine::parse)
+    give_memory_back();
+    run(CommandLine::of_process)
+}
+
+unsafe extern "C" {
+    /// Of mimalloc: gives what is free back to the system.
+    safe fn mi_collect(force: bool);
+}
+
+/// How often free memory goes back to the system.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
+
+/// Gives free memory back to the system now and then. The allocator does so only when somebody allocates, a part at a
+/// time: a service that has become idle would keep most of what its busiest moment took.
+fn give_memory_back() {
+    let giving = || {
+        loop {
+            std::thread::sleep(GIVE_BACK_EVERY);
+            mi_collect(true);
+        }
+    };
+    // Without it, the process is larger, and otherwise the same.
+    let _ = std::thread::Builder::new().name("strata-memory".to_owned()).stack_size(256 << 10).spawn(giving);
 }
 
 /// Only the process's own user may read what it creates, with any library: directories 0700, files 0600. The catalog

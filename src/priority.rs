@@ -5,6 +5,7 @@
 //! of any client (an import, the rest of a large export) comes last. The system then runs short work first, and gives
 //! the rest of the time to long work.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 /// How many threads can work at the same time, 1 if nobody knows. Asked once, since the answer is read from files.
@@ -46,6 +47,11 @@ pub enum Priority {
     Long,
 }
 
+thread_local! {
+    /// What the calling thread has taken.
+    static CURRENT: Cell<Priority> = const { Cell::new(Priority::Short) };
+}
+
 impl Priority {
     /// All of them.
     pub const ALL: [Priority; 4] = [Priority::Short, Priority::Medium, Priority::Heavy, Priority::Long];
@@ -65,8 +71,18 @@ impl Priority {
     ///
     /// A thread of low priority must hold nothing that others wait for. So it has permits of its own, and begins no
     /// thread of the main runtime. The exception are parts of files that it loads into the cache, which are small.
-    #[cfg(target_os = "linux")]
     pub fn take(self) {
+        CURRENT.set(self);
+        self.tell_the_system();
+    }
+
+    /// That of the calling thread.
+    pub fn current() -> Priority {
+        CURRENT.get()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn tell_the_system(self) {
         let nice = match self {
             Priority::Short => return,
             Priority::Medium | Priority::Heavy => 5,
@@ -79,7 +95,7 @@ impl Priority {
 
     /// Elsewhere all threads are equal.
     #[cfg(not(target_os = "linux"))]
-    pub fn take(self) {}
+    fn tell_the_system(self) {}
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -23,7 +23,7 @@ mod delaying;
 #[allow(dead_code, reason = "each benchmark uses a part of it")]
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -37,10 +37,10 @@ use strata::service::{AnswerBody, App, Authorization, Client, ReadTarget};
 
 use delaying::Delaying;
 use support::entities::{self, Generator, Probes};
-use support::import;
+use support::import::{self, Hidden};
 use support::process::run_self;
 use support::samples::{Samples, milliseconds, thousands};
-use support::sizes::sizes;
+use support::sizes::Sizes;
 use support::source::Source;
 
 /// The allocator of the service's binary.
@@ -53,21 +53,16 @@ const RUNS: usize = 5;
 /// Measures the first requests of new processes, on the local disk and over a slow network
 #[derive(Parser)]
 struct Arguments {
-    /// Numbers of entities, or `all`: 100000 and 1000000
-    #[arg(value_name = "ENTITIES", default_value = "100000")]
-    sizes: Vec<String>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Milliseconds that a request to the S3 server waits
     #[arg(long, default_value_t = 20)]
     delay: u64,
-    /// The child process that imports
-    #[arg(long, num_args = 2, hide = true)]
-    import: Option<Vec<PathBuf>>,
+    #[command(flatten)]
+    hidden: Hidden,
     /// The child process that reads
     #[arg(long, num_args = 4, hide = true)]
     read: Option<Vec<String>>,
-    /// What cargo passes to every benchmark
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 /// What a read took.
@@ -82,15 +77,15 @@ struct Report {
 
 fn main() {
     let arguments = Arguments::parse();
-    if let Some(paths) = &arguments.import {
-        return import::run(paths);
+    if arguments.hidden.imported() {
+        return;
     }
     if let Some(arguments) = &arguments.read {
         return read(arguments);
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-cold");
     let delay = Duration::from_millis(arguments.delay);
-    for entities in sizes(&arguments.sizes, &[100_000, 1_000_000]) {
+    for entities in arguments.sizes.each() {
         measure(&directory, entities, delay);
     }
 }

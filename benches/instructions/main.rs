@@ -36,7 +36,7 @@ use clap::Parser;
 use figures::{Built, Figures};
 use paths::{Action, Answer, HotPath};
 use service::{Job, Place};
-use support::import;
+use support::import::{self, Hidden};
 use support::requests::Expected;
 use support::samples::thousands;
 use support::source::Source;
@@ -67,21 +67,16 @@ struct Arguments {
     /// The file of figures
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/figures.toml"))]
     figures: PathBuf,
-    /// The child process that imports what is read
-    #[arg(long, num_args = 2, hide = true)]
-    import: Option<Vec<PathBuf>>,
+    #[command(flatten)]
+    hidden: Hidden,
     /// The child process whose instructions are counted
     #[arg(long, hide = true)]
     job: Option<String>,
-    /// What cargo passes to every benchmark
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(paths) = &arguments.import {
-        import::run(paths);
+    if arguments.hidden.imported() {
         return ExitCode::SUCCESS;
     }
     if let Some(job) = &arguments.job {

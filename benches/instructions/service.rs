@@ -146,6 +146,7 @@ impl Serving {
             format: None,
             records_path: None,
             publish_query: false,
+            infer_types: false,
         };
         let imported = self.app.imports().import(request, Arc::new(ImportProgress::default())).await;
         assert_eq!(imported.expect("an import").entity_count, IMPORTED);

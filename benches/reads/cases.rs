@@ -93,6 +93,10 @@ pub fn all(source: &Source) -> Vec<Case> {
     add("filter id, unique, 211 ids", nothing, Rate::None, places(211).map(unique).collect());
     add("filter id, no match", nothing, Rate::None, vec![found("id missing")]);
     add("filter price, number, count", nothing, Rate::None, vec![counted("price")]);
+    add("filter_gte and filter_lt price, limit 100", nothing, Rate::None, vec![found("price between")]);
+    add("filter_gte and filter_lt price, count", nothing, Rate::None, vec![counted("price between")]);
+    add("filter_lt created_at, text, count", nothing, Rate::None, vec![counted("created before")]);
+    add("not shredded: filter_gt promotion.percent, count", nothing, Rate::Version, vec![counted("promotion above")]);
     add("filter tags, fans out, limit 100", nothing, Rate::None, vec![found("tags")]);
     add("filter tags, fans out, count", nothing, Rate::None, vec![counted("tags")]);
     add("filter variants.color, limit 100", nothing, Rate::None, vec![found("variants.color")]);

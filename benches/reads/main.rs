@@ -55,11 +55,11 @@ use tokio::sync::oneshot;
 use cases::{Against, Case, Rate};
 use support::blocking_client::{self, Client};
 use support::copying::Memcpy;
-use support::import::{self, Report};
+use support::import::{self, Hidden, Report};
 use support::process;
 use support::requests::{Expected, Request};
 use support::samples::{Samples, thousands};
-use support::sizes::sizes;
+use support::sizes::Sizes;
 use support::source::Source;
 use table::{Baseline, Row, table};
 
@@ -70,9 +70,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Measures import and reads, and prints one table per size
 #[derive(Parser)]
 struct Arguments {
-    /// Numbers of entities, or `all`: 100000 and 1000000
-    #[arg(value_name = "ENTITIES", default_value = "100000")]
-    sizes: Vec<String>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Run only the reads whose name holds this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -88,24 +87,20 @@ struct Arguments {
     /// Answers over versions that the default cache does not hold, each in a process of its own
     #[arg(long, group = "other")]
     large: bool,
-    /// The child process that imports
-    #[arg(long, num_args = 2, hide = true)]
-    import: Option<Vec<PathBuf>>,
+    #[command(flatten)]
+    hidden: Hidden,
     /// The child process that reads
     #[arg(long, num_args = 3, hide = true)]
     read: Option<Vec<String>>,
     /// The child process that returns the bytes of a file
     #[arg(long, hide = true)]
     serve_static: Option<PathBuf>,
-    /// What cargo passes to every benchmark
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 fn main() {
     let arguments = Arguments::parse();
-    if let Some(paths) = &arguments.import {
-        return import::run(paths);
+    if arguments.hidden.imported() {
+        return;
     }
     if let Some(arguments) = &arguments.read {
         return large::run(arguments);
@@ -115,7 +110,7 @@ fn main() {
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
     let mut tables = String::new();
-    for entities in sizes(&arguments.sizes, &[100_000, 1_000_000]) {
+    for entities in arguments.sizes.each() {
         tables.push_str(&match &arguments {
             Arguments { http: true, only, .. } => http::measure(&directory, entities, only),
             Arguments { memory: true, requests, .. } => memory::measure(&directory, entities, *requests),

@@ -359,6 +359,15 @@ impl Probes {
         add("id missing", "filter=id:p-0123456789".to_owned(), Box::new(|_| false));
         let is_price = |entity: &Entity| matches!(&entity.price, Price::Number(text) if text.parse() == Ok(9.5));
         add("price", "filter=price:9.5".to_owned(), Box::new(is_price));
+        let is_between = |entity: &Entity| {
+            let number = |text: &String| text.parse::<f64>().is_ok_and(|price| (9.5..20.0).contains(&price));
+            matches!(&entity.price, Price::Number(text) if number(text))
+        };
+        add("price between", "filter_gte=price:9.5&filter_lt=price:20".to_owned(), Box::new(is_between));
+        let is_before = |entity: &Entity| entity.created_at.as_str() < "2021-07";
+        add("created before", "filter_lt=created_at:2021-07".to_owned(), Box::new(is_before));
+        let is_above = |entity: &Entity| entity.promotion.is_some_and(|(_, percent)| percent > 25);
+        add("promotion above", "filter_gt=promotion.percent:25".to_owned(), Box::new(is_above));
         let sought = tag.clone();
         let is_tag = move |entity: &Entity| entity.tags.contains(&sought);
         add("tags", format!("filter=tags:{tag}"), Box::new(is_tag.clone()));

@@ -55,6 +55,27 @@ pub fn config(directory: &Path, cache_bytes: u64) -> Config {
     config
 }
 
+/// Arguments that no person gives.
+#[derive(clap::Args)]
+pub struct Hidden {
+    /// The child process that imports
+    #[arg(long, num_args = 2, hide = true)]
+    import: Option<Vec<PathBuf>>,
+    /// What cargo passes to every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Hidden {
+    /// Whether this is the child process that imports; it has done so then.
+    pub fn imported(&self) -> bool {
+        if let Some(paths) = &self.import {
+            run(paths);
+        }
+        self.import.is_some()
+    }
+}
+
 /// Imports `source` into a new data directory, in a child process.
 pub fn in_child(source: &Path, data: &Path) -> Report {
     if data.exists() {
@@ -64,7 +85,7 @@ pub fn in_child(source: &Path, data: &Path) -> Report {
 }
 
 /// The child: imports and prints the report.
-pub fn run(paths: &[PathBuf]) {
+fn run(paths: &[PathBuf]) {
     let [source, data] = paths else { panic!("--import takes a source and a data directory") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     let report = runtime.block_on(async {
@@ -78,6 +99,7 @@ pub fn run(paths: &[PathBuf]) {
             format: None,
             records_path: None,
             publish_query: false,
+            infer_types: false,
         };
         // From here on, the peak counts anew. Where the system refuses, it includes hashing the password (20 MB).
         let _ = std::fs::write("/proc/self/clear_refs", "5");

@@ -128,7 +128,8 @@ impl Bench {
             .user_of_token(strata::service::Client::Unspecified, token.expose())
             .await
             .expect("the catalog answers")
-            .expect("the user");
+            .expect("the user")
+            .user;
         Bench { app, owner, source, plans }
     }
 
@@ -177,6 +178,7 @@ impl Bench {
             format: None,
             records_path: None,
             publish_query: false,
+            infer_types: false,
         };
         let started = Instant::now();
         let imported =

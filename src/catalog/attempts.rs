@@ -6,12 +6,13 @@ use super::convert::{from_optional, from_time, to_named, to_optional_time, to_ti
 use super::engine::{Transaction, Value};
 use super::{AttemptId, Catalog, CatalogError, DatasetId, VersionNumber};
 use crate::model::dataset::RefreshTrigger;
+use crate::model::limits;
 
 /// The longest reason that is kept. The rest is cut off.
 const MAX_ERROR_CHARACTERS: usize = 2_000;
 
 /// How many attempts are kept for each dataset, the newest.
-const KEPT: i64 = 50;
+const KEPT: i64 = limits::HISTORY as i64;
 
 /// One attempt to refresh a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,16 +78,26 @@ impl TryFrom<AttemptRow> for Attempt {
     }
 }
 
-/// The newest `$2` attempts of the dataset `$1`, newest first.
+/// The newest `$2` attempts of the dataset `$1` with ids less than `$3`, newest first.
 pub(super) const LAST_ATTEMPTS: &str = "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error
-     FROM refresh_attempts WHERE dataset_id = $1
+     FROM refresh_attempts WHERE dataset_id = $1 AND attempt_id < $3
      ORDER BY attempt_id DESC LIMIT $2";
 
 impl Catalog {
-    /// The newest attempts to refresh the dataset, newest first, at most `limit`; 50 are kept. One range of
-    /// an index.
+    /// The newest attempts to refresh the dataset, newest first, at most `limit`. One range of an index.
     pub async fn last_attempts(&self, dataset: DatasetId, limit: u32) -> Result<Vec<Attempt>, CatalogError> {
-        let values = &[dataset.into(), Value::Integer(limit.into())];
+        self.attempts(dataset, None, limit).await
+    }
+
+    /// The same of those before an attempt; [`limits::HISTORY`] are kept.
+    pub async fn attempts(
+        &self,
+        dataset: DatasetId,
+        before: Option<AttemptId>,
+        limit: u32,
+    ) -> Result<Vec<Attempt>, CatalogError> {
+        let before = before.map_or(i64::MAX, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
+        let values = &[dataset.into(), Value::Integer(limit.into()), Value::Integer(before)];
         let rows: Vec<AttemptRow> = self.engine.fetch_all(LAST_ATTEMPTS, values).await?;
         rows.into_iter().map(Attempt::try_from).collect()
     }
@@ -156,7 +167,7 @@ pub(super) async fn finish(
 
 /// The reason in its stored form: bounded, and without U+0000. A reason may quote a source that contains U+0000, and
 /// PostgreSQL cannot store it.
-fn kept_error(error: &str) -> String {
+pub(super) fn kept_error(error: &str) -> String {
     error
         .chars()
         .take(MAX_ERROR_CHARACTERS)

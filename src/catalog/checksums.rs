@@ -9,7 +9,8 @@
 //! - `versions`: the version, with its file and its alternate's file as `files` records them, and with the dataset's
 //!   time of creation. So it fits no other dataset, also in another catalog.
 //!
-//! - `api_tokens`: whose a token is. `sessions`: whose a session is, what it holds and when it ends.
+//! - `api_tokens`: whose a token is, what it allows and until when. `sessions`: whose a session is, what it holds and
+//!   when it ends.
 //! - `datasets` has a second checksum, over its source's validators. If they do not verify, no reader is affected: the
 //!   source is fetched whole.
 //!

@@ -5,7 +5,7 @@ use super::locks::{lock_dataset, lock_owner};
 use super::rows::version::{Resolved, VersionRecord};
 use super::versions::{add_version, find_version};
 use super::{AlternateBase, Catalog, CatalogError};
-use crate::model::dataset::{Dataset, DatasetSource, NewClone, NewDataset};
+use crate::model::dataset::{About, Dataset, DatasetSource, NewClone, NewDataset};
 use crate::model::version::{Version, VersionSelector};
 
 impl Catalog {
@@ -71,13 +71,16 @@ impl Catalog {
         let new = NewDataset {
             owner: clone.owner,
             name: clone.name.clone(),
+            // What the entities are, and on which terms, goes with them. To list the clone is for its owner to say.
+            about: About { listed: false, ..source.about.clone() },
             private_key: source.is_private().then(|| clone.private_key.clone()),
             source: DatasetSource::Push,
             format: None,
             records_path: None,
             publish_query: false,
             schedule: clone.schedule.clone(),
-            // The shared file was written with it, and later files should be alike.
+            // The shared file was written with these, and later files should be alike.
+            infer_types: source.infer_types,
             index: source.index.clone(),
             ping_token: clone.ping_token.clone(),
         };

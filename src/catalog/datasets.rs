@@ -6,6 +6,7 @@ use super::attempts::{Attempt, AttemptRow, LAST_ATTEMPTS};
 use super::convert::{from_time, optional_text, text, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::leases::give_up_lease;
+use super::listings::folded;
 use super::locks::{lock_dataset, lock_owner};
 use super::presence::check_all_versions;
 use super::rows::dataset::{DatasetRow, dataset_columns, from_index, seal_dataset};
@@ -156,7 +157,7 @@ impl Catalog {
         };
         let values = &[id.into(), Value::Integer(i64::MAX), Value::Integer(i64::MAX)];
         let versions: Vec<VersionRow> = snapshot.fetch_all(VERSIONS, values).await?;
-        let values = &[id.into(), Value::Integer(VIEWED_ATTEMPTS)];
+        let values = &[id.into(), Value::Integer(VIEWED_ATTEMPTS), Value::Integer(i64::MAX)];
         let attempts: Vec<AttemptRow> = snapshot.fetch_all(LAST_ATTEMPTS, values).await?;
         snapshot.commit().await?;
         let dataset = Dataset::try_from(dataset)?;
@@ -207,6 +208,9 @@ impl Catalog {
         let old = lock_dataset(&mut transaction, id).await?;
         let mut new = old.clone();
         new.name = change.name.clone().unwrap_or(new.name);
+        new.about.description = change.description.clone().unwrap_or(new.about.description);
+        new.about.licence = change.licence.clone().unwrap_or(new.about.licence);
+        new.about.listed = change.listed.unwrap_or(new.about.listed);
         new.private_key = match &change.visibility {
             None => new.private_key,
             Some(Visibility::Public) => None,
@@ -216,14 +220,18 @@ impl Catalog {
         new.format = change.format.unwrap_or(new.format);
         new.records_path = change.records_path.clone().unwrap_or(new.records_path);
         new.publish_query = change.publish_query.unwrap_or(new.publish_query);
+        new.infer_types = change.infer_types.unwrap_or(new.infer_types);
         new.schedule = change.schedule.clone().unwrap_or(new.schedule);
         new.index = change.index.clone().unwrap_or(new.index);
 
         let (source, index) = (new.source.to_string(), from_index(&new.index));
+        let (folded_name, folded_description) = folded(&new.name, &new.about);
         transaction
             .execute(
                 "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
-                     records_path = $7, schedule = $8, index_paths = $9, publish_query = $10
+                     records_path = $7, schedule = $8, index_paths = $9, publish_query = $10,
+                     description = $11, licence = $12, listed = $13, infer_types = $14,
+                     folded_name = $15, folded_description = $16
                  WHERE dataset_id = $1",
                 &[
                     id.into(),
@@ -236,6 +244,12 @@ impl Catalog {
                     optional_text(new.schedule.as_deref(), "schedule")?,
                     Value::OptionalText(index.as_deref()),
                     Value::Boolean(new.publish_query),
+                    optional_text(new.about.description.as_deref(), "description")?,
+                    optional_text(new.about.licence.as_deref(), "licence")?,
+                    Value::Boolean(new.about.listed),
+                    Value::Boolean(new.infer_types),
+                    Value::Text(&folded_name),
+                    optional_text(folded_description.as_deref(), "description")?,
                 ],
             )
             .await
@@ -327,13 +341,15 @@ pub(super) async fn insert(
 ) -> Result<Dataset, CatalogError> {
     lock_owner(transaction, new.owner).await?;
     let (source, index) = (new.source.to_string(), from_index(&new.index));
+    let (folded_name, folded_description) = folded(&new.name, &new.about);
     let row: Option<DatasetRow> = transaction
         .fetch_optional(
             concat!(
                 "INSERT INTO datasets
                      (owner_id, name, name_slug, private_key, source, format, records_path,
-                      schedule, ping_token, created_at, index_paths, publish_query)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+                      schedule, ping_token, created_at, index_paths, publish_query,
+                      description, licence, listed, infer_types, folded_name, folded_description)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
                  ON CONFLICT (owner_id, name) DO NOTHING
                  RETURNING ",
                 dataset_columns!()
@@ -351,6 +367,12 @@ pub(super) async fn insert(
                 from_time(now),
                 Value::OptionalText(index.as_deref()),
                 Value::Boolean(new.publish_query),
+                optional_text(new.about.description.as_deref(), "description")?,
+                optional_text(new.about.licence.as_deref(), "licence")?,
+                Value::Boolean(new.about.listed),
+                Value::Boolean(new.infer_types),
+                Value::Text(&folded_name),
+                optional_text(folded_description.as_deref(), "description")?,
             ],
         )
         .await?;

@@ -64,6 +64,12 @@ pub enum CatalogError {
     /// The dataset has versions, which are permanent.
     #[error("the dataset has versions")]
     HasVersions,
+    /// The user has datasets.
+    #[error("the user has {count} datasets")]
+    HasDatasets {
+        /// How many.
+        count: u64,
+    },
     /// There is no such user, dataset, token or session.
     #[error("there is no such record")]
     NotFound,

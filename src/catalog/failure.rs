@@ -80,6 +80,13 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Whether a server is away, and nothing of this process is missing.
+    pub(super) fn is_connection(error: &io::Error) -> bool {
+        of_connection(error) == Unavailability::Unreachable
+    }
+}
+
 /// Of a connection to a server.
 fn of_connection(error: &io::Error) -> Unavailability {
     if error.get_ref().is_some_and(|cause| cause.is::<Replaced>()) {

@@ -160,6 +160,11 @@ impl Catalog {
                  WHERE token_hash > $1 ORDER BY token_hash LIMIT $2",
             ),
             (
+                "usage_writers",
+                "SELECT writer, batch, written_at, written_at FROM usage_writers
+                 WHERE writer > $1 ORDER BY writer LIMIT $2",
+            ),
+            (
                 "file_reservations",
                 "SELECT path, attempt_id, expires_at, expires_at FROM file_reservations
                  WHERE path > $1 ORDER BY path LIMIT $2",
@@ -187,7 +192,7 @@ impl Catalog {
                     if let Err(error) = checked() {
                         tell(format!("{table}: {}", told(error)?));
                     }
-                    if table != "file_reservations" && !is_hash(&key) {
+                    if matches!(table, "sessions" | "api_tokens") && !is_hash(&key) {
                         tell(format!("{table}: a hash is none"));
                     }
                     let verified = match table {
@@ -204,7 +209,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Tables whose primary key is a dataset and a number.
+    /// Tables whose primary key is a dataset and a number, of a version or of a day.
     async fn check_version_rows(&self, tell: &mut Tell<'_>) -> Result<(), CatalogError> {
         for (table, sql) in [
             (
@@ -218,6 +223,12 @@ impl Catalog {
                 "SELECT dataset_id, version_number, due_at, claimed_at, due_at FROM webhook_deliveries
                  WHERE dataset_id > $1 OR (dataset_id = $1 AND version_number > $2)
                  ORDER BY dataset_id, version_number LIMIT $3",
+            ),
+            (
+                "dataset_usage",
+                "SELECT dataset_id, day, requests, bytes, not_modified FROM dataset_usage
+                 WHERE dataset_id > $1 OR (dataset_id = $1 AND day > $2)
+                 ORDER BY dataset_id, day LIMIT $3",
             ),
         ] {
             // Negative ones were told of.

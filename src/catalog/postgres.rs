@@ -10,6 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
 use super::engine::Engine;
+use super::failure::Failure;
 use super::link::{Link, Server};
 use super::outage::Outage;
 use super::{CatalogError, CatalogOptions};
@@ -38,9 +39,21 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine, 
     let connect = PgConnectOptions::from_str(url)
         .map_err(|error| CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason: error.to_string() })?
         .application_name("strata");
-    let no_answer = || Err(io::Error::new(io::ErrorKind::TimedOut, "the database server does not answer").into());
+    let server = match connect.get_socket() {
+        Some(directory) => format!("the database server at {}", directory.display()),
+        None => format!("the database server at {}:{}", connect.get_host(), connect.get_port()),
+    };
+    let named = |error: sqlx::Error| match error {
+        // One of the system has a number, by which it is told from a server that is away.
+        sqlx::Error::Io(error) if Failure::is_connection(&error) => {
+            sqlx::Error::Io(io::Error::new(error.kind(), format!("{server}: {error}")))
+        }
+        other => other,
+    };
+    let no_answer = || Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer").into());
     let within = wait.min(OPENING);
-    let mut migrating = tokio::time::timeout(within, connect.connect()).await.unwrap_or_else(|_| no_answer())?;
+    let connecting = tokio::time::timeout(within, connect.connect()).await.unwrap_or_else(|_| no_answer());
+    let mut migrating = connecting.map_err(named)?;
     // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
     MIGRATIONS.run_direct(None, &mut migrating, false).await?;
     migrating.close().await?;

@@ -200,16 +200,18 @@ impl Unsealed for UnsealedValidators {
 struct UnsealedToken {
     token_hash: String,
     user_id: i64,
+    scope: String,
+    expires_at: Option<i64>,
 }
 
 impl Unsealed for UnsealedToken {
-    const LIST: &'static str = "SELECT token_hash, user_id FROM api_tokens
+    const LIST: &'static str = "SELECT token_hash, user_id, scope, expires_at FROM api_tokens
                                 WHERE record_checksum IS NULL AND token_hash > $1
                                 ORDER BY token_hash LIMIT $2";
     type Shared = ();
 
     fn first() -> Self {
-        UnsealedToken { token_hash: String::new(), user_id: 0 }
+        UnsealedToken { token_hash: String::new(), user_id: 0, scope: String::new(), expires_at: None }
     }
 
     fn values(&self) -> Vec<Value<'_>> {
@@ -217,10 +219,10 @@ impl Unsealed for UnsealedToken {
     }
 
     async fn seal(&self, transaction: &mut Transaction, (): &mut ()) -> Result<(), CatalogError> {
-        // Neither ever changes.
+        // None of them ever changes.
         let sql = "UPDATE api_tokens SET record_checksum = $3
                    WHERE token_hash = $1 AND user_id = $2 AND COALESCE(record_checksum, '') = ''";
-        let checksum = token_checksum(&self.token_hash, self.user_id).finish();
+        let checksum = token_checksum(&self.token_hash, self.user_id, &self.scope, self.expires_at).finish();
         let values = &[Value::Text(&self.token_hash), Value::Integer(self.user_id), Value::Text(&checksum)];
         transaction.execute(sql, values).await?;
         Ok(())

@@ -176,7 +176,7 @@ mod tests {
                 ("PRAGMA max_page_count = 1".to_owned(), false),
                 ("INSERT INTO write_probes VALUES (1, 1)".to_owned(), false),
                 (
-                    "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1, NULL)"
+                    "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1, NULL, 1)"
                         .to_owned(),
                     true,
                 ),
@@ -190,7 +190,7 @@ mod tests {
             }
             drop(lent);
             // The next one meets no trace of it, nor its limit.
-            let sql = "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1, NULL)";
+            let sql = "INSERT INTO sessions VALUES (hex(randomblob(20)), NULL, hex(zeroblob(100000)), 1, 1, NULL, 1)";
             let written = engine.write(sql, &[]).await;
             assert_eq!(written.unwrap_or_else(|error| panic!("{caller:?}: {error}")), 1);
             let probes: Vec<(i64,)> = engine.fetch_all("SELECT probe_id FROM write_probes", &[]).await.expect("read");

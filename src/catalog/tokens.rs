@@ -6,11 +6,12 @@ use chrono::{DateTime, Utc};
 
 use super::checksums::RecordChecksum;
 use super::clock::before;
-use super::convert::{from_time, text, to_optional_time, to_time, to_unsigned};
+use super::convert::{from_optional_time, from_time, text, to_named, to_optional_time, to_time, to_unsigned};
 use super::engine::Value;
 use super::locks::lock_owner;
 use super::users::{UserRow, user_columns};
 use super::{Catalog, CatalogError, UserId};
+use crate::model::scope::Scope;
 use crate::model::user::User;
 
 /// Precision of the last use of a token. Every write costs a commit, which not every request should pay.
@@ -25,6 +26,26 @@ pub struct ApiToken {
     pub created_at: DateTime<Utc>,
     /// When it was last used, to the minute; `None` if never.
     pub last_used_at: Option<DateTime<Utc>>,
+    /// What it allows, and until when.
+    pub grant: Grant,
+}
+
+/// What a token allows, and until when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// What calls with it may do.
+    pub scope: Scope,
+    /// From when on it opens nothing; `None`: it does not expire.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+/// Who calls with a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenUser {
+    /// Whose token it is.
+    pub user: User,
+    /// What the call may do.
+    pub scope: Scope,
 }
 
 #[derive(sqlx::FromRow)]
@@ -32,12 +53,19 @@ struct TokenUserRow {
     #[sqlx(flatten)]
     user: UserRow,
     last_used_at: Option<i64>,
+    scope: String,
+    expires_at: Option<i64>,
     record_checksum: Option<String>,
 }
 
-/// The checksum of a token's user.
-pub(super) fn token_checksum(hash: &str, user: i64) -> RecordChecksum {
-    RecordChecksum::of("api_tokens").text(hash).number(user)
+/// The checksum of a token: whose it is, and what it allows. A token that allows everything for ever has the checksum
+/// of those from before there were others.
+pub(super) fn token_checksum(hash: &str, user: i64, scope: &str, expires_at: Option<i64>) -> RecordChecksum {
+    let checksum = RecordChecksum::of("api_tokens").text(hash).number(user);
+    match (scope, expires_at) {
+        ("write", None) => checksum,
+        _ => checksum.text(scope).optional_number(expires_at),
+    }
 }
 
 /// The name of a token's record in errors. Its hash must not be in logs.
@@ -46,18 +74,37 @@ fn record_name() -> String {
 }
 
 impl Catalog {
+    /// As [`Catalog::add_granted_token`], for everything and for ever.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Catalog::add_granted_token`].
+    pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<(), CatalogError> {
+        self.add_granted_token(user, name, token_hash, Grant::default(), most).await
+    }
+
     /// Records an API token of a user by its hash, under a name that is unique among the user's tokens, unless the user
-    /// has `most` tokens already.
+    /// has `most` tokens already. The user's tokens that have expired go: their names and their room are free.
     ///
     /// # Errors
     ///
     /// [`CatalogError::TooManyTokens`], [`CatalogError::TokenNameTaken`]; [`CatalogError::NotFound`] if there is no
     /// such user.
-    pub async fn add_token(&self, user: UserId, name: &str, token_hash: &str, most: usize) -> Result<(), CatalogError> {
-        let checksum = token_checksum(token_hash, i64::try_from(user.get()).unwrap_or(-1)).finish();
+    pub async fn add_granted_token(
+        &self,
+        user: UserId,
+        name: &str,
+        token_hash: &str,
+        Grant { scope, expires_at }: Grant,
+        most: usize,
+    ) -> Result<(), CatalogError> {
+        let (id, expires) = (i64::try_from(user.get()).unwrap_or(-1), expires_at.map(|time| time.timestamp_micros()));
+        let checksum = token_checksum(token_hash, id, scope.name(), expires).finish();
         let mut transaction = self.engine.begin().await?;
         // If several run at the same time, each counts those before it.
         lock_owner(&mut transaction, user).await?;
+        let sql = "DELETE FROM api_tokens WHERE user_id = $1 AND expires_at <= $2";
+        transaction.execute(sql, &[user.into(), from_time(self.now())]).await?;
         let sql = "SELECT COUNT(*) FROM api_tokens WHERE user_id = $1";
         let (count,): (i64,) = transaction.fetch_one(sql, &[user.into()]).await?;
         if to_unsigned(count, "api_tokens count")? >= most as u64 {
@@ -65,14 +112,16 @@ impl Catalog {
         }
         let added = transaction
             .execute(
-                "INSERT INTO api_tokens (user_id, name, token_hash, created_at, record_checksum)
-                 VALUES ($1, $2, $3, $4, $5)
+                "INSERT INTO api_tokens (user_id, name, token_hash, created_at, scope, expires_at, record_checksum)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7)
                  ON CONFLICT (user_id, name) DO NOTHING",
                 &[
                     user.into(),
                     text(name, "name")?,
                     Value::Text(token_hash),
                     from_time(self.now()),
+                    Value::Text(scope.name()),
+                    from_optional_time(expires_at),
                     Value::Text(&checksum),
                 ],
             )
@@ -85,23 +134,29 @@ impl Catalog {
         Ok(())
     }
 
-    /// The user whose token has this hash. One indexed look-up. At most once a minute per token it also records the
-    /// use, if the catalog can be written at the moment. That costs a commit.
+    /// The user whose token has this hash, unless it has expired. One indexed look-up. At most once a
+    /// minute per token it also records the use, if the catalog can be written at the moment. That costs a commit.
     ///
     /// # Errors
     ///
     /// [`CatalogError::Unverified`] if the token's record is not what was written: it may be another user's.
-    pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<User>, CatalogError> {
+    pub async fn user_by_token(&self, token_hash: &str) -> Result<Option<TokenUser>, CatalogError> {
         let sql = concat!(
             "SELECT ",
             user_columns!(),
-            ", api_tokens.last_used_at, api_tokens.record_checksum FROM api_tokens JOIN users ON users.user_id = api_tokens.user_id
+            ", api_tokens.last_used_at, api_tokens.scope, api_tokens.expires_at, api_tokens.record_checksum
+             FROM api_tokens JOIN users ON users.user_id = api_tokens.user_id
              WHERE api_tokens.token_hash = $1"
         );
         let row: Option<TokenUserRow> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
         let Some(row) = row else { return Ok(None) };
-        token_checksum(token_hash, row.user.id()).check(row.record_checksum.as_deref(), record_name)?;
+        token_checksum(token_hash, row.user.id(), &row.scope, row.expires_at)
+            .check(row.record_checksum.as_deref(), record_name)?;
         let now = self.now();
+        if row.expires_at.is_some_and(|expires| expires <= now.timestamp_micros()) {
+            return Ok(None);
+        }
+        let scope = to_named::<Scope>(row.scope, "api_tokens.scope")?;
         let stale = before(now, TOUCH_INTERVAL);
         if row.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
             let hash = token_hash.to_owned();
@@ -114,7 +169,7 @@ impl Catalog {
             })
             .await;
         }
-        User::try_from(row.user).map(Some)
+        Ok(Some(TokenUser { user: User::try_from(row.user)?, scope }))
     }
 
     /// Checks the record of a token.
@@ -123,21 +178,30 @@ impl Catalog {
     ///
     /// [`CatalogError::Unverified`].
     pub(super) async fn check_token(&self, token_hash: &str) -> Result<(), CatalogError> {
-        let sql = "SELECT user_id, record_checksum FROM api_tokens WHERE token_hash = $1";
-        let row: Option<(i64, Option<String>)> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
-        let Some((user, stored)) = row else { return Ok(()) };
-        token_checksum(token_hash, user).check(stored.as_deref(), record_name)
+        type Row = (i64, String, Option<i64>, Option<String>);
+        let sql = "SELECT user_id, scope, expires_at, record_checksum FROM api_tokens WHERE token_hash = $1";
+        let row: Option<Row> = self.engine.fetch_optional(sql, &[Value::Text(token_hash)]).await?;
+        let Some((user, scope, expires_at, stored)) = row else { return Ok(()) };
+        token_checksum(token_hash, user, &scope, expires_at).check(stored.as_deref(), record_name)?;
+        to_named::<Scope>(scope, "api_tokens.scope")?;
+        to_optional_time(expires_at, "api_tokens.expires_at").map(drop)
     }
 
-    /// The user's tokens by name.
+    /// The user's tokens by name, also those that have expired.
     pub async fn tokens(&self, user: UserId) -> Result<Vec<ApiToken>, CatalogError> {
-        let sql = "SELECT name, created_at, last_used_at FROM api_tokens WHERE user_id = $1 ORDER BY name";
-        let rows: Vec<(String, i64, Option<i64>)> = self.engine.fetch_all(sql, &[user.into()]).await?;
-        let token = |(name, created_at, last_used_at)| {
+        type Row = (String, i64, Option<i64>, String, Option<i64>);
+        let sql = "SELECT name, created_at, last_used_at, scope, expires_at FROM api_tokens
+                   WHERE user_id = $1 ORDER BY name";
+        let rows: Vec<Row> = self.engine.fetch_all(sql, &[user.into()]).await?;
+        let token = |(name, created_at, last_used_at, scope, expires_at): Row| {
             Ok(ApiToken {
                 name,
                 created_at: to_time(created_at, "api_tokens.created_at")?,
                 last_used_at: to_optional_time(last_used_at, "api_tokens.last_used_at")?,
+                grant: Grant {
+                    scope: to_named(scope, "api_tokens.scope")?,
+                    expires_at: to_optional_time(expires_at, "api_tokens.expires_at")?,
+                },
             })
         };
         rows.into_iter().map(token).collect()

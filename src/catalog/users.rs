@@ -2,6 +2,7 @@
 
 use super::convert::{from_time, text, to_named, to_time, to_unsigned};
 use super::engine::Value;
+use super::locks::lock_owner;
 use super::{Catalog, CatalogError, UserId};
 use crate::model::user::{Plan, User, email_key};
 
@@ -124,6 +125,57 @@ impl Catalog {
             return Err(CatalogError::NotFound);
         }
         transaction.execute("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// As [`Catalog::set_password`], but for who knows the old password, given as the hash that was compared. The
+    /// session with the hash `kept` stays.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::Conflict`] if the user has another password by now.
+    pub async fn change_password(
+        &self,
+        user: UserId,
+        old_hash: &str,
+        new_hash: &str,
+        kept: Option<&str>,
+    ) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1 AND password_hash = $3";
+        let values = &[user.into(), Value::Text(new_hash), Value::Text(old_hash)];
+        if transaction.execute(sql, values).await? == 0 {
+            return Err(CatalogError::Conflict);
+        }
+        // No session has an empty hash.
+        let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2";
+        transaction.execute(sql, &[user.into(), Value::Text(kept.unwrap_or_default())]).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Removes a user without datasets, with the user's tokens and sessions. The id is never used again.
+    ///
+    /// # Errors
+    ///
+    /// [`CatalogError::HasDatasets`], [`CatalogError::NotFound`].
+    pub async fn remove_user(&self, user: UserId) -> Result<(), CatalogError> {
+        let mut transaction = self.engine.begin().await?;
+        // Whoever creates a dataset, a token or a session of the user at the same time waits, and finds no user.
+        lock_owner(&mut transaction, user).await?;
+        let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1";
+        let (datasets,): (i64,) = transaction.fetch_one(sql, &[user.into()]).await?;
+        if datasets > 0 {
+            return Err(CatalogError::HasDatasets { count: to_unsigned(datasets, "datasets count")? });
+        }
+        for sql in [
+            "DELETE FROM sessions WHERE user_id = $1",
+            "DELETE FROM api_tokens WHERE user_id = $1",
+            "DELETE FROM users WHERE user_id = $1",
+        ] {
+            transaction.execute(sql, &[user.into()]).await?;
+        }
         transaction.commit().await?;
         Ok(())
     }

@@ -62,6 +62,7 @@ pub(super) fn is_fetched_alike(one: &Dataset, other: &Dataset) -> bool {
         && one.format == other.format
         && one.records_path == other.records_path
         && one.publish_query == other.publish_query
+        && one.infer_types == other.infer_types
 }
 
 /// Records the validators for the version that `transaction` publishes. The dataset's row is locked. Nothing is

@@ -5,22 +5,27 @@
 //!
 //! - A delivery goes to the URL that is registered when it is claimed. A new registration redirects due deliveries. A
 //!   deletion drops them.
+//! - A delivery that was sent stays when its webhook goes.
 //! - Each registration of a dataset has a new number. The outcome of a delivery is recorded only with the registration
 //!   under which it was claimed.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 
+use super::attempts::kept_error;
 use super::convert::{from_time, optional_text, text, to_named, to_optional_time, to_time, to_unsigned};
 use super::engine::{Transaction, Value};
 use super::locks::lock_dataset;
 use super::{Catalog, CatalogError};
 use crate::model::ids::DatasetId;
+use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::Plan;
 use crate::model::version::VersionNumber;
 
 /// How many deliveries of a dataset are kept, the newest. All due deliveries are kept, too.
-const KEPT: i64 = 1_000;
+const KEPT: i64 = limits::HISTORY as i64;
 
 /// A registered webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +67,62 @@ pub struct Delivery {
     claimed_at: DateTime<Utc>,
 }
 
+/// What came of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryOutcome {
+    /// How long it took; `None` where nobody knows.
+    pub duration: Option<Duration>,
+    /// The receiver's HTTP status, or why none came, for the owner.
+    pub answer: Result<u16, String>,
+}
+
+/// A delivery that was sent, as it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentDelivery {
+    /// The version that was made. A dataset has one delivery of a version at most.
+    pub version: VersionNumber,
+    /// Where it went.
+    pub url: String,
+    /// When it was claimed to be sent.
+    pub fired_at: DateTime<Utc>,
+    /// What came of it; `None` while it is under way, and for ever if its process ended.
+    pub outcome: Option<DeliveryOutcome>,
+}
+
+#[derive(sqlx::FromRow)]
+struct SentRow {
+    version_number: i64,
+    url: String,
+    claimed_at: i64,
+    done_at: Option<i64>,
+    duration_ms: Option<i64>,
+    status: Option<i64>,
+    error: Option<String>,
+}
+
+impl TryFrom<SentRow> for SentDelivery {
+    type Error = CatalogError;
+
+    fn try_from(row: SentRow) -> Result<Self, Self::Error> {
+        let status = row.status.map(to_status("webhook_deliveries.status")).transpose()?;
+        let duration = row.duration_ms.map(|millis| to_unsigned(millis, "webhook_deliveries.duration_ms"));
+        let duration = duration.transpose()?.map(Duration::from_millis);
+        let outcome =
+            row.done_at.map(|_| DeliveryOutcome { duration, answer: status.ok_or(row.error.unwrap_or_default()) });
+        Ok(SentDelivery {
+            version: VersionNumber::new(to_unsigned(row.version_number, "webhook_deliveries.version_number")?),
+            url: row.url,
+            fired_at: to_time(row.claimed_at, "webhook_deliveries.claimed_at")?,
+            outcome,
+        })
+    }
+}
+
+/// An HTTP status that a column holds.
+fn to_status(column: &'static str) -> impl Fn(i64) -> Result<u16, CatalogError> {
+    move |status| u16::try_from(status).map_err(|_| CatalogError::Corrupt { column, value: status.to_string() })
+}
+
 #[derive(sqlx::FromRow)]
 pub(super) struct WebhookRow {
     url: String,
@@ -76,16 +137,12 @@ impl TryFrom<WebhookRow> for Webhook {
     type Error = CatalogError;
 
     fn try_from(row: WebhookRow) -> Result<Self, Self::Error> {
-        let status = |status: i64| {
-            u16::try_from(status)
-                .map_err(|_| CatalogError::Corrupt { column: "webhooks.last_status", value: status.to_string() })
-        };
         Ok(Webhook {
             url: row.url,
             secret: row.secret.map(Secret::from_stored),
             is_active: row.is_active,
             last_fired_at: to_optional_time(row.last_fired_at, "webhooks.last_fired_at")?,
-            last_status: row.last_status.map(status).transpose()?,
+            last_status: row.last_status.map(to_status("webhooks.last_status")).transpose()?,
             created_at: to_time(row.created_at, "webhooks.created_at")?,
         })
     }
@@ -215,13 +272,18 @@ impl Catalog {
                     &key,
                 )
                 .await?;
+            let plan = row.as_ref().map(|row| to_named::<Plan>(row.plan.clone(), "users.plan")).transpose()?;
+            if let (Some(row), Some(true)) = (&row, plan.map(Plan::has_webhooks)) {
+                let sql = "UPDATE webhook_deliveries SET url = $3 WHERE dataset_id = $1 AND version_number = $2";
+                transaction.execute(sql, &[key[0], key[1], Value::Text(&row.url)]).await?;
+            }
             transaction.commit().await?;
             // Without a webhook there is no receiver. The delivery is still claimed.
-            let Some(row) = row else { continue };
+            let (Some(row), Some(owner_plan)) = (row, plan) else { continue };
             return Ok(Some(Delivery {
                 dataset: DatasetId::new(to_unsigned(dataset, "webhook_deliveries.dataset_id")?),
                 dataset_name: row.dataset_name,
-                owner_plan: to_named::<Plan>(row.plan, "users.plan")?,
+                owner_plan,
                 version: VersionNumber::new(to_unsigned(version, "webhook_deliveries.version_number")?),
                 entity_count: to_unsigned(row.entity_count, "files.entity_count")?,
                 refreshed_at: to_time(row.refreshed_at, "versions.created_at")?,
@@ -233,14 +295,25 @@ impl Catalog {
         }
     }
 
-    /// Records the outcome of a delivery: the receiver's HTTP status, or `None` if no answer came. The webhook shows it
-    /// with the time of the claim, unless it was registered again or a later delivery has reported already.
-    pub async fn record_delivery(&self, delivery: &Delivery, status: Option<u16>) -> Result<(), CatalogError> {
+    /// Records the outcome of a delivery. The webhook shows its status with the time of the claim, unless it was
+    /// registered again or a later delivery has reported already.
+    pub async fn record_delivery(&self, delivery: &Delivery, outcome: &DeliveryOutcome) -> Result<(), CatalogError> {
+        let status = outcome.answer.as_ref().ok().copied();
+        let error = outcome.answer.as_ref().err().map(|error| kept_error(error));
+        let duration_ms = outcome.duration.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX));
         let mut transaction = self.engine.begin().await?;
         transaction
             .execute(
-                "UPDATE webhook_deliveries SET done_at = $3 WHERE dataset_id = $1 AND version_number = $2",
-                &[delivery.dataset.into(), delivery.version.into(), from_time(self.now())],
+                "UPDATE webhook_deliveries SET done_at = $3, duration_ms = $4, status = $5, error = $6
+                 WHERE dataset_id = $1 AND version_number = $2",
+                &[
+                    delivery.dataset.into(),
+                    delivery.version.into(),
+                    from_time(self.now()),
+                    Value::OptionalInteger(duration_ms),
+                    Value::OptionalInteger(status.map(i64::from)),
+                    Value::OptionalText(error.as_deref()),
+                ],
             )
             .await?;
         transaction
@@ -257,6 +330,23 @@ impl Catalog {
             .await?;
         transaction.commit().await?;
         Ok(())
+    }
+
+    /// The newest deliveries of the dataset that were sent, newest first, of versions before one, at most `limit`;
+    /// [`limits::HISTORY`] are kept, also when the webhook goes. One range of the primary key.
+    pub async fn deliveries(
+        &self,
+        dataset: DatasetId,
+        before: Option<VersionNumber>,
+        limit: u32,
+    ) -> Result<Vec<SentDelivery>, CatalogError> {
+        let before = before.map_or(i64::MAX, |version| i64::try_from(version.get()).unwrap_or(i64::MAX));
+        let sql = "SELECT version_number, url, claimed_at, done_at, duration_ms, status, error FROM webhook_deliveries
+                   WHERE dataset_id = $1 AND version_number < $2 AND url IS NOT NULL AND claimed_at IS NOT NULL
+                   ORDER BY version_number DESC LIMIT $3";
+        let values = &[dataset.into(), Value::Integer(before), Value::Integer(limit.into())];
+        let rows: Vec<SentRow> = self.engine.fetch_all(sql, values).await?;
+        rows.into_iter().map(SentDelivery::try_from).collect()
     }
 }
 

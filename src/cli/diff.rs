@@ -83,7 +83,7 @@ fn change_type(name: String) -> Result<ChangeType, &'static str> {
 /// Compares two versions. The reader of the output may stop at any time.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
     let app = App::open_existing(&config).await?;
-    closing(&app, compare(&app, &arguments)).await
+    closing(&app, Box::pin(compare(&app, &arguments))).await
 }
 
 async fn compare(app: &App, arguments: &Arguments) -> Result<(), CliError> {

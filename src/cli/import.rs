@@ -49,6 +49,9 @@ pub(super) struct Arguments {
     /// Keep the query of the URL in the _source of entities. Without this it is left out, because it often holds keys
     #[arg(long)]
     publish_query: bool,
+    /// Make cells of csv and tsv numbers, booleans and nulls where they are exactly that, not texts
+    #[arg(long)]
+    infer_types: bool,
 }
 
 /// The line that the command prints.
@@ -83,6 +86,7 @@ async fn import(app: &App, arguments: Arguments) -> Result<(), CliError> {
         format: arguments.format,
         records_path: arguments.records_path,
         publish_query: arguments.publish_query,
+        infer_types: arguments.infer_types,
     };
     let mut signals = Signals::listen()?;
     let mut importing = pin!(app.imports().import(request, progress.clone()));

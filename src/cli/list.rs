@@ -38,7 +38,7 @@ struct Line {
 
 /// Lists page by page.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    let app = App::open_existing(&config).await?;
+    let app = App::open_records(&config).await?;
     closing(&app, list(&app, &arguments)).await
 }
 

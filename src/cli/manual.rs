@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Arg, Args, Command, CommandFactory};
 
 use super::CommandLine;
 use super::error::CliError;
@@ -21,6 +21,44 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(CommandLine::command(), directory))
+        .and_then(|()| {
+            // Gives each command its whole name, and the options that all have.
+            let mut command = CommandLine::command().disable_help_subcommand(true);
+            command.build();
+            clap_mangen::generate_to(with_synopsis(command), directory)
+        })
         .map_err(|source| CliError::Manual { directory: directory.clone(), source })
+}
+
+/// A command whose synopsis, and those of its subcommands, name the values of options. Those of `clap_mangen` do not.
+fn with_synopsis(command: Command) -> Command {
+    let usage = synopsis(&command);
+    command.override_usage(usage).mut_subcommands(with_synopsis)
+}
+
+fn synopsis(command: &Command) -> String {
+    let mut words = vec![command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned()];
+    let shown: Vec<&Arg> = command.get_arguments().filter(|argument| !argument.is_hide_set()).collect();
+    let options = shown.iter().filter(|argument| !argument.is_positional());
+    let (required, optional): (Vec<&Arg>, Vec<&Arg>) = options.copied().partition(|option| option.is_required_set());
+    words.extend(optional.into_iter().map(|option| format!("[{}]", with_value(option))));
+    words.extend(required.into_iter().map(with_value));
+    words.extend(command.get_positionals().map(|argument| match argument.is_required_set() {
+        true => values(argument),
+        false => format!("[{}]", values(argument)),
+    }));
+    words.extend(command.has_subcommands().then(|| "COMMAND".to_owned()));
+    words.join(" ")
+}
+
+/// An option as it is written: `-h|--help`, `--data DIR`.
+fn with_value(option: &Arg) -> String {
+    let short = option.get_short().map(|short| format!("-{short}"));
+    let long = option.get_long().map(|long| format!("--{long}"));
+    let name = short.into_iter().chain(long).collect::<Vec<_>>().join("|");
+    if option.get_action().takes_values() { format!("{name} {}", values(option)) } else { name }
+}
+
+fn values(argument: &Arg) -> String {
+    argument.get_value_names().map_or_else(|| argument.get_id().to_string(), |names| names.join(" "))
 }

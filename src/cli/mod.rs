@@ -31,11 +31,13 @@ use std::process::ExitCode;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, ConfigFile, ConfigSources};
 use crate::model::causes::Causes;
 use crate::model::ids::DatasetId;
+use crate::model::similar;
 use crate::service::App;
 use error::CliError;
 
@@ -74,6 +76,29 @@ enum Command {
     Backup(backup::Arguments),
     Completions(completions::Arguments),
     Manual(manual::Arguments),
+}
+
+impl CommandLine {
+    /// Of this process. Ends it when the command line cannot be parsed, or asks for help.
+    pub fn of_process() -> CommandLine {
+        CommandLine::try_parse().unwrap_or_else(|error| suggesting_one(error).exit())
+    }
+}
+
+/// An error that suggests the nearest command alone. The parser's own list begins with one that is alike in few
+/// letters.
+fn suggesting_one(mut error: clap::Error) -> clap::Error {
+    let known = CommandLine::command();
+    let nearest = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => {
+            similar::nearest(name, known.get_subcommands().map(clap::Command::get_name))
+        }
+        _ => None,
+    };
+    if let Some(nearest) = nearest {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![nearest.to_owned()]));
+    }
+    error
 }
 
 /// Parses a command line and runs it to its end. It runs on a thread of its own, because the system sets the stack of

@@ -32,20 +32,26 @@ pub(super) struct Arguments {
 
 /// Opens everything, listens, and serves. The first signal ends it gracefully, a second one at once.
 pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+    // Before anything is made or loaded, so that a port in use leaves nothing behind.
+    let address = config.server.listen.as_str();
+    let cannot_listen = |source| CliError::Listen { address: address.to_owned(), source };
+    let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
+    let base_url = format!("http://{}", reachable(listener.local_addr().map_err(cannot_listen)?));
     let app = App::open(&config).await?;
-    closing(&app, Box::pin(serve(app.clone(), arguments, &config))).await
+    closing(&app, Box::pin(serve(app.clone(), arguments, &config, listener, base_url))).await
 }
 
-async fn serve(app: App, arguments: Arguments, config: &Config) -> Result<(), CliError> {
-    let address = config.server.listen.clone();
+async fn serve(
+    app: App,
+    arguments: Arguments,
+    config: &Config,
+    listener: TcpListener,
+    base_url: String,
+) -> Result<(), CliError> {
     app.verify_catalog().await?;
     if arguments.demo {
         app.demo().check().await?;
     }
-    // Listens before it loads the demo, so that a port in use is known before any work.
-    let cannot_listen = |source| CliError::Listen { address: address.as_str().to_owned(), source };
-    let listener = TcpListener::bind(address.as_str()).await.map_err(cannot_listen)?;
-    let base_url = format!("http://{}", reachable(listener.local_addr().map_err(cannot_listen)?));
     if arguments.demo {
         demo::load(&app, &base_url).await?;
     }

@@ -32,6 +32,8 @@ enum UserCommand {
     Passwd(PasswdArguments),
     /// Change a user's plan; datasets beyond its limit stay
     Plan(PlanArguments),
+    /// Remove a user without datasets; the user's tokens and sessions end
+    Remove(RemoveArguments),
     /// List all users with their plans
     List(ListArguments),
 }
@@ -72,6 +74,13 @@ struct PasswdArguments {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct RemoveArguments {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: String,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct PlanArguments {
     /// The e-mail address
     #[arg(value_name = "EMAIL")]
@@ -90,6 +99,7 @@ pub(super) enum Prepared {
     Add { arguments: AddArguments, password: String },
     Passwd { email: String, password: String },
     Plan(PlanArguments),
+    Remove(RemoveArguments),
     List(ListArguments),
 }
 
@@ -101,6 +111,7 @@ impl Arguments {
             UserCommand::Add(arguments) => Prepared::Add { arguments, password: password()? },
             UserCommand::Passwd(arguments) => Prepared::Passwd { email: arguments.email, password: password()? },
             UserCommand::Plan(arguments) => Prepared::Plan(arguments),
+            UserCommand::Remove(arguments) => Prepared::Remove(arguments),
             UserCommand::List(arguments) => Prepared::List(arguments),
         })
     }
@@ -111,7 +122,9 @@ impl Prepared {
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
         let app = match self {
             Prepared::Add { .. } => App::open(&config).await?,
-            Prepared::Passwd { .. } | Prepared::Plan(_) | Prepared::List(_) => App::open_existing(&config).await?,
+            Prepared::Passwd { .. } | Prepared::Plan(_) | Prepared::Remove(_) | Prepared::List(_) => {
+                App::open_records(&config).await?
+            }
         };
         closing(&app, self.apply(&app)).await
     }
@@ -130,6 +143,10 @@ impl Prepared {
             Prepared::Plan(PlanArguments { email, plan }) => {
                 app.accounts().set_plan(&email, plan).await?;
                 print(&format!("{email} has the plan {plan}\n"))
+            }
+            Prepared::Remove(RemoveArguments { email }) => {
+                app.accounts().remove_user(&email).await?;
+                print(&format!("removed {email}\n"))
             }
             Prepared::List(arguments) => list(app, &arguments).await,
         }

@@ -21,6 +21,12 @@ pub fn canonicalize(input: &[u8], out: &mut Vec<u8>) -> Result<(), DocumentError
     Canonicalizer::default().canonicalize(input, out)
 }
 
+/// As [`canonicalize`], of a message around entities: objects and arrays may nest `around` levels deeper. The entities
+/// in it are to be canonicalized by themselves, which tells whether they nest too deep.
+pub fn canonicalize_message(input: &[u8], around: usize, out: &mut Vec<u8>) -> Result<(), DocumentError> {
+    Canonicalizer::default().canonicalize_within(input, MAX_DEPTH + around, out)
+}
+
 /// [`canonicalize`] with its working memory kept from one document to the next.
 #[derive(Debug, Default)]
 pub struct Canonicalizer {
@@ -40,22 +46,26 @@ struct Member {
 impl Canonicalizer {
     /// As the free function [`canonicalize`].
     pub fn canonicalize(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), DocumentError> {
+        self.canonicalize_within(input, MAX_DEPTH, out)
+    }
+
+    fn canonicalize_within(&mut self, input: &[u8], levels: usize, out: &mut Vec<u8>) -> Result<(), DocumentError> {
         let before = out.len();
-        let result = self.run(input, out);
+        let result = self.run(input, levels, out);
         if result.is_err() {
             out.truncate(before);
         }
         result
     }
 
-    fn run(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), DocumentError> {
+    fn run(&mut self, input: &[u8], levels: usize, out: &mut Vec<u8>) -> Result<(), DocumentError> {
         if let Err(error) = std::str::from_utf8(input) {
             return Err(DocumentError::NotUtf8 { offset: error.valid_up_to() });
         }
         self.members.clear();
         self.hashes.truncate(0);
         out.reserve(input.len());
-        let mut parser = Parser { input, at: 0, copied: 0, out, memory: self };
+        let mut parser = Parser { input, levels, at: 0, copied: 0, out, memory: self };
         parser.skip_blanks();
         parser.object_at_top()?;
         parser.copy();
@@ -69,6 +79,8 @@ impl Canonicalizer {
 
 struct Parser<'p> {
     input: &'p [u8],
+    /// To which objects and arrays may nest.
+    levels: usize,
     /// The next byte to look at.
     at: usize,
     /// All needed input before this is in `out`.
@@ -315,7 +327,7 @@ impl Parser<'_> {
 
     #[inline]
     fn check_depth(&self, depth: usize) -> Result<(), DocumentError> {
-        if depth > MAX_DEPTH { Err(DocumentError::TooDeep { offset: self.at }) } else { Ok(()) }
+        if depth > self.levels { Err(DocumentError::TooDeep { offset: self.at }) } else { Ok(()) }
     }
 
     /// The length of the output once everything before `at` is written.

@@ -9,7 +9,7 @@
 //! | read | [`Cursor`], [`reach`], [`reach_values`], [`scalars`], [`member`], [`members`], [`Text`] |
 //! | clean and choose fields | [`denull`], [`Projection`] |
 //! | write | [`pretty_within`], [`write_string`] |
-//! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`CanonicalForm`] |
+//! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`RangeNeedle`], [`CanonicalForm`] |
 //! | sort | [`write_order`] |
 //! | flatten | [`Shape`], [`ColumnsBuilder`] |
 //!
@@ -28,6 +28,7 @@ mod order;
 mod predicate;
 mod pretty;
 mod project;
+mod range;
 mod reach;
 mod scan;
 mod shape;
@@ -35,19 +36,20 @@ mod split;
 mod text;
 
 pub use canonical_form::CanonicalForm;
-pub use canonicalize::{Canonicalizer, canonicalize};
+pub use canonicalize::{Canonicalizer, canonicalize, canonicalize_message};
 pub use columns::{Columns, ColumnsBuilder, Names, TooManyColumns};
 pub use cursor::{Cursor, JsonType, Scalar, Token};
 pub use denull::denull;
 pub use error::DocumentError;
 pub use fold::{fold, fold_into, fold_text_into};
-pub use number::NumericValue;
+pub use number::{NumericValue, is_number};
 pub use order::{
     ordered_bits, write_order, write_order_boolean, write_order_double, write_order_number, write_order_string,
 };
 pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
 pub use pretty::pretty_within;
 pub use project::Projection;
+pub use range::{RangeLimit, RangeNeedle, matches_range};
 pub use reach::{Members, member, members, reach, reach_values, scalars};
 pub use scan::{find_either, find_markup};
 pub use shape::{Name, Place, Shape};

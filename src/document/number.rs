@@ -6,6 +6,11 @@ use std::hash::Hash;
 
 use super::canonicalize::number_end;
 
+/// Whether `text` is a JSON number, to the letter.
+pub fn is_number(text: &str) -> bool {
+    number_end(text.as_bytes(), 0) == Ok(text.len())
+}
+
 /// A number by its value: `1`, `1.0` and `10e-1` are equal, and so are `0` and `-0`; `9007199254740993` is not
 /// `9007199254740992`; `1e400` is infinite and above every integer.
 ///
@@ -54,7 +59,7 @@ const ABOVE_I64: f64 = 9_223_372_036_854_775_808.0;
 impl NumericValue {
     /// The value of a JSON number; `None` when `text` is not one, to the letter (`+1`, `01`, `1.`, ` 1`).
     pub fn parse(text: &str) -> Option<NumericValue> {
-        if number_end(text.as_bytes(), 0) != Ok(text.len()) {
+        if !is_number(text) {
             return None;
         }
         if text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
@@ -112,6 +117,18 @@ impl NumericValue {
                 Some(if *negative { -difference } else { difference })
             }
         }
+    }
+
+    /// The nearest double, and the value minus it as far as comparing needs it: exactly where
+    /// [`remainder`](NumericValue::remainder) is, and else beyond all remainders of 64 bits on the side where the value
+    /// is. Compared with a value that has a remainder, the pairs order as the values do.
+    pub fn double_and_side(&self) -> (f64, i128) {
+        let side = match (self.remainder(), self.long_integer()) {
+            (Some(remainder), _) => i128::from(remainder),
+            (None, Some(long)) if long.above_double => i128::MAX,
+            (None, _) => i128::MIN,
+        };
+        (self.double(), side)
     }
 
     /// The value as an integer, if it is one that fits 64 bits.
@@ -331,5 +348,14 @@ mod tests {
         assert_eq!(parts("1e400"), (f64::INFINITY, Some(0)));
         assert_eq!(parts(&"1".repeat(400)), (f64::INFINITY, None));
         assert_eq!(value(&"1".repeat(200)).remainder(), None);
+        let sides = ["1.5", "9223372036854775807", &"1".repeat(400), &format!("-{}", "1".repeat(400))]
+            .map(|text| value(text).double_and_side());
+        let infinite = f64::INFINITY;
+        assert_eq!(sides, [(1.5, 0), (ABOVE_I64, -1), (infinite, i128::MIN), (-infinite, i128::MAX)]);
+        for digits in [200, 201, 250] {
+            let long = value(&"1".repeat(digits));
+            let nearest = NumericValue::from_double(long.double());
+            assert_eq!(long.double_and_side().1.cmp(&0), long.cmp(&nearest), "{digits} digits");
+        }
     }
 }

@@ -30,7 +30,9 @@ pub use bound::{EntityBound, EntityTooLarge};
 pub use compress::{Compressor, ContentCoding, LEAST_COMPRESSED_BYTES, compress};
 pub use count::count;
 pub use error::EncodeError;
-pub use parquet::{Batch, BatchBuilder, Batches, ColumnChunk, ColumnEncoder, ParquetStream, RowGroup};
+pub use parquet::{
+    Batch, BatchBuilder, Batches, ColumnChunk, ColumnEncoder, ColumnType, ParquetStream, RowGroup, TypesBuilder, Typing,
+};
 
 use std::sync::Arc;
 

@@ -98,10 +98,16 @@ pub(in crate::http) enum FieldKind {
     Id,
     /// Any positive integer.
     Positive,
+    /// The same, or null.
+    PositiveOrNull,
     /// A whole number, 0 too.
     WholeNumber,
     Boolean,
     Text,
+    /// A part of a text, of at most so many characters; perhaps an empty one.
+    TextPart(usize),
+    /// A text of at most so many characters, perhaps an empty one, or null.
+    TextOrNull(usize),
     /// One of these texts.
     OneOf(fn() -> Vec<&'static str>),
     /// The same, or null.
@@ -122,6 +128,8 @@ pub(in crate::http) enum FieldKind {
     /// An object of two lists of paths, or null.
     Index,
     Entities,
+    /// A list of edits of entities.
+    Edits,
 }
 
 /// An answer of 200.

@@ -239,7 +239,10 @@ registry! {
     /// Calls of tools over MCP that ended. `tool` is `none` if there is no such tool. `outcome` is `done`, `refused`
     /// (because of the caller), `failed` (because of the service) or `left` (the client left).
     tool_calls: Counters = "strata_tool_calls_total" [
-        "tool": &["list_datasets", "profile", "read", "explain", "diff", "pull_for_edit", "push_alt_version", "none"],
+        "tool": &[
+            "list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit",
+            "push_alt_version", "edit_alt_version", "none"
+        ],
         "outcome": &["done", "refused", "failed", "left"]
     ];
     /// Refreshes that ended, with any trigger. The import that creates a dataset does not count. `outcome` is
@@ -249,6 +252,9 @@ registry! {
     refresh_seconds: Histogram = "strata_refresh_seconds";
     /// Webhooks that were sent. `outcome` is `accepted` (2xx), `rejected` (another status) or `unanswered`.
     webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
+    /// Reads that `/dataset/usage` does not count, because the catalog took no counts for long, or too many datasets
+    /// were read at once.
+    usage_lost_requests: Counter = "strata_usage_lost_requests_total";
     /// Files of the store that a sweep tried to remove. `outcome` is `removed` or `failed`.
     swept_files: Counters = "strata_swept_files_total" ["outcome": &["removed", "failed"]];
     /// Bytes of version files that scrubs have read.
@@ -259,10 +265,10 @@ registry! {
     heavy_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that wait for a permit.
     heavy_waiting: Gauge = "strata_heavy_queries_waiting";
-    /// Panics of the loops of the service. `loop` is the name: `scheduler`, `deliveries`, `sweep`, `scrub` or `damage`.
-    /// Each loop starts again after a pause.
+    /// Panics of the loops of the service. `loop` is the name: `scheduler`, `deliveries`, `sweep`, `scrub`, `usage` or
+    /// `damage`. Each loop starts again after a pause.
     loop_panics: Counters = "strata_loop_panics_total"
-        ["loop": &["damage", "deliveries", "scheduler", "scrub", "sweep"]];
+        ["loop": &["damage", "deliveries", "scheduler", "scrub", "sweep", "usage"]];
     /// Requests at the gates of `query.heavy_queries` (`gate` is `heavy`), `query.medium_queries` (`medium`),
     /// `query.light_queries` (`light`), `query.diffs` (`diff`), `query.streams` (`stream`), `catalog.writes`
     /// (`catalog_write`), `catalog.look_ups` (`catalog_look_up`), `sources.receiving` (`receive`), `sources.concurrent`

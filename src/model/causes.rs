@@ -20,17 +20,19 @@ impl fmt::Display for Causes<'_> {
 }
 
 /// The texts of an error and its causes on one line, the outermost first. Many errors repeat the text of their cause. A
-/// text that an earlier one already contains is left out.
+/// text that an earlier one already contains is left out, and so is one with which its cause begins.
 pub fn joined(texts: impl IntoIterator<Item = String>) -> String {
-    let mut joined = String::new();
+    let mut parts: Vec<String> = Vec::new();
     for text in texts {
-        if joined.is_empty() {
-            joined = text;
-        } else if !joined.contains(&text) {
-            joined = format!("{joined}: {text}");
+        if !parts.is_empty() && parts.join(": ").contains(&text) {
+            continue;
         }
+        if parts.last().is_some_and(|last| text.starts_with(last.as_str())) {
+            parts.pop();
+        }
+        parts.push(text);
     }
-    joined.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    parts.join(": ").lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -54,6 +56,7 @@ mod tests {
     fn a_chain_of_causes_is_one_line_without_repetition() {
         check(&["disk full"], "disk full");
         check(&["cannot read the page", "cannot read the page", "disk gone"], "cannot read the page: disk gone");
+        check(&["not available", "not available: disk gone"], "not available: disk gone");
         check(
             &["opening failed", "store: disk full\n  (at /data)", "disk full\n  (at /data)", "no space"],
             "opening failed: store: disk full (at /data): no space",

@@ -16,6 +16,18 @@ use super::version::VersionNumber;
 /// The default schedule of a dataset: nightly, as a cron expression in UTC.
 pub const DEFAULT_SCHEDULE: &str = "0 2 * * *";
 
+/// What a dataset is, for those who look for data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// What it holds; `None` is not said.
+    pub description: Option<String>,
+    /// The terms under which its entities may be used; `None` is not said.
+    pub licence: Option<String>,
+    /// Whether it is among the datasets that the service lists for everybody, as long as it is public, is not frozen
+    /// and has a version.
+    pub listed: bool,
+}
+
 /// A named collection of entities, without its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
@@ -25,6 +37,8 @@ pub struct Dataset {
     pub owner: UserId,
     /// Its name, unique among the owner's datasets.
     pub name: DatasetName,
+    /// What it is, for those who look for data.
+    pub about: About,
     /// The key for reading it; `None` is a public dataset.
     pub private_key: Option<Secret>,
     /// Where its entities come from.
@@ -35,6 +49,8 @@ pub struct Dataset {
     pub records_path: Option<String>,
     /// Whether the `_source` of its entities keeps the query of the source's URL.
     pub publish_query: bool,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    pub infer_types: bool,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
     /// Which paths of versions written from now on get a shredded column, and which get none.
@@ -70,6 +86,8 @@ pub struct NewDataset {
     pub owner: UserId,
     /// Its name.
     pub name: DatasetName,
+    /// What it is, for those who look for data.
+    pub about: About,
     /// The key for reading it; `None` makes it public.
     pub private_key: Option<Secret>,
     /// Where its entities come from.
@@ -80,6 +98,8 @@ pub struct NewDataset {
     pub records_path: Option<String>,
     /// Whether the `_source` of its entities keeps the query of the source's URL.
     pub publish_query: bool,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    pub infer_types: bool,
     /// A cron expression in UTC; `None` has no schedule.
     pub schedule: Option<String>,
     /// Which paths get a shredded column, and which get none.
@@ -93,6 +113,12 @@ pub struct NewDataset {
 pub struct DatasetChange {
     /// The name, and with it the slug.
     pub name: Option<DatasetName>,
+    /// What it holds.
+    pub description: Option<Option<String>>,
+    /// The terms under which its entities may be used.
+    pub licence: Option<Option<String>>,
+    /// Whether it is among the datasets that the service lists for everybody.
+    pub listed: Option<bool>,
     /// Who may read it.
     pub visibility: Option<Visibility>,
     /// Where its entities come from.
@@ -103,6 +129,8 @@ pub struct DatasetChange {
     pub records_path: Option<Option<String>>,
     /// Whether the `_source` of its entities keeps the query of the source's URL.
     pub publish_query: Option<bool>,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    pub infer_types: Option<bool>,
     /// A cron expression in UTC; `Some(None)` has no schedule.
     pub schedule: Option<Option<String>>,
     /// Which paths get a shredded column, and which get none: replaced as a whole.
@@ -152,13 +180,13 @@ pub struct DatasetName {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDatasetName {
     /// Its slug would be empty.
-    #[error("name must hold at least one letter or digit")]
+    #[error("it must hold at least one letter or digit")]
     Empty,
     /// It has too many characters.
-    #[error("name must have at most {} characters", DatasetName::MAX_CHARACTERS)]
+    #[error("it must have at most {} characters", DatasetName::MAX_CHARACTERS)]
     TooLong,
     /// It holds U+0000, which databases cannot store.
-    #[error("name must not hold the character U+0000")]
+    #[error("it must not hold the character U+0000")]
     Nul,
 }
 

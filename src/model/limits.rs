@@ -53,14 +53,28 @@ limits! {
     PATH_KEYS = 128, Beyond::Status(400);
     /// Bytes of names in `X-Unknown-Parameters`, and in `X-Unknown-Fields`
     UNKNOWN_HEADER_BYTES = 1_024, Beyond::LeftOut;
+    /// Bytes of `Link`, `prev` left out before `next`
+    LINK_BYTES = 2 << 10, Beyond::LeftOut;
     /// Levels that an entity nests, itself the first
     ENTITY_DEPTH = 128, Beyond::Status(422);
     /// Bytes of the names of a table's columns, together
     COLUMN_NAME_BYTES = 16 << 20, Beyond::Status(400);
     /// Datasets in a page of `/dataset/list`
     LISTED_DATASETS = 1_000, Beyond::LeftOut;
+    /// Entries in a page of `/dataset/attempts` or `/webhook/deliveries`, and kept of each for a dataset
+    HISTORY = 1_000, Beyond::LeftOut;
+    /// Days of `/dataset/usage`, and for which it is kept
+    USAGE_DAYS = 400, Beyond::LeftOut;
     /// Characters of a dataset's name
     DATASET_NAME_CHARACTERS = 200, Beyond::Status(400);
+    /// Characters of a dataset's description
+    DESCRIPTION_CHARACTERS = 4_000, Beyond::Status(400);
+    /// Characters of a dataset's licence
+    LICENCE_CHARACTERS = 1_000, Beyond::Status(400);
+    /// Datasets in a page of `/datasets`
+    LISTINGS = 1_000, Beyond::LeftOut;
+    /// Characters of `q` of `/datasets`
+    LISTINGS_QUERY_CHARACTERS = 200, Beyond::Status(400);
     /// Bytes of the URL of a source or a webhook
     URL_BYTES = 8 << 10, Beyond::Status(400);
     /// Bytes of `records_path`
@@ -85,11 +99,15 @@ limits! {
     TOKEN_NAME_BYTES = 200, Beyond::Status(400);
     /// API tokens of a user
     TOKENS = 100, Beyond::Status(409);
-    /// Bytes of a message to `/mcp`, entities that it pushes not counted
+    /// Seconds until an API token expires, 100 years
+    TOKEN_LIFETIME_S = 3_153_600_000, Beyond::Status(400);
+    /// Sessions of a user; at a log-in those not used the longest end
+    SESSIONS = 100, Beyond::LeftOut;
+    /// Bytes of a message to `/mcp`, entities that it pushes and edits not counted
     TOOL_MESSAGE_BYTES = 128 << 10, Beyond::Status(413);
     /// Levels that an entity nests in a message to `/mcp`
     TOOL_ENTITY_DEPTH = ENTITY_DEPTH - 4, Beyond::Status(400);
-    /// Datasets in a page of the tool `list_datasets`
+    /// Datasets in a page of the tools `list_datasets` and `list_public_datasets`
     TOOL_LISTED_DATASETS = 200, Beyond::ToolError;
     /// Bytes of what a tool gives
     TOOL_RESULT_BYTES = 256 << 10, Beyond::ToolError;

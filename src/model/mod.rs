@@ -8,6 +8,7 @@ pub mod limits;
 pub mod path;
 pub mod request;
 pub mod schedule;
+pub mod scope;
 pub mod secret;
 pub mod similar;
 pub mod slug;

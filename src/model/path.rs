@@ -31,6 +31,11 @@ impl Path {
         Path::from_characters(characters(text))
     }
 
+    /// Whether a text is a path that leads below the top level.
+    pub fn is_deep(text: &str) -> bool {
+        Path::parse(text).is_ok_and(|path| path.keys().len() > 1)
+    }
+
     /// Parses a comma-separated list. Unescaped blanks around an item do not count. Empty items are dropped. Without
     /// items the list is empty.
     pub fn parse_list(text: &str) -> Vec<Path> {

@@ -1,5 +1,7 @@
 //! The request of one read, after parsing and before anything is resolved: plain data, no I/O.
 
+use std::cmp::Ordering;
+
 use super::path::Path;
 
 /// The serialization of a response (docs/semantics.md, Formats).
@@ -64,13 +66,57 @@ impl Format {
     }
 }
 
-/// A path and the text with which its values are compared (`filter`, `filter_contains`).
+/// A path and the text with which its values are compared (`filter`, `filter_contains`, `filter_gt` and the like).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathValue {
     /// The path.
     pub path: Path,
     /// The value as it came, not folded.
     pub value: String,
+}
+
+/// On which side of its value a range filter looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RangeBound {
+    /// Above it.
+    Greater,
+    /// At it, or above.
+    GreaterOrEqual,
+    /// Below it.
+    Less,
+    /// At it, or below.
+    LessOrEqual,
+}
+
+impl RangeBound {
+    /// All of them, in the order in which documentation lists their parameters.
+    pub const ALL: [RangeBound; 4] =
+        [RangeBound::Greater, RangeBound::GreaterOrEqual, RangeBound::Less, RangeBound::LessOrEqual];
+
+    /// The name of its parameter.
+    pub const fn parameter(self) -> &'static str {
+        match self {
+            RangeBound::Greater => "filter_gt",
+            RangeBound::GreaterOrEqual => "filter_gte",
+            RangeBound::Less => "filter_lt",
+            RangeBound::LessOrEqual => "filter_lte",
+        }
+    }
+
+    /// Whether a scalar that compares so with the filter's value fits.
+    pub fn admits(self, ordering: Ordering) -> bool {
+        match self {
+            RangeBound::Greater => ordering.is_gt(),
+            RangeBound::GreaterOrEqual => ordering.is_ge(),
+            RangeBound::Less => ordering.is_lt(),
+            RangeBound::LessOrEqual => ordering.is_le(),
+        }
+    }
+
+    /// Whether it looks above its value.
+    pub fn is_lower(self) -> bool {
+        matches!(self, RangeBound::Greater | RangeBound::GreaterOrEqual)
+    }
 }
 
 /// How several keywords combine.
@@ -107,6 +153,8 @@ pub struct ReadRequest {
     pub filters: Vec<PathValue>,
     /// `filter_contains`: all must match.
     pub filters_contain: Vec<PathValue>,
+    /// `filter_gt`, `filter_gte`, `filter_lt`, `filter_lte`, in the order of [`RangeBound::ALL`]: all must match.
+    pub ranges: [Vec<PathValue>; RangeBound::ALL.len()],
     /// `keywords`, trimmed and none empty; none is no step.
     pub keywords: Vec<String>,
     /// `keywords_mode`.
@@ -119,6 +167,8 @@ pub struct ReadRequest {
     pub dedup_key: Vec<Path>,
     /// `sample`.
     pub sample: Option<u64>,
+    /// `seed` of `sample`; `None` draws anew each time.
+    pub seed: Option<u64>,
     /// `offset`: entities skipped.
     pub offset: u64,
     /// `limit`: most entities returned; `None` is all.
@@ -127,6 +177,8 @@ pub struct ReadRequest {
     pub flatten: bool,
     /// `format`.
     pub format: Format,
+    /// `typed`: columns of Parquet have types.
+    pub typed: bool,
     /// `pretty`: indented JSON.
     pub pretty: bool,
     /// `count`: answer only the number of entities.
@@ -135,6 +187,8 @@ pub struct ReadRequest {
     pub alt: bool,
     /// `strict`: refuse unknown parameters and fields. Does not change an answer.
     pub strict: bool,
+    /// `total`: tell how many entities match. Does not change the body.
+    pub total: bool,
 }
 
 impl ReadRequest {
@@ -143,14 +197,12 @@ impl ReadRequest {
     pub fn canonical(&self) -> ReadRequest {
         let mut canonical = ReadRequest { strict: false, ..self.clone() };
         let in_order = |conditions: &mut Vec<PathValue>| {
-            conditions.sort_unstable_by(|one, other| {
-                let key = |condition: &PathValue| (condition.path.keys().to_vec(), condition.value.clone());
-                key(one).cmp(&key(other))
-            });
+            conditions.sort_unstable_by_key(|condition| (condition.path.keys().to_vec(), condition.value.clone()));
             conditions.dedup();
         };
         in_order(&mut canonical.filters);
         in_order(&mut canonical.filters_contain);
+        canonical.ranges.iter_mut().for_each(in_order);
         canonical.keywords.sort_unstable();
         canonical.keywords.dedup();
         if canonical.keywords.len() < 2 {
@@ -167,7 +219,42 @@ impl ReadRequest {
             canonical.pretty = true;
             canonical.flatten |= canonical.format.is_table();
         }
+        canonical.typed &= canonical.format == Format::Parquet;
         canonical
+    }
+
+    /// Whether it has a condition that an entity may fail.
+    pub fn has_conditions(&self) -> bool {
+        let ReadRequest { filters, filters_contain, ranges, keywords, .. } = self;
+        !(filters.is_empty() && filters_contain.is_empty() && ranges.iter().all(Vec::is_empty) && keywords.is_empty())
+    }
+
+    /// Its range filters.
+    pub fn ranges(&self) -> impl Iterator<Item = (RangeBound, &PathValue)> {
+        let of_each = RangeBound::ALL.into_iter().zip(&self.ranges);
+        of_each.flat_map(|(bound, conditions)| conditions.iter().map(move |condition| (bound, condition)))
+    }
+
+    /// The request whose count is how many entities the steps before `sample` leave.
+    pub fn matching(&self) -> ReadRequest {
+        let all = ReadRequest { sort: None, sample: None, seed: None, offset: 0, limit: None, ..self.clone() };
+        // As it is by default: whoever asks for the count has that form in mind, or another key.
+        ReadRequest { count: true, total: false, pretty: true, ..all }.canonical()
+    }
+
+    /// Whether every answer is another one: a sample that no seed determines.
+    pub fn is_drawn_anew(&self) -> bool {
+        self.sample.is_some() && self.seed.is_none()
+    }
+
+    /// How many entities the steps before `sample` leave, where an answer of so many tells.
+    pub fn matches_told_by(&self, found: u64) -> Option<u64> {
+        let is_cut = self.limit.is_some_and(|limit| found >= limit);
+        if is_cut || (found == 0 && self.offset > 0) {
+            return None;
+        }
+        let left = self.offset.checked_add(found)?;
+        self.sample.is_none_or(|sample| left < sample).then_some(left)
     }
 
     /// The paths that the request names, each with the parameter that names it, in the order of docs/semantics.md,
@@ -178,12 +265,14 @@ impl ReadRequest {
         let compared = |name: &'static str, conditions: &[PathValue]| -> Vec<_> {
             conditions.iter().map(|condition| (name, condition.path.clone())).collect()
         };
+        let ranges = self.ranges().map(|(bound, condition)| (bound.parameter(), condition.path.clone()));
         let sort = self.sort.as_ref().and_then(|sort| Path::from_keys([sort.field.as_str()]).ok());
         [
             listed("keep_field", &self.keep),
             listed("drop_field", &self.drop),
             compared("filter", &self.filters),
             compared("filter_contains", &self.filters_contain),
+            ranges.collect(),
             sort.map(|path| ("sort", path)).into_iter().collect(),
             listed("dedup_key", &self.dedup_key),
         ]
@@ -205,9 +294,11 @@ impl ReadRequest {
         add("denull", self.denull != plain.denull, self.denull.to_string());
         add("keep_field", !self.keep.is_empty(), list(&self.keep));
         add("drop_field", !self.drop.is_empty(), list(&self.drop));
-        for (name, conditions) in [("filter", &self.filters), ("filter_contains", &self.filters_contain)] {
-            conditions.iter().for_each(|condition| add(name, true, format!("{}:{}", condition.path, condition.value)));
-        }
+        let mut add_condition =
+            |name, PathValue { path, value }: &PathValue| add(name, true, format!("{path}:{value}"));
+        self.filters.iter().for_each(|condition| add_condition("filter", condition));
+        self.filters_contain.iter().for_each(|condition| add_condition("filter_contains", condition));
+        self.ranges().for_each(|(bound, condition)| add_condition(bound.parameter(), condition));
         add("keywords", !self.keywords.is_empty(), self.keywords.join(","));
         add("keywords_mode", self.keywords_mode == KeywordsMode::And, "and".to_owned());
         if let Some(Sort { field, descending }) = &self.sort {
@@ -216,14 +307,17 @@ impl ReadRequest {
         add("dedup", self.dedup, self.dedup.to_string());
         add("dedup_key", !self.dedup_key.is_empty(), list(&self.dedup_key));
         add("sample", self.sample.is_some(), self.sample.unwrap_or_default().to_string());
+        add("seed", self.seed.is_some(), self.seed.unwrap_or_default().to_string());
         add("offset", self.offset != plain.offset, self.offset.to_string());
         add("limit", self.limit.is_some(), self.limit.unwrap_or_default().to_string());
         add("flatten", self.flatten, self.flatten.to_string());
         add("format", self.format != plain.format, self.format.name().to_owned());
+        add("typed", self.typed, self.typed.to_string());
         add("pretty", self.pretty != plain.pretty, self.pretty.to_string());
         add("count", self.count, self.count.to_string());
         add("alt", self.alt, self.alt.to_string());
         add("strict", self.strict, self.strict.to_string());
+        add("total", self.total, self.total.to_string());
         given
     }
 }
@@ -237,20 +331,24 @@ impl Default for ReadRequest {
             drop: Vec::new(),
             filters: Vec::new(),
             filters_contain: Vec::new(),
+            ranges: Default::default(),
             keywords: Vec::new(),
             keywords_mode: KeywordsMode::Or,
             sort: None,
             dedup: false,
             dedup_key: Vec::new(),
             sample: None,
+            seed: None,
             offset: 0,
             limit: None,
             flatten: false,
             format: Format::Json,
+            typed: false,
             pretty: true,
             count: false,
             alt: false,
             strict: false,
+            total: false,
         }
     }
 }
@@ -258,6 +356,14 @@ impl Default for ReadRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A request with range filters on one path, of one value.
+    fn ranged(bounds: &[RangeBound]) -> ReadRequest {
+        let condition = PathValue { path: Path::parse("a").expect("a path"), value: "1".to_owned() };
+        let mut request = ReadRequest::default();
+        bounds.iter().for_each(|bound| request.ranges[*bound as usize].push(condition.clone()));
+        request
+    }
 
     #[test]
     fn what_has_no_effect_is_not_told_apart() {
@@ -267,12 +373,52 @@ mod tests {
             ReadRequest { flatten: true, ..plain.clone() },
             ReadRequest { keywords_mode: KeywordsMode::And, ..plain.clone() },
             ReadRequest { strict: true, ..plain.clone() },
+            ReadRequest { typed: true, ..plain.clone() },
         ];
         for request in same {
             assert_eq!(request.canonical(), plain.canonical(), "{request:?}");
         }
         let words = |words: [&str; 2]| ReadRequest { keywords: words.map(str::to_owned).into(), ..plain.clone() };
         assert_eq!(words(["a", "b"]).canonical(), words(["b", "a"]).canonical());
+        let (less, greater) = (RangeBound::Less, RangeBound::Greater);
+        assert_eq!(ranged(&[less, greater, less]).canonical(), ranged(&[greater, less]).canonical());
+        assert_ne!(ranged(&[less]).canonical(), ranged(&[RangeBound::LessOrEqual]).canonical());
+    }
+
+    #[test]
+    fn the_count_of_what_matches_is_one_for_all_forms() {
+        let page = ReadRequest { total: true, limit: Some(3), ..ReadRequest::default() };
+        let count = ReadRequest { count: true, ..ReadRequest::default() };
+        for request in [
+            page.clone(),
+            ReadRequest { pretty: false, ..page.clone() },
+            ReadRequest { format: Format::Parquet, typed: true, offset: 7, ..page.clone() },
+            ReadRequest { sample: Some(3), seed: Some(1), ..page },
+        ] {
+            assert_eq!(request.matching(), count.canonical(), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_tells_the_total_only_where_it_ends_what_there_is() {
+        let page = |offset, limit, sample| ReadRequest { offset, limit, sample, ..ReadRequest::default() };
+        for (request, found, told) in [
+            (page(0, None, None), 7, Some(7)),
+            (page(0, None, None), 0, Some(0)),
+            (page(5, None, None), 2, Some(7)),
+            (page(5, None, None), 0, None),
+            (page(0, Some(3), None), 2, Some(2)),
+            (page(0, Some(3), None), 3, None),
+            (page(0, Some(0), None), 0, None),
+            (page(5, Some(3), None), 0, None),
+            (page(0, None, Some(3)), 2, Some(2)),
+            (page(0, None, Some(3)), 3, None),
+            (page(1, None, Some(3)), 1, Some(2)),
+            (page(1, None, Some(3)), 2, None),
+            (page(0, None, Some(0)), 0, None),
+        ] {
+            assert_eq!(request.matches_told_by(found), told, "{request:?} {found}");
+        }
     }
 
     #[test]
@@ -287,6 +433,10 @@ mod tests {
             ReadRequest { offset: 1, ..plain.clone() },
             ReadRequest { limit: Some(1), ..plain.clone() },
             ReadRequest { dedup: true, ..plain.clone() },
+            ranged(&[RangeBound::Less]),
+            ReadRequest { total: true, ..plain.clone() },
+            ReadRequest { sample: Some(1), seed: Some(1), ..plain.clone() },
+            ReadRequest { sample: Some(1), seed: Some(2), ..plain.clone() },
         ];
         for request in others {
             assert_ne!(request.canonical(), plain.canonical(), "{request:?}");

@@ -10,12 +10,13 @@
 //! | an entity of the answer to a sort or a dedup that is read off what is kept of the version | 16 |
 //! | the search text: keywords, a filter on a path without a shredded column that it or shapes settle | a quarter of the documents |
 //! | the same, as far as the keyword index answers | between a thousandth and a hundredth of the documents for each word |
-//! | documents: what only they can answer | the documents |
-//! | the columns of a table; the order of a sorted answer | the documents of at most `limit` entities |
+//! | documents: what only they can answer, as a range of texts on a path without a shredded column | the documents |
+//! | the count of what matches, for `total` | what a request for that count is |
+//! | the columns of a table; the order of a sorted answer; once more, the types of columns | the documents of at most `limit` entities |
 //!
 //! Otherwise the documents of the answer do not count: they are fetched while it is sent, a few at a time.
 
-use crate::model::request::ReadRequest;
+use crate::model::request::{Format, ReadRequest};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::kept::{self, ReadOff};
 use crate::query::scan::access::{self, Access};
@@ -47,6 +48,16 @@ const DEAR_DIVISOR: u64 = 128;
 
 /// The work of a request before its answer begins, in bytes. Costs a few look-ups in the cache.
 pub async fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
+    let answering = answering_bytes(reader, request).await;
+    if !request.total {
+        return answering;
+    }
+    // Counted once more, where the answer does not tell.
+    answering.saturating_add(answering_bytes(reader, &request.matching()).await)
+}
+
+/// The same, without the count that `total` asks for.
+async fn answering_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let layout = reader.layout();
     let selecting = match kept::read_off(reader, request).await {
         Some(ReadOff::Count(_)) => VALUE_BYTES,
@@ -58,7 +69,9 @@ pub async fn work_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     }
     let most = [request.limit, request.sample].into_iter().flatten().fold(layout.entity_count, u64::min);
     let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default();
-    selecting.saturating_add(most.saturating_mul(mean))
+    // Columns, then their types.
+    let passes = if request.typed && request.format == Format::Parquet { 2 } else { 1 };
+    selecting.saturating_add(most.saturating_mul(mean).saturating_mul(passes))
 }
 
 /// The work of finding the entities that a request asks for.
@@ -135,8 +148,11 @@ fn search_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
 
 /// The work of a predicate on paths: that of the search text where there are shapes, and else of documents.
 fn shapes_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
-    if !matches!(predicate, Predicate::Compare(compare) if access::needle(compare).is_none()) {
-        return search_bytes(reader, predicate);
+    match predicate {
+        // Shapes tell which entities have the path, and documents what their texts are.
+        Predicate::Compare(compare) if compare.needs_exact_text() => return reader.layout().document_bytes,
+        Predicate::Compare(compare) if access::needle(compare).is_none() => {}
+        _ => return search_bytes(reader, predicate),
     }
     let rows = reader.shape_index().row_groups().filter_map(|row_group| reader.row_groups().get(row_group));
     let shaped: u64 = rows.map(|row_group| row_group.rows as u64).sum();
@@ -148,16 +164,14 @@ fn shapes_bytes(reader: &VersionReader, predicate: &Predicate) -> u64 {
 
 /// The predicates of a request, whether or not its reshaping leaves what they look at.
 pub fn predicates(request: &ReadRequest) -> impl Iterator<Item = Predicate> {
-    let compare = |comparison| {
-        move |condition: &crate::model::request::PathValue| {
-            let compare = Compare::new(comparison, condition.path.clone(), &condition.value, request.denull);
-            Predicate::Compare(Box::new(compare))
-        }
-    };
+    let denull = request.denull;
+    let compares = Comparison::of(request).map(move |(comparison, condition)| {
+        let compare = Compare::new(comparison, condition.path.clone(), &condition.value, denull);
+        Predicate::Compare(Box::new(compare))
+    });
     let keywords = (!request.keywords.is_empty()).then(|| {
         let words = request.keywords.clone();
         Predicate::Keywords(Keywords::new(words, request.keywords_mode, Reshape::of(request)))
     });
-    let filters = request.filters.iter().map(compare(Comparison::Equal));
-    filters.chain(request.filters_contain.iter().map(compare(Comparison::Contains))).chain(keywords)
+    compares.chain(keywords)
 }

@@ -63,6 +63,8 @@ struct Shared {
     /// What all queries together may hold, in bytes.
     memory_bytes: u64,
     memory: Arc<Budget>,
+    /// What all queries together may spill, in bytes.
+    spill_bytes: u64,
     spilled: Arc<Budget>,
     threads: usize,
     timeout: Duration,
@@ -148,12 +150,22 @@ impl Engine {
         let config = session_config().with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MERGE_BYTES));
         let [short, medium, heavy, long] = Priority::ALL.map(|priority| QueryRuntime::try_new(threads, priority));
         let runtimes = [short?, medium?, heavy?, long?];
-        let EngineOptions { timeout, diff_timeout, .. } = *options;
+        let EngineOptions { spill_bytes, timeout, diff_timeout, .. } = *options;
         let memory_bytes = options.memory_bytes as u64;
         let memory = Arc::new(Budget::new(memory_bytes, MIN_MEMORY_BYTES, options.shares));
         let spilled = Arc::new(Budget::new(options.spill_bytes, 0, options.shares));
-        let shared =
-            Shared { environment, config, memory_bytes, memory, spilled, threads, timeout, diff_timeout, runtimes };
+        let shared = Shared {
+            environment,
+            config,
+            memory_bytes,
+            memory,
+            spill_bytes,
+            spilled,
+            threads,
+            timeout,
+            diff_timeout,
+            runtimes,
+        };
         Ok(Engine { shared: Arc::new(shared), tenant: None, context: Arc::default(), priority: Priority::Short })
     }
 
@@ -198,6 +210,12 @@ impl Engine {
     /// What its queries may hold together when no others hold any, in bytes.
     pub fn most_memory_bytes(&self) -> u64 {
         self.tenant.map_or(self.shared.memory_bytes, |tenant| self.shared.memory.most(tenant))
+    }
+
+    /// What its queries may spill together when no others have spilled any, in bytes.
+    pub fn most_spilled_bytes(&self) -> u64 {
+        let Shared { spilled, spill_bytes, .. } = &*self.shared;
+        self.tenant.map_or(*spill_bytes, |tenant| spilled.most(tenant))
     }
 
     /// Takes memory for something that is no query, until the reservation is dropped.

@@ -1,7 +1,9 @@
 //! The errors of a query.
 
 use std::io;
+use std::sync::Arc;
 
+use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
 use crate::storage::StorageError;
@@ -36,7 +38,19 @@ impl From<DataFusionError> for QueryError {
             DataFusionError::ResourcesExhausted(what) => QueryError::OutOfMemory(what),
             // Of a disk: nothing else is read or written through it.
             DataFusionError::IoError(error) => QueryError::Storage(error.into()),
-            DataFusionError::Context(_, cause) => QueryError::from(*cause),
+            DataFusionError::ArrowError(error, _) if matches!(*error, ArrowError::IoError(..)) => match *error {
+                ArrowError::IoError(_, error) => QueryError::Storage(error.into()),
+                error => QueryError::Engine(error.into()),
+            },
+            DataFusionError::Context(_, cause) | DataFusionError::Diagnostic(_, cause) => QueryError::from(*cause),
+            // Of a task that several operators wait for. Who else holds it gets what it says.
+            DataFusionError::Shared(cause) => match Arc::try_unwrap(cause) {
+                Ok(cause) => QueryError::from(cause),
+                Err(cause) => match not_shared(&cause) {
+                    Some(error) => error,
+                    None => QueryError::Engine(DataFusionError::Shared(cause)),
+                },
+            },
             DataFusionError::External(cause) => match cause.downcast::<StorageError>() {
                 Ok(storage) => QueryError::Storage(*storage),
                 Err(other) => QueryError::Engine(DataFusionError::External(other)),
@@ -44,6 +58,29 @@ impl From<DataFusionError> for QueryError {
             other => QueryError::Engine(other),
         }
     }
+}
+
+/// The causes that matter to who asked, of an error that others hold, too.
+fn not_shared(cause: &DataFusionError) -> Option<QueryError> {
+    match cause {
+        DataFusionError::ResourcesExhausted(what) => Some(QueryError::OutOfMemory(what.clone())),
+        DataFusionError::IoError(error) => Some(copy_of(error)),
+        DataFusionError::ArrowError(error, _) => match error.as_ref() {
+            ArrowError::IoError(_, error) => Some(copy_of(error)),
+            _ => None,
+        },
+        DataFusionError::Context(_, cause) | DataFusionError::Diagnostic(_, cause) => not_shared(cause),
+        DataFusionError::Shared(cause) => not_shared(cause),
+        _ => None,
+    }
+}
+
+fn copy_of(error: &io::Error) -> QueryError {
+    let copy = match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    };
+    QueryError::Storage(copy.into())
 }
 
 /// What it means that something cannot be spilled. A disk that is full, or refuses, is told as such; the bound of what
@@ -70,5 +107,25 @@ mod tests {
         let full = of(io::Error::from_raw_os_error(28));
         assert!(matches!(full, QueryError::Storage(_)) && Shortage::of(&full) == Some(Shortage::DiskFull), "{full:?}");
         assert!(matches!(of(io::Error::other("as much as may be")), QueryError::OutOfMemory(_)));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_however_deep_it_is_wrapped() {
+        let full = || ArrowError::IoError("IO error".to_owned(), io::Error::from_raw_os_error(28));
+        let shared = Arc::new(DataFusionError::from(full()).context("a sort"));
+        let held = shared.clone();
+        for error in [
+            DataFusionError::from(full()),
+            DataFusionError::from(full()).context("spilled"),
+            DataFusionError::Shared(Arc::new(full().into())),
+            DataFusionError::Shared(shared),
+        ] {
+            let told = QueryError::from(error);
+            assert!(
+                matches!(told, QueryError::Storage(_)) && Shortage::of(&told) == Some(Shortage::DiskFull),
+                "{told:?}"
+            );
+        }
+        drop(held);
     }
 }

@@ -25,8 +25,7 @@ pub(super) enum ReadOff {
 
 /// Whether a request has no condition and no sample: it is about all entities of a version.
 pub(super) fn is_of_all(request: &ReadRequest) -> bool {
-    let ReadRequest { filters, filters_contain, keywords, sample, .. } = request;
-    filters.is_empty() && filters_contain.is_empty() && keywords.is_empty() && sample.is_none()
+    !request.has_conditions() && request.sample.is_none()
 }
 
 /// What a request finds, if that can be read off. Costs some look-ups in the cache, and `offset` and `limit`, which are

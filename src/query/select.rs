@@ -32,6 +32,21 @@ pub enum Outcome {
     Selection(Selection),
 }
 
+impl Outcome {
+    /// How many entities there are, or were counted.
+    pub fn len(&self) -> u64 {
+        match self {
+            Outcome::Count(count) => *count,
+            Outcome::Selection(selection) => selection.len(),
+        }
+    }
+
+    /// Whether that is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 impl Engine {
     /// Selects the entities of a version that a request asks for. Dropping the future stops the query.
     ///
@@ -130,9 +145,8 @@ impl Engine {
 /// The positions that a request selects, where `offset` and `limit` alone say which: without a condition, an order, a
 /// dedup or a sample. A plan would give the same ([`crate::query::plan`]), and cost more than such a page.
 fn by_position(request: &ReadRequest, entity_count: u64) -> Option<Range<u64>> {
-    let ReadRequest { filters, filters_contain, keywords, sort, dedup, sample, offset, limit, .. } = request;
-    let has_conditions = !(filters.is_empty() && filters_contain.is_empty() && keywords.is_empty());
-    if has_conditions || sort.is_some() || *dedup || sample.is_some() {
+    let ReadRequest { sort, dedup, sample, offset, limit, .. } = request;
+    if request.has_conditions() || sort.is_some() || *dedup || sample.is_some() {
         return None;
     }
     let start = entity_count.min(*offset);

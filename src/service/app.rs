@@ -8,9 +8,10 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::catalog::{Catalog, CatalogError, CatalogOptions};
+use crate::catalog::{Catalog, CatalogError, CatalogOptions, Clock};
 use crate::config::{Config, MemoryPlan};
 use crate::metrics::metrics;
+use crate::model::causes::Causes;
 use crate::net::Outgoing;
 use crate::query::{Engine, EngineOptions, QueryError, TenantShares};
 use crate::service::account::Accounts;
@@ -25,6 +26,7 @@ use crate::service::dataset::Datasets;
 use crate::service::dataset::agent_edits::AgentEdits;
 use crate::service::dataset::alternates::Alternates;
 use crate::service::dataset::diffs::Diffs;
+use crate::service::dataset::listings::Listings;
 use crate::service::dataset::profile::Profiles;
 use crate::service::demo::Demo;
 use crate::service::explain::Explains;
@@ -50,6 +52,7 @@ use crate::service::refresh::outgoing::outgoing;
 use crate::service::refresh::scheduler::Schedules;
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::VersionFiles;
+use crate::service::usage::Usage;
 use crate::service::webhook::Webhooks;
 use crate::service::webhook::deliveries::Deliveries;
 use crate::storage::cache::PartCache;
@@ -80,6 +83,7 @@ struct Rooms {
     datasets: Arc<Datasets>,
     alternates: Arc<Alternates>,
     agent_edits: Arc<AgentEdits>,
+    listings: Arc<Listings>,
     profiles: Arc<Profiles>,
     diffs: Arc<Diffs>,
     webhooks: Arc<Webhooks>,
@@ -87,6 +91,7 @@ struct Rooms {
     accounts: Arc<Accounts>,
     sessions: Arc<Sessions>,
     logins: Arc<Logins>,
+    usage: Arc<Usage>,
     maintenance: Arc<Maintenance>,
     readiness: Arc<Readiness>,
     bodies: Arc<LargeBodies>,
@@ -104,6 +109,9 @@ pub enum OpenError {
         /// Why.
         source: std::io::Error,
     },
+    /// A file is in the place of the data directory.
+    #[error("the data directory {} is not a directory", .0.display())]
+    NotADirectory(PathBuf),
     /// The data directory is a backup that was not finished.
     #[error("{} is an incomplete backup; make another one", .0.display())]
     Incomplete(PathBuf),
@@ -137,6 +145,8 @@ enum Purpose {
     Work,
     /// To look after what is there, on a full disk too.
     Maintenance,
+    /// To look after records of the catalog alone. The store is not asked, and may be away.
+    Records,
 }
 
 /// Refuses a place where there is no catalog, before anything is made there. A server is asked when it is opened.
@@ -169,6 +179,16 @@ impl App {
     pub async fn open_existing(config: &Config) -> Result<App, OpenError> {
         require_catalog(config)?;
         App::open_for(config, own_limiter(config), Purpose::Maintenance).await
+    }
+
+    /// As [`App::open_existing`], for work on records of the catalog alone, such as users: the store may be away. No
+    /// file is there for what this opens.
+    ///
+    /// # Errors
+    /// [`OpenError`] names the part that does not open; [`OpenError::NoCatalog`].
+    pub async fn open_records(config: &Config) -> Result<App, OpenError> {
+        require_catalog(config)?;
+        App::open_parts(config, own_limiter(config), || Ok(Store::nowhere()), Purpose::Records).await
     }
 
     /// As [`App::open`], for who can do nothing without an owner, so that there must be a catalog: makes none.
@@ -219,6 +239,9 @@ impl App {
         purpose: Purpose,
     ) -> Result<App, OpenError> {
         let directory = &config.data.directory;
+        if directory.exists() && !directory.is_dir() {
+            return Err(OpenError::NotADirectory(directory.clone()));
+        }
         if directory.join(INCOMPLETE).exists() {
             return Err(OpenError::Incomplete(directory.clone()));
         }
@@ -234,14 +257,16 @@ impl App {
                 Purpose::Work => {
                     Scratch::create(&path).map_err(|source| OpenError::Directory { path: path.clone(), source })
                 }
-                Purpose::Maintenance => Ok(Scratch::create_or_later(&path)),
+                Purpose::Maintenance | Purpose::Records => Ok(Scratch::create_or_later(&path)),
             }
         };
         let (exports, scratch) = (scratch(EXPORTS_FOLDER)?, scratch(TEMPORARY_FOLDER)?);
         let options = CatalogOptions::from(&config.catalog);
         let catalog = Catalog::open_with(&config.catalog_url(), &options).await?;
         let store = store()?;
-        if let Err(refused) = bind_now(config, &catalog, &store).await {
+        if purpose != Purpose::Records
+            && let Err(refused) = bind_now(config, &catalog, &store).await
+        {
             // Whole, without a log beside it: another file may be restored in its place.
             catalog.close().await;
             return Err(refused);
@@ -288,7 +313,17 @@ impl App {
 
     /// Closes the catalog when the work is done, and waits a moment for what still uses it. An SQLite file is whole
     /// then, without a log beside it: it may be copied alone, and another one may be put in its place.
+    ///
+    /// What was counted and not yet recorded is recorded first.
     pub async fn close(&self) {
+        match tokio::time::timeout(CLOSING, self.rooms.usage.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "how much datasets were read of late is not recorded");
+            }
+            Err(_) => tracing::warn!("how much datasets were read of late is not recorded: the catalog is slow"),
+        }
         // What does not end in time ends with the process, and the log stays beside the file.
         let _ = tokio::time::timeout(CLOSING, self.rooms.catalog.clone().close()).await;
     }
@@ -337,13 +372,15 @@ impl App {
         self.rooms.bodies.update_metrics();
     }
 
-    /// Starts what a server does besides answering, unless `server.background` is false; needs a runtime.
+    /// Starts what a server does besides answering; needs a runtime. If `server.background` is false, it only records
+    /// how much datasets are read.
     pub fn start_background(&self) -> Background {
         Background::start(Loops {
             refreshes: self.rooms.refreshes.clone(),
             schedules: self.rooms.schedules.clone(),
             deliveries: self.rooms.deliveries.clone(),
             maintenance: self.rooms.maintenance.clone(),
+            usage: self.rooms.usage.clone(),
             receiver: Duration::from_secs(self.rooms.config.webhook.timeout_s),
             run: self.rooms.config.server.background,
         })
@@ -399,6 +436,11 @@ impl App {
         &self.rooms.agent_edits
     }
 
+    /// The datasets that everybody may find.
+    pub fn listings(&self) -> &Arc<Listings> {
+        &self.rooms.listings
+    }
+
     /// The profiles of versions.
     pub fn profiles(&self) -> &Arc<Profiles> {
         &self.rooms.profiles
@@ -432,6 +474,11 @@ impl App {
     /// Log-ins.
     pub fn logins(&self) -> &Arc<Logins> {
         &self.rooms.logins
+    }
+
+    /// How much datasets are read.
+    pub fn usage(&self) -> &Arc<Usage> {
+        &self.rooms.usage
     }
 
     /// Sweeps, scrubs, checks and backups.
@@ -478,7 +525,9 @@ impl Rooms {
         let writes = Arc::new(OwnerWrites::new(catalog_gates.clone(), lookups.clone()));
         let binding = Arc::new(StoreBinding::new(config.clone(), catalog.clone(), store.clone()));
         let maintenance = Maintenance::new(config.clone(), catalog.clone(), store.clone(), binding.clone());
-        let readiness = Readiness::new(config.clone(), catalog.clone(), store.clone(), binding.clone());
+        let (probed, probes) = (store.for_probes(), catalog.clone());
+        let probed_binding = Arc::new(StoreBinding::new(config.clone(), probes, probed.clone()));
+        let readiness = Readiness::new(config.clone(), catalog.clone(), probed, probed_binding);
 
         let responses = Responses::new(config.cache.response_bytes);
         let kept = (responses.clone(), exports.clone());
@@ -486,7 +535,7 @@ impl Rooms {
         let explains = Explains::new(config.clone(), catalog.clone(), capacity.clone(), kept, reads.clone());
 
         let deliveries = Arc::new(Deliveries::new(config.clone(), catalog.clone(), outgoing.clone()));
-        let webhooks = Webhooks::new(catalog.clone(), outgoing.clone(), writes.clone());
+        let webhooks = Webhooks::new(config.clone(), catalog.clone(), outgoing.clone(), writes.clone());
 
         let tasks = Arc::new(RefreshTasks::new());
         let ingest = Arc::new(Ingest::new(config.clone(), catalog.clone(), store.clone(), outgoing, scratch.clone()));
@@ -508,15 +557,21 @@ impl Rooms {
 
         let datasets =
             Datasets::new(config.clone(), catalog.clone(), writes.clone(), ingest.clone(), version_files.clone());
-        let alternates = Alternates::new(catalog.clone(), writes.clone(), version_files, tasks);
+        let alternates = {
+            let (ingest, engine) = (ingest.clone(), capacity.engine().clone());
+            Alternates::new(catalog.clone(), writes.clone(), ingest, version_files, tasks, engine)
+        };
+        let listings = Listings::new(catalog.clone(), catalog_gates.clone());
         let profiles = Profiles::new(lookups.clone(), files(), capacity.clone());
         let diffs = Diffs::new(catalog.clone(), files(), capacity.clone(), config.cache.diff_bytes);
         let agent_edits = AgentEdits::new(catalog.clone(), reads.clone());
 
-        let accounts = Arc::new(Accounts::new(catalog.clone(), writes));
+        let accounts = Arc::new(Accounts::new(catalog.clone(), writes.clone()));
         let sessions = Arc::new(Sessions::new(config.clone(), catalog.clone(), catalog_gates.clone()));
         let threads = capacity.engine().threads();
-        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), threads);
+        let logins = Logins::new(&config, catalog.clone(), sessions.clone(), writes, threads);
+        let writer = hex::encode(rand::random::<[u8; 16]>());
+        let usage = Usage::new(catalog.clone(), Clock::system(), writer);
         let demo = Demo::new(catalog.clone(), accounts.clone(), imports.clone());
         let bodies = LargeBodies::new(&config);
         Rooms {
@@ -537,6 +592,7 @@ impl Rooms {
             datasets: Arc::new(datasets),
             alternates: Arc::new(alternates),
             agent_edits: Arc::new(agent_edits),
+            listings: Arc::new(listings),
             profiles: Arc::new(profiles),
             diffs: Arc::new(diffs),
             webhooks: Arc::new(webhooks),
@@ -544,6 +600,7 @@ impl Rooms {
             accounts,
             sessions,
             logins: Arc::new(logins),
+            usage: Arc::new(usage),
             maintenance: Arc::new(maintenance),
             readiness: Arc::new(readiness),
             bodies: Arc::new(bodies),
@@ -565,9 +622,8 @@ async fn bind_now(config: &Config, catalog: &Catalog, store: &Store) -> Result<(
     match bound.map(|bound| bound.map_err(|error| error.named(config))) {
         Ok(Ok(())) => {}
         Ok(Err(BindingError::Store(error))) => {
-            let error = &error as &dyn std::error::Error;
             tracing::warn!(
-                error,
+                cause = %Causes(&error),
                 "the store does not say whether it is the catalog's; it is asked again before it is used"
             );
         }

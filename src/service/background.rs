@@ -1,4 +1,5 @@
-//! What a server does besides answering: scheduled refreshes, webhooks, sweeps, scrubs. And how it ends.
+//! What a server does besides answering: scheduled refreshes, webhooks, sweeps, scrubs, records of usage. And how it
+//! ends.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::metrics::metrics;
 use crate::service::maintenance::Maintenance;
 use crate::service::refresh::Refreshes;
 use crate::service::refresh::scheduler::Schedules;
+use crate::service::usage::Usage;
 use crate::service::webhook::deliveries::Deliveries;
 
 /// Before a loop that panicked is begun again.
@@ -27,8 +29,10 @@ pub(in crate::service) struct Loops {
     pub schedules: Arc<Schedules>,
     pub deliveries: Arc<Deliveries>,
     pub maintenance: Arc<Maintenance>,
+    /// Which runs in any case: it records what this process answers.
+    pub usage: Arc<Usage>,
     pub receiver: Duration,
-    /// Whether they run at all (`server.background`).
+    /// Whether the others run at all (`server.background`).
     pub run: bool,
 }
 
@@ -45,6 +49,8 @@ impl Background {
     pub(in crate::service) fn start(loops: Loops) -> Background {
         let (tasks, stop_schedules, stop_deliveries) =
             (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let (usage, stop) = (loops.usage.clone(), stop_schedules.clone());
+        tasks.spawn(kept_up("usage", stop.clone(), move || usage.clone().run(stop.clone())));
         if !loops.run {
             tasks.close();
             return Background { loops, tasks, stop_schedules, stop_deliveries };

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::catalog::{Catalog, CatalogError};
-use crate::model::dataset::{DatasetName, InvalidDatasetName};
+use crate::model::dataset::{About, DatasetChange, DatasetName, InvalidDatasetName};
 use crate::model::ids::DatasetId;
 use crate::model::path::{Path as FieldPath, PathError};
+use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::source::UnknownSourceFormat;
 use crate::model::user::Plan;
@@ -94,6 +95,10 @@ struct Entry {
     records_path: Option<String>,
     #[serde(default)]
     private: bool,
+    description: Option<String>,
+    licence: Option<String>,
+    #[serde(default)]
+    listed: bool,
 }
 
 /// What in an entry cannot be used.
@@ -148,7 +153,8 @@ impl Demo {
         let mut loaded = Vec::new();
         for entry in entries.dataset {
             let request = request(fixtures, &entry).map_err(|error| wrong(error.into()))?;
-            loaded.push(self.load_entry(request).await?);
+            let about = About { description: entry.description, licence: entry.licence, listed: entry.listed };
+            loaded.push(self.load_entry(request, about).await?);
         }
         Ok(loaded)
     }
@@ -166,11 +172,11 @@ impl Demo {
             Ok(()) | Err(ManageError::TokenNotFound) => {}
             Err(error) => return Err(error.into()),
         }
-        let token = self.accounts.create_token(&owner, DEMO_TOKEN).await?;
+        let (token, _) = self.accounts.create_token(&owner, DEMO_TOKEN, Scope::Write, None).await?;
         Ok(DemoCredentials { password: Secret::from_stored(password), token })
     }
 
-    async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
+    async fn load_entry(&self, request: ImportRequest, about: About) -> Result<DemoDataset, DemoError> {
         let name = request.name.clone();
         let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
         if let Some(owner) = self.catalog.user_by_email(DEMO_OWNER).await? {
@@ -187,6 +193,14 @@ impl Demo {
             }
         }
         let imported = self.imports.import(request, Arc::new(ImportProgress::default())).await.map_err(failed)?;
+        let About { description, licence, listed } = about;
+        let change = DatasetChange {
+            description: Some(description),
+            licence: Some(licence),
+            listed: Some(listed),
+            ..DatasetChange::default()
+        };
+        self.catalog.update_dataset(imported.dataset_id, &change).await?;
         Ok(DemoDataset {
             dataset_id: imported.dataset_id,
             name_slug: imported.name_slug,
@@ -206,5 +220,6 @@ fn request(fixtures: &Path, entry: &Entry) -> Result<ImportRequest, EntryError> 
         format: entry.format.as_deref().map(str::parse).transpose()?,
         records_path: entry.records_path.as_deref().map(FieldPath::parse).transpose()?,
         publish_query: false,
+        infer_types: false,
     })
 }

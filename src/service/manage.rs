@@ -24,6 +24,9 @@ pub enum ManageError {
     /// E-mail address and password are not those of a user.
     #[error("wrong e-mail address or password")]
     WrongCredentials,
+    /// The old password is not the user's.
+    #[error("wrong old password")]
+    WrongPassword,
     /// Too many log-ins were tried.
     #[error("too many log-ins; try again in {retry_after_s} s")]
     TooManyLogins {
@@ -65,6 +68,9 @@ pub enum ManageError {
     /// The caller has no API token of that name.
     #[error("no such token")]
     TokenNotFound,
+    /// The caller has no session of that id.
+    #[error("no such session")]
+    SessionNotFound,
     /// The caller has as many active datasets as the plan allows.
     #[error("the plan allows at most {limit} active datasets")]
     PlanLimit {

@@ -17,6 +17,7 @@
 //! | `refresh` | the one way in which a dataset gets a new version: by fetch, push, schedule or import, to a version file |
 //! | `dataset` | what owners do with theirs: settings, alternates, clones, diffs, profiles, edits by agents |
 //! | `account` | users, passwords, sessions and tokens |
+//! | `usage` | how much each dataset is read: counted in memory, recorded every few seconds |
 //! | `demo` | the fixtures, loaded for a demo owner |
 //! | `background` | what a server does besides answering |
 
@@ -34,10 +35,11 @@ mod manage;
 mod rate_limit;
 mod read;
 mod refresh;
+mod usage;
 mod webhook;
 
 pub use account::logins::{LoggedIn, Logins};
-pub use account::sessions::Sessions;
+pub use account::sessions::{OwnedSession, Sessions};
 pub use account::{AccountError, Accounts, AddedUser};
 
 pub use admission::bodies::{BodyRoom, LargeBodies};
@@ -46,8 +48,10 @@ pub use admission::{Load, Weight};
 pub use app::{App, OpenError};
 pub use background::Background;
 pub use dataset::agent_edits::{AgentEdits, PullError, Pulled};
-pub use dataset::alternates::{AlternateError, Alternates, alternate_etag};
+pub use dataset::alternate_edits::{EntityChange, EntityEdit};
+pub use dataset::alternates::{AlternateError, Alternates, EditError, alternate_etag};
 pub use dataset::diffs::{DiffError, DiffForm, DiffSummary, Diffs, VersionDiff};
+pub use dataset::listings::Listings;
 pub use dataset::profile::{ProfileError, Profiles, VersionProfile};
 pub use dataset::{DatasetSettings, Datasets, OwnedDataset};
 pub use demo::{DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError};
@@ -80,5 +84,6 @@ pub use refresh::import::{ImportError, ImportRequest, Imported, Imports, local_p
 pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
 pub use refresh::push::Push;
 pub use refresh::scheduler::Schedules;
+pub use usage::{Usage, UsageMeter};
 pub use webhook::Webhooks;
 pub use webhook::deliveries::{Deliveries, DeliveryError};

@@ -1,10 +1,14 @@
-//! Decodes CSV and TSV: a header line of names, then one entity per row, every cell a string.
+//! Decodes CSV and TSV: a header line of names, then one entity per row, every cell a string unless types
+//! are inferred.
 //!
 //! The grammar is RFC 4180's with a choice of delimiter: a cell that begins with a quote ends with one, and `""` inside
 //! stands for one quote; elsewhere a quote is a character like any other. Rows end with `\n`, `\r\n` or `\r`; blank
 //! lines are skipped (a row of one empty cell is `""`). A row with more or fewer cells than the header, text after a
 //! closing quote, and a quote that is never closed are bad: in these cases lenient readers shift cells or swallow the
 //! rest of the file.
+//!
+//! With `infers`, a cell whose text is exactly a JSON number, `true` or `false` is that, and an empty one null; in
+//! quotes or not, since quotes are no part of a cell's text. Nothing is trimmed.
 //!
 //! Two columns of one name give the entity one key, at the first one's position with the last one's
 //! cell, as two equal keys of a JSON object do (docs/semantics.md, Entities and values).
@@ -16,7 +20,7 @@ use super::Decode;
 use super::entity::EntityWriter;
 use super::error::{Place, SourceError};
 use super::input::Window;
-use crate::document::write_string;
+use crate::document::{is_number, write_string};
 use crate::model::source::foreign_delimiter;
 
 /// The decoder for [`crate::model::source::SourceFormat::Csv`] and `Tsv`.
@@ -25,6 +29,7 @@ pub(super) struct DelimitedDecoder {
     writer: EntityWriter,
     delimiter: u8,
     columns_max: usize,
+    infers: bool,
     columns: Vec<Column>,
     /// The cells that no entity shows, because a later column has the same name.
     hidden: Vec<usize>,
@@ -60,12 +65,14 @@ impl DelimitedDecoder {
         writer: EntityWriter,
         delimiter: u8,
         columns_max: usize,
+        infers: bool,
     ) -> Result<Self, SourceError> {
         let mut decoder = Self {
             window,
             writer,
             delimiter,
             columns_max,
+            infers,
             columns: Vec::new(),
             hidden: Vec::new(),
             width: 0,
@@ -181,7 +188,10 @@ impl Decode for DelimitedDecoder {
             self.entity.extend_from_slice(&column.key);
             let cell = &self.cells[column.cell];
             let text = cell_text(bytes, cell, &mut self.cell_text).ok_or_else(|| not_utf8(column.cell))?;
-            write_string(text, &mut self.entity);
+            match self.infers {
+                true => write_inferred(text, &mut self.entity),
+                false => write_string(text, &mut self.entity),
+            }
         }
         self.entity.push(b'}');
         self.writer.write_canonical(&self.entity, place, out)?;
@@ -307,6 +317,16 @@ fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option
     }
     scratch.extend_from_slice(rest);
     std::str::from_utf8(scratch).ok()
+}
+
+/// Appends a cell as the JSON value that its text is, or else as a string.
+fn write_inferred(text: &str, out: &mut Vec<u8>) {
+    match text {
+        "" => out.extend_from_slice(b"null"),
+        "true" | "false" => out.extend_from_slice(text.as_bytes()),
+        _ if is_number(text) => out.extend_from_slice(text.as_bytes()),
+        _ => write_string(text, out),
+    }
 }
 
 /// An error in the header line has no item.

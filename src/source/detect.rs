@@ -3,8 +3,9 @@
 //! In this order: the format that was asked for; the file name's extension (without `.gz` or `.zst`); the
 //! `Content-Type`; the content. An ambiguous source is an error that says how to name the format.
 
+use super::envelope::ENTITIES;
 use super::error::SourceError;
-use crate::document::ValueScanner;
+use crate::document::{self, Cursor, Token, ValueScanner};
 use crate::model::source::SourceFormat;
 
 /// The facts about a source before its first entity is decoded.
@@ -18,7 +19,7 @@ pub(super) struct Evidence<'a> {
     /// Whether a path to the array of records was given, which only json has.
     pub(super) has_records_path: bool,
     /// The start of the decompressed content without its byte order mark: all of it, or at least its
-    /// first line, or as much of that as an entity may have.
+    /// first line and one character after it, or as much of that as an entity may have.
     pub(super) content: &'a [u8],
 }
 
@@ -73,7 +74,13 @@ fn by_content(content: &[u8], has_records_path: bool) -> Result<SourceFormat, So
         Some(b'{') if has_records_path => Ok(SourceFormat::Json),
         // An object that does not end with its line is one document. Its decoder says what to do.
         Some(b'{') if !is_object(first_line(content)) => Ok(SourceFormat::Json),
+        // So is the lone body of a push: as a line it would become one entity.
+        Some(b'{') if is_lone(content) && is_push(first_line(content)) => Ok(SourceFormat::Json),
         Some(b'{') => Ok(SourceFormat::Jsonl),
+        _ if content.starts_with(b"PK\x03\x04") => {
+            Err(ambiguous("it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv"))
+        }
+        _ if first_line(content).contains(&0) => Err(ambiguous("it is binary, and not Parquet")),
         Some(_) => by_delimiter(first_line(content)),
     }
 }
@@ -118,6 +125,35 @@ fn has_objects_as_lines(content: &[u8]) -> bool {
     let content = content.trim_ascii_start();
     let line = first_line(content);
     is_object(line) && content[line.len()..].trim_ascii_start().starts_with(b"{")
+}
+
+/// Whether nothing follows the first line.
+fn is_lone(content: &[u8]) -> bool {
+    let content = content.trim_ascii_start();
+    content[first_line(content).len()..].trim_ascii().is_empty()
+}
+
+/// Whether an object is the body of a push: it has a `dataset_id` and a list of `entities`.
+fn is_push(object: &[u8]) -> bool {
+    let mut canonical = Vec::new();
+    if document::canonicalize(object, &mut canonical).is_err() {
+        return false;
+    }
+    let (mut depth, mut before) = (0_usize, None);
+    let (mut has_id, mut has_entities) = (false, false);
+    for token in Cursor::new(&canonical) {
+        if let (Some(Token::Key(key)), 1) = (before, depth) {
+            has_id |= key.eq_str("dataset_id");
+            has_entities |= key.eq_str(ENTITIES) && matches!(token, Token::ArrayStart);
+        }
+        match token {
+            Token::ObjectStart | Token::ArrayStart => depth += 1,
+            Token::ObjectEnd | Token::ArrayEnd => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        before = Some(token);
+    }
+    has_id && has_entities
 }
 
 /// Whether a line is one object by its brackets; its decoder checks the rest.

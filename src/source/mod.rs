@@ -73,6 +73,8 @@ pub struct DecodeOptions {
     /// Where in a json document the array of records is, when it is not the document itself. Each key
     /// leads into an object.
     pub records_path: Option<Path>,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    pub infer_types: InferTypes,
     /// The URL ([`Fetched::published_url`]) that entities without `_source` get as their last key; none for local files
     /// and pushes.
     pub fetched_from: Option<String>,
@@ -100,12 +102,25 @@ pub struct DecodeOptions {
     pub cancelled: CancellationToken,
 }
 
+/// What cells of csv and tsv become (docs/semantics.md, Sources).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InferTypes {
+    /// Texts.
+    #[default]
+    No,
+    /// Numbers, booleans and nulls, where they are exactly that. Other formats have their own types.
+    Tables,
+    /// The same, and another format is refused: whoever sent the document said that it is a table.
+    TablesOnly,
+}
+
 impl Default for DecodeOptions {
     fn default() -> Self {
         let defaults = crate::config::Sources::default();
         Self {
             format: None,
             records_path: None,
+            infer_types: InferTypes::No,
             fetched_from: None,
             entity_limit_bytes: 16 * 1024 * 1024,
             source_limit_bytes: 0,
@@ -203,6 +218,11 @@ fn open_as(
         content: window.unread(),
     })?;
 
+    if options.infer_types == InferTypes::TablesOnly && !matches!(format, SourceFormat::Csv | SourceFormat::Tsv) {
+        let reason = format!("infer_types is for csv and tsv, and this is {}; leave it out", format.name());
+        return Err(SourceError::BadBody { reason });
+    }
+    let infers = options.infer_types != InferTypes::No;
     let fetched_from = options.fetched_from.as_deref();
     let writer = EntityWriter::new(options.entity_limit_bytes, fetched_from, expansion.clone());
     let decoder: Box<dyn Decode> = match format {
@@ -211,9 +231,9 @@ fn open_as(
             None => Box::new(json::JsonDecoder::new(window, writer, options.records_path.as_ref())),
         },
         SourceFormat::Jsonl => Box::new(jsonl::JsonlDecoder::new(window, writer)),
-        SourceFormat::Csv => Box::new(delimited::DelimitedDecoder::try_new(window, writer, b',', options.columns_max)?),
-        SourceFormat::Tsv => {
-            Box::new(delimited::DelimitedDecoder::try_new(window, writer, b'\t', options.columns_max)?)
+        SourceFormat::Csv | SourceFormat::Tsv => {
+            let delimiter = if format == SourceFormat::Csv { b',' } else { b'\t' };
+            Box::new(delimited::DelimitedDecoder::try_new(window, writer, delimiter, options.columns_max, infers)?)
         }
         SourceFormat::Parquet => match file {
             Some(file) if compression == Compression::None => {

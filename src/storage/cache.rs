@@ -61,6 +61,17 @@ pub struct DamageReport {
     pub path: String,
     /// What is wrong.
     pub cause: String,
+    /// What reads lose.
+    pub loss: Loss,
+}
+
+/// What reads lose with a part that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// Answers.
+    Answers,
+    /// Time: other parts tell the same.
+    Time,
 }
 
 /// The cache. Files never change, so nothing in it goes stale; what is used least goes when it is full. Only parts that
@@ -94,11 +105,11 @@ impl PartCache {
         PartCache { reader_metrics: Some(metrics), ..self.clone() }
     }
 
-    /// Reports a file that cannot be read. A report that nobody has time for is dropped: the read fails all the same.
-    pub(super) fn report(&self, path: &str, cause: String) {
+    /// Reports a file that cannot be read. A report that nobody has time for is dropped: the read ends all the same.
+    pub(super) fn report(&self, path: &str, cause: String, loss: Loss) {
         metrics().damaged_parts.increment(1);
         if let Some(damage) = &self.damage {
-            let _ = damage.try_send(DamageReport { path: path.to_owned(), cause });
+            let _ = damage.try_send(DamageReport { path: path.to_owned(), cause, loss });
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Footer {
     pub(super) keywords: KeywordIndex,
     /// Of no row group in files that have no shapes.
     pub(super) shapes: ShapeIndex,
+    /// What is wrong with the places of the keyword index or the shapes. They are passed over then.
+    pub(super) misplaced: Option<String>,
     pub(super) row_groups: Vec<RowGroup>,
     pub(super) schema_columns: SchemaColumns,
     /// The profile, where it came with the end of the file and is small.
@@ -104,17 +106,13 @@ impl Footer {
         if first != layout.entity_count {
             return Err(StorageError::Layout(format!("it holds {first} of {} entities", layout.entity_count)));
         }
-        let keywords = match metadata_of(&metadata, KEYWORDS_KEY) {
-            Some(text) => {
-                let rows: Vec<usize> = row_groups.iter().map(|row_group| row_group.rows).collect();
-                KeywordIndex::parse(text, &rows, size_bytes)?
-            }
-            None => KeywordIndex::default(),
-        };
-        let shapes = match metadata_of(&metadata, SHAPES_KEY) {
-            Some(text) => ShapeIndex::parse(text, row_groups.len(), size_bytes)?,
-            None => ShapeIndex::default(),
-        };
+        let rows: Vec<usize> = row_groups.iter().map(|row_group| row_group.rows).collect();
+        let keywords = metadata_of(&metadata, KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes));
+        let shapes = metadata_of(&metadata, SHAPES_KEY).map(|text| ShapeIndex::parse(text, rows.len(), size_bytes));
+        let mut misplaced = None;
+        let mut tell = |cause: StorageError| misplaced = Some(cause.to_string());
+        let keywords = keywords.transpose().map_err(&mut tell).unwrap_or_default().unwrap_or_default();
+        let shapes = shapes.transpose().map_err(&mut tell).unwrap_or_default().unwrap_or_default();
         let schema = reading_schema(&layout);
         let pages = pages?;
         check_extent(&metadata, &pages, schema.fields().len(), size_bytes)?;
@@ -151,6 +149,7 @@ impl Footer {
             sealed_from,
             keywords,
             shapes,
+            misplaced,
             row_groups,
             schema_columns: columns,
             profile_bytes: None,

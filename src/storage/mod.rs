@@ -11,6 +11,7 @@
 //! | [`layout`] | the columns of a version file, and what its metadata says |
 //! | [`keywords`] | the keyword index: which rows hold a text, without their search text |
 //! | [`tree`] | paths of a version numbered, and the walk that finds an entity's scalars by number |
+//! | `section_format` | what the footer says of a section that readers can do without |
 //! | [`shapes`] | which path each text of the search text belongs to |
 //! | [`profile`] | what a version contains, found in one pass; decides which paths get a shredded column |
 //! | [`budget`] | how much disk spools may take, in all and for one user |
@@ -40,6 +41,7 @@ pub mod parts;
 pub mod profile;
 pub mod reader;
 pub mod reader_metrics;
+mod section_format;
 pub mod shapes;
 pub mod shortage;
 pub mod shred;

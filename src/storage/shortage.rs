@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::StoreGone;
+use super::{StorageError, StoreGone};
 
 /// What is missing at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,10 @@ pub enum Shortage {
     Threads,
     /// The disk takes no writes, or does not let this process read.
     Denied,
+    /// An S3 store refuses a request, for which the credentials lack this permission, where that is known.
+    Forbidden(Option<&'static str>),
+    /// An S3 store does not accept the credentials.
+    Credentials,
     /// The store does not answer, or answers that it cannot.
     Unreachable,
     /// The store's directory is not there.
@@ -50,7 +54,7 @@ impl Shortage {
     pub fn retry_after_s(self) -> u64 {
         match self {
             Shortage::Descriptors | Shortage::Memory | Shortage::Threads | Shortage::Unreachable | Shortage::Gone => 5,
-            Shortage::DiskFull | Shortage::Denied => 30,
+            Shortage::DiskFull | Shortage::Denied | Shortage::Forbidden(_) | Shortage::Credentials => 30,
         }
     }
 }
@@ -63,9 +67,30 @@ impl fmt::Display for Shortage {
             Shortage::Memory => "the system has no memory left",
             Shortage::Threads => "the system starts no further thread: there is no memory, or there are too many",
             Shortage::Denied => "the disk refuses access",
+            Shortage::Forbidden(Some(permission)) => {
+                let lack = "the S3 store of the version files refuses access: the credentials lack the permission";
+                return write!(formatter, "{lack} {permission}");
+            }
+            Shortage::Forbidden(None) => {
+                "the S3 store of the version files refuses access: the credentials lack a permission"
+            }
+            Shortage::Credentials => "the S3 store of the version files does not accept the credentials",
             Shortage::Unreachable => "the store of the version files does not answer",
             Shortage::Gone => "the store of the version files is missing",
         })
+    }
+}
+
+impl StorageError {
+    /// Whether it is the file's fault: bytes are not those that were written, or the store never gives them. What other
+    /// parts of the file tell, too, can be done without then.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            StorageError::Damaged { .. } => true,
+            StorageError::Unreadable { .. } => Shortage::of(self).is_none(),
+            StorageError::Shared(error) => error.is_damage(),
+            _ => false,
+        }
     }
 }
 
@@ -80,11 +105,41 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<Shortage> {
         // A server's answers that say what is wrong have variants of their own. The rest is a connection that fails, an
         // answer that does not come, or a server that cannot (5xx), after all retries.
         object_store::Error::Generic { store: "S3", .. } => Some(Shortage::Unreachable),
-        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-            Some(Shortage::Denied)
-        }
+        object_store::Error::PermissionDenied { source, .. } => Some(of_refusal(&source.to_string())),
+        object_store::Error::Unauthenticated { .. } => Some(Shortage::Credentials),
         _ => None,
     }
+}
+
+/// How the client of S3 begins to tell of a request that failed.
+const FAILED_REQUEST: &str = "Error performing ";
+
+/// What an S3 server means that refuses a request with 403. The client's text is all that can be asked: method, URL,
+/// and the server's answer.
+fn of_refusal(text: &str) -> Shortage {
+    const CREDENTIALS: [&str; 5] = [
+        "<Code>InvalidAccessKeyId</Code>",
+        "<Code>SignatureDoesNotMatch</Code>",
+        "<Code>RequestTimeTooSkewed</Code>",
+        "<Code>InvalidToken</Code>",
+        "<Code>ExpiredToken</Code>",
+    ];
+    if CREDENTIALS.iter().any(|code| text.contains(code)) {
+        return Shortage::Credentials;
+    }
+    let mut words = text.strip_prefix(FAILED_REQUEST).unwrap_or_default().split(' ');
+    let (method, url) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let asks = |parameter: &str| query.split('&').any(|asked| asked.split('=').next() == Some(parameter));
+    Shortage::Forbidden(match method {
+        "GET" if asks("list-type") => Some("s3:ListBucket"),
+        "GET" | "HEAD" => Some("s3:GetObject"),
+        "DELETE" if asks("uploadId") => Some("s3:AbortMultipartUpload"),
+        "DELETE" => Some("s3:DeleteObject"),
+        "POST" if asks("delete") => Some("s3:DeleteObject"),
+        "PUT" | "POST" => Some("s3:PutObject"),
+        _ => None,
+    })
 }
 
 fn of_io(error: &io::Error) -> Option<Shortage> {
@@ -99,7 +154,11 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
         io::ErrorKind::OutOfMemory => Some(Shortage::Memory),
         // `EAGAIN`: of what waits for files none says so, only the start of a thread.
         io::ErrorKind::WouldBlock => Some(Shortage::Threads),
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some(Shortage::Denied),
+        // The client of S3 may tell of its requests in this form, too.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            let text = error.get_ref().map(ToString::to_string).filter(|text| text.starts_with(FAILED_REQUEST));
+            Some(text.map_or(Shortage::Denied, |text| of_refusal(&text)))
+        }
         _ => None,
     }
 }
@@ -107,7 +166,6 @@ fn of_io(error: &io::Error) -> Option<Shortage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::StorageError;
 
     #[test]
     fn a_shortage_is_found_however_deep_it_lies() {
@@ -130,8 +188,36 @@ mod tests {
             (StorageError::gone("another"), Some(Shortage::Gone)),
             (StorageError::Shared(std::sync::Arc::new(StorageError::gone("another"))), Some(Shortage::Gone)),
             (StorageError::Worker, None),
+            (StorageError::Io(io::ErrorKind::PermissionDenied.into()), Some(Shortage::Denied)),
         ] {
             assert_eq!(Shortage::of(&error), expected, "{error:?}");
         }
+    }
+
+    #[test]
+    fn what_an_s3_store_refuses_is_named() {
+        let denied = "in 5ms - Server returned non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>";
+        let unknown = "in 5ms - Server returned non-2xx status code: 403 Forbidden: <Code>InvalidAccessKeyId</Code>";
+        let lacks = |permission| Shortage::Forbidden(Some(permission));
+        for (request, answer, expected) in [
+            ("GET http://s3.test/bucket/a", denied, lacks("s3:GetObject")),
+            ("HEAD http://s3.test/bucket/a", "in 5ms - 403 Forbidden: ", lacks("s3:GetObject")),
+            ("GET http://s3.test/bucket?list-type=2&prefix=a", denied, lacks("s3:ListBucket")),
+            ("PUT http://s3.test/bucket/a?partNumber=1&uploadId=b", denied, lacks("s3:PutObject")),
+            ("POST http://s3.test/bucket/a?uploads", denied, lacks("s3:PutObject")),
+            ("DELETE http://s3.test/bucket/a", denied, lacks("s3:DeleteObject")),
+            ("DELETE http://s3.test/bucket/a?uploadId=b", denied, lacks("s3:AbortMultipartUpload")),
+            ("POST http://s3.test/bucket?delete", denied, lacks("s3:DeleteObject")),
+            ("PATCH REDACTED", denied, Shortage::Forbidden(None)),
+            ("GET http://s3.test/bucket/a", unknown, Shortage::Credentials),
+        ] {
+            let text = format!("Error performing {request} {answer}");
+            let refused = io::Error::new(io::ErrorKind::PermissionDenied, text.clone());
+            assert_eq!(Shortage::of(&StorageError::Io(refused)), Some(expected), "{text}");
+            let refused = object_store::Error::PermissionDenied { path: "a".to_owned(), source: text.clone().into() };
+            assert_eq!(Shortage::of(&StorageError::Store(refused)), Some(expected), "{text}");
+        }
+        let unknown = object_store::Error::Unauthenticated { path: "a".to_owned(), source: "401".into() };
+        assert_eq!(Shortage::of(&StorageError::Store(unknown)), Some(Shortage::Credentials));
     }
 }

@@ -49,6 +49,8 @@ pub struct S3Options {
 #[derive(Clone, Debug)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
+    /// The same, by a client that soon gives up, where calls go over a network.
+    probed: Option<Arc<dyn ObjectStore>>,
     /// The directory, where the store is one.
     directory: Option<PathBuf>,
     /// Whether it is gone when the process ends.
@@ -61,6 +63,17 @@ impl Store {
     /// The store's objects.
     pub fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.objects
+    }
+
+    /// One that holds nothing and keeps nothing, for work that needs no store.
+    pub fn nowhere() -> Store {
+        Store { volatile: true, ..objects(InMemory::new()) }
+    }
+
+    /// The same store, which tries a failed call again once only. So whoever probes it learns soon why it fails.
+    pub fn for_probes(&self) -> Store {
+        let objects = self.probed.clone().unwrap_or_else(|| self.objects.clone());
+        Store { objects, ..self.clone() }
     }
 
     /// Whether it is gone when the process ends.
@@ -216,7 +229,7 @@ impl Store {
 
 impl From<Arc<dyn ObjectStore>> for Store {
     fn from(objects: Arc<dyn ObjectStore>) -> Store {
-        Store { objects, directory: None, volatile: false, identity: Arc::default() }
+        Store { objects, probed: None, directory: None, volatile: false, identity: Arc::default() }
     }
 }
 
@@ -236,7 +249,7 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
                 .map_err(|()| wrong("a file URL needs an absolute path, as in file:///var/lib/strata".into()))?;
             directory(path)
         }
-        Some(("memory", "")) => Ok(Store { volatile: true, ..objects(InMemory::new()) }),
+        Some(("memory", "")) => Ok(Store::nowhere()),
         Some(("memory", _)) => Err(wrong("a store in memory takes no path: memory://".into())),
         Some(("s3", rest)) => {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -259,9 +272,17 @@ pub fn open(url: &str, s3: &S3Options) -> Result<Store, StorageError> {
             if let Some(retry_timeout) = s3.retry_within {
                 builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });
             }
-            let store = builder.build().map_err(|error| wrong(error.to_string()))?;
             let prefix = prefix.trim_matches('/');
-            if prefix.is_empty() { Ok(objects(store)) } else { Ok(objects(PrefixStore::new(store, prefix.to_owned()))) }
+            let build = |builder: AmazonS3Builder| {
+                let store = builder.build().map_err(|error| wrong(error.to_string()))?;
+                Ok::<Arc<dyn ObjectStore>, StorageError>(match prefix {
+                    "" => Arc::new(store),
+                    prefix => Arc::new(PrefixStore::new(store, prefix.to_owned())),
+                })
+            };
+            let once = RetryConfig { max_retries: 1, ..RetryConfig::default() };
+            let probed = build(builder.clone().with_retry(once))?;
+            Ok(Store { probed: Some(probed), ..Store::from(build(builder)?) })
         }
         Some((scheme, _)) => Err(wrong(format!(
             "the scheme `{scheme}` is none of a directory path, file://, s3://bucket/prefix, memory://"
@@ -276,7 +297,13 @@ fn objects(store: impl ObjectStore) -> Store {
 fn directory(path: PathBuf) -> Result<Store, StorageError> {
     durable::create_directory(&path)?;
     let store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
-    Ok(Store { objects: Arc::new(store), directory: Some(path), volatile: false, identity: Arc::default() })
+    Ok(Store {
+        objects: Arc::new(store),
+        probed: None,
+        directory: Some(path),
+        volatile: false,
+        identity: Arc::default(),
+    })
 }
 
 /// Whether something on the way to a file is no directory, or no file system is there to ask.

@@ -52,6 +52,9 @@ pub const DOCUMENT_PAGE_BYTES: usize = 128 << 10;
 /// Rows shredded and encoded at a time.
 const BATCH_ROWS: usize = 2_048;
 
+/// Bytes of a text's minimum and maximum in the statistics of a column. Longer ones are cut to bounds of them.
+const STATISTICS_BYTES: usize = 32;
+
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
 /// Upload parts in flight at once.
@@ -459,6 +462,8 @@ fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
         .set_key_value_metadata(Some(vec![KeyValue::new(METADATA_KEY.to_owned(), metadata)]))
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
         .set_statistics_enabled(EnabledStatistics::None)
+        // The minimum and the maximum of texts stand in the footer, which every reader holds.
+        .set_statistics_truncate_length(Some(STATISTICS_BYTES))
         .set_dictionary_enabled(false)
         // Pages are cut by bytes; the default of 20,000 rows would cut narrow columns for nothing.
         .set_data_page_row_count_limit(ROW_GROUP_ROWS)
@@ -480,7 +485,8 @@ fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
                     builder = builder
                         .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
                         .set_column_bloom_filter_enabled(path.clone(), true)
-                        .set_column_bloom_filter_max_ndv(path, distinct as u64);
+                        .set_column_bloom_filter_max_ndv(path.clone(), distinct as u64)
+                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
                 }
                 ShreddedPart::Kind => {
                     builder = builder
@@ -493,7 +499,9 @@ fn properties(layout: &Layout) -> Result<WriterProperties, StorageError> {
                         .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
                 }
                 ShreddedPart::Exact => {
-                    builder = builder.set_column_dictionary_enabled(path, shredded.dictionary);
+                    builder = builder
+                        .set_column_dictionary_enabled(path.clone(), shredded.dictionary)
+                        .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
                 }
                 ShreddedPart::Remainder => {}
             }

@@ -42,9 +42,11 @@ impl WebhookSender {
     }
 
     /// Sends the event: exactly one POST, signed if there is a secret. Follows no redirect and sends nothing again.
-    /// Returns the status of the answer, also of a redirect. Returns none, and logs the reason, when no HTTP answer
-    /// came in time.
-    pub async fn send(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Option<u16> {
+    /// Returns the status of the answer, also of a redirect.
+    ///
+    /// # Errors
+    /// Why no HTTP answer came in time, in words; it is also logged.
+    pub async fn send(&self, url: &str, secret: Option<&Secret>, event: &RefreshEvent) -> Result<u16, String> {
         let deadline = Instant::now() + self.timeout;
         let dataset_id = event.dataset_id.get();
         match timeout_at(deadline, self.post(url, secret, event)).await {
@@ -52,15 +54,15 @@ impl WebhookSender {
                 let status = response.status().as_u16();
                 // Only the status counts, for any end of the body.
                 let _ = timeout_at(deadline, drain(response)).await;
-                Some(status)
+                Ok(status)
             }
             Ok(Err(reason)) => {
                 tracing::info!(dataset_id, reason, "no answer from the webhook's receiver");
-                None
+                Err(reason)
             }
             Err(_) => {
                 tracing::info!(dataset_id, reason = "timed out", "no answer from the webhook's receiver");
-                None
+                Err(format!("no answer came within {} s", self.timeout.as_secs_f64()))
             }
         }
     }

@@ -49,6 +49,10 @@ async def refused(client, tool, words, **arguments):
         sys.exit(f"{tool} {arguments}: {result!r} instead of {words!r}")
 
 
+def record(result):
+    return json.loads(result.content[0].text)
+
+
 def compact(value):
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -61,30 +65,35 @@ async def described(client):
     same("tools", [tool.name for tool in tools], EXPECTED["tools"])
     for tool in tools:
         same(f"a description of {tool.name}", len(tool.description) > 60, True)
-        same(f"the hint of {tool.name}", tool.annotations.read_only_hint, tool.name != "push_alt_version")
+        same(
+            f"the hint of {tool.name}",
+            tool.annotations.read_only_hint,
+            tool.name not in ["push_alt_version", "edit_alt_version"],
+        )
         for name, schema in tool.input_schema["properties"].items():
-            same(f"a description of {tool.name}'s {name}", len(schema.get("description", "")) > 10, True)
+            described = len(schema.get("description", "")) > 10 or tool.name == "explain"
+            same(f"a description of {tool.name}'s {name}", described, True)
     read = next(tool for tool in tools if tool.name == "read").input_schema
-    same("read's parameters", list(read["properties"]), ["dataset_id", "version", *EXPECTED["parameters"]])
+    same("read's parameters", list(read["properties"]), ["dataset_id", "version", *EXPECTED["parameters"], "positions"])
     same("read's limit", read["properties"]["limit"]["default"], 20)
     push = next(tool for tool in tools if tool.name == "push_alt_version")
     same("what a push needs", push.input_schema["required"], ["dataset_id", "version", "etag", "entities"])
-    same("what a push gives", "etag" in push.output_schema["properties"], True)
 
 
 async def reading(client):
-    page = (await done(client, "list_datasets")).structured_content
+    page = record(await done(client, "list_datasets"))
     names = [dataset["name_slug"] for dataset in page["datasets"]]
     same("datasets", (names, page["next_after"]), ([SLUG, "pairs"], None))
 
-    page = (await done(client, "profile", dataset_id=DATASET_ID, below="name", limit=3)).structured_content
+    page = record(await done(client, "profile", dataset_id=DATASET_ID, below="name", limit=3))
+    same("a profile in short", (page["entities"], page["next_offset"], len(page["paths"])), (250, 3, 3))
+    page = record(await done(client, "profile", dataset_id=DATASET_ID, below="name", limit=3, details=True))
     same("a profile", (page["profile"]["entities"], page["next_offset"]), (250, 3))
     same("its paths", [path["path"] for path in page["profile"]["paths"]], ["name", "name.common", "name.official"])
-    rest = (
-        await done(client, "profile", dataset_id=DATASET_ID, below="name", offset=3, limit=10**6)
-    ).structured_content
+    rest = await done(client, "profile", dataset_id=DATASET_ID, below="name", offset=3, limit=10**6, details=True)
+    rest = record(rest)
     same("all paths", len(rest["profile"]["paths"]) + 3, page["path_count"])
-    await refused(client, "profile", "limit, or only the paths below", dataset_id=DATASET_ID, limit=10**6)
+    await refused(client, "profile", "limit, or only the paths below", dataset_id=DATASET_ID, limit=10**6, details=True)
     await refused(client, "profile", "active, latest, or the number", dataset_id=DATASET_ID, version="newest")
 
     diff = (await done(client, "diff", dataset_id=EXPECTED["pairs"], v1=1, v2=2)).content[0].text
@@ -163,7 +172,7 @@ async def editing(client, number):
     entities[0]["edited"] = {"by": "an agent", "number": number}
     del entities[1:240]
     push = {"dataset_id": DATASET_ID, "version": 1, "etag": pulled["etag"], "entities": entities}
-    pushed = (await done(client, "push_alt_version", **push)).structured_content
+    pushed = record(await done(client, "push_alt_version", **push))
     same("another etag", pushed["etag"] == pulled["etag"], False)
     same("an alternate", isinstance(pushed["version"]["alt_file_path"], str), True)
     same("the alternate over HTTP", over_http("v1/alt/?pretty=false"), compact(entities))
@@ -181,6 +190,17 @@ async def editing(client, number):
     await done(client, "push_alt_version", **push)
     alternate = (await done(client, "pull_for_edit", dataset_id=DATASET_ID, version=1, alt=True)).content[0].text
     same("the alternate over MCP", json.loads(alternate)["entities"], entities[:1])
+
+    # A few entities are edited by position.
+    found = record(await done(client, "read", dataset_id=DATASET_ID, alt=True, positions=True))
+    same("positions", found["positions"], [0])
+    edits = [{"position": 0, "set": {"edited": number}}, {"position": 1, "insert": entities[:1]}]
+    edit = {"dataset_id": DATASET_ID, "version": 1, "etag": found["etag"], "edits": edits}
+    edited = record(await done(client, "edit_alt_version", **edit))
+    same("the edited alternate", over_http("v1/alt/?pretty=false"), compact([{"edited": number}, entities[0]]))
+    await refused(client, "edit_alt_version", "Pull again", **edit)
+    edits = [{"position": 0, "remove": True}]
+    await done(client, "edit_alt_version", **{**edit, "etag": edited["etag"], "edits": edits})
     about, page = (await done(client, "read", dataset_id=DATASET_ID, alt=True)).content
     same("a read of the alternate", (json.loads(about.text)["alt"], page.text), (True, compact(entities[:1])))
 

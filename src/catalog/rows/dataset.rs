@@ -4,7 +4,7 @@ use crate::catalog::checksums::RecordChecksum;
 use crate::catalog::convert::{to_named, to_time, to_unsigned};
 use crate::catalog::engine::{Transaction, Value};
 use crate::catalog::{CatalogError, DatasetId, UserId, VersionNumber};
-use crate::model::dataset::{Dataset, DatasetName, DatasetSource};
+use crate::model::dataset::{About, Dataset, DatasetName, DatasetSource};
 use crate::model::index::IndexSettings;
 use crate::model::secret::Secret;
 use crate::model::source::SourceFormat;
@@ -16,7 +16,8 @@ macro_rules! dataset_columns {
         "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, \
          datasets.private_key, datasets.source, datasets.format, datasets.records_path, \
          datasets.publish_query, datasets.schedule, datasets.index_paths, datasets.ping_token, datasets.latest_version, datasets.pinned_version, \
-         datasets.frozen, datasets.created_at, datasets.record_checksum"
+         datasets.frozen, datasets.created_at, datasets.description, datasets.licence, datasets.listed, \
+         datasets.infer_types, datasets.record_checksum"
     };
 }
 pub(in crate::catalog) use dataset_columns;
@@ -39,13 +40,17 @@ pub(in crate::catalog) struct DatasetRow {
     pinned_version: Option<i64>,
     frozen: bool,
     created_at: i64,
+    description: Option<String>,
+    licence: Option<String>,
+    listed: bool,
+    infer_types: bool,
     record_checksum: Option<String>,
 }
 
 impl DatasetRow {
     /// The checksum of the row.
     pub(in crate::catalog) fn checksum(&self) -> RecordChecksum {
-        RecordChecksum::of("datasets")
+        let checksum = RecordChecksum::of("datasets")
             .number(self.dataset_id)
             .number(self.owner_id)
             .text(&self.name)
@@ -61,7 +66,16 @@ impl DatasetRow {
             .optional_number(self.latest_version)
             .optional_number(self.pinned_version)
             .number(self.frozen.into())
-            .number(self.created_at)
+            .number(self.created_at);
+        // A row without any of these has the checksum that it had before there were such columns.
+        if self.description.is_none() && self.licence.is_none() && !self.listed && !self.infer_types {
+            return checksum;
+        }
+        checksum
+            .optional_text(self.description.as_deref())
+            .optional_text(self.licence.as_deref())
+            .number(self.listed.into())
+            .number(self.infer_types.into())
     }
 }
 
@@ -88,11 +102,13 @@ impl TryFrom<DatasetRow> for Dataset {
             id: DatasetId::new(to_unsigned(row.dataset_id, "datasets.dataset_id")?),
             owner: UserId::new(to_unsigned(row.owner_id, "datasets.owner_id")?),
             name: DatasetName::from_stored(row.name, row.name_slug),
+            about: About { description: row.description, licence: row.licence, listed: row.listed },
             private_key: row.private_key.map(Secret::from_stored),
             source: DatasetSource::from(row.source.as_str()),
             format: row.format.map(|format| to_named::<SourceFormat>(format, "datasets.format")).transpose()?,
             records_path: row.records_path,
             publish_query: row.publish_query,
+            infer_types: row.infer_types,
             schedule: row.schedule,
             index: to_index(row.index_paths)?,
             ping_token: Secret::from_stored(row.ping_token),

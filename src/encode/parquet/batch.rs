@@ -1,5 +1,7 @@
 //! The cells of some entities, by column.
 //!
+//! A typed column's values have their final form, too: eight bytes of a number, one of a boolean.
+//!
 //! A cell's text is copied once, out of the document to those of its column. They stand there as a page of Parquet has
 //! them: each after its length, in four bytes, little-endian. So a page is made of a few long copies, and who looks at
 //! a column's values reads memory from front to back.
@@ -7,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::types::ColumnType;
 use crate::document::{Columns, Text, find_either};
 use crate::encode::pool::Pool;
 use crate::encode::row::Row;
@@ -18,6 +21,8 @@ pub(super) const LENGTH_BYTES: usize = size_of::<u32>();
 #[derive(Clone, Debug)]
 pub struct Batches {
     columns: Arc<Columns>,
+    /// The types of the columns; none where all are text.
+    types: Option<Arc<[ColumnType]>>,
     rows: Arc<Pool<Row>>,
 }
 
@@ -71,14 +76,19 @@ pub(super) struct Cells<'b> {
     pub count: usize,
     /// The row of each, ascending; none if they are those of the first rows.
     rows: &'b [u32],
-    /// The values, each after its length.
+    /// The values: each text after its length, others in bytes of one width, little-endian.
     pub values: &'b [u8],
 }
 
 impl Batches {
     /// Batches of these columns.
     pub fn new(columns: Arc<Columns>) -> Batches {
-        Batches { columns, rows: Arc::default() }
+        Batches { columns, types: None, rows: Arc::default() }
+    }
+
+    /// Batches of these columns, of which each has a type. All values that they will hold must be of it.
+    pub fn typed(columns: Arc<Columns>, types: Arc<[ColumnType]>) -> Batches {
+        Batches { columns, types: Some(types), rows: Arc::default() }
     }
 
     /// A batch without rows.
@@ -107,7 +117,8 @@ impl BatchBuilder {
                     *place = filled.len() as u32;
                 }
                 if let Some(filled) = filled.get_mut(*place as usize - 1) {
-                    *cell_bytes += filled.push(number, document, cell);
+                    let column_type = batches.types.as_ref().map_or(ColumnType::Text, |types| types[column as usize]);
+                    *cell_bytes += filled.push(number, document, cell, column_type);
                 }
             }
         });
@@ -148,10 +159,20 @@ impl BatchBuilder {
 impl Filled {
     /// Adds a cell: the value there in the document, which is not null. Returns the bytes that it takes.
     #[inline]
-    fn push(&mut self, row: u32, document: &[u8], cell: Range<usize>) -> usize {
+    fn push(&mut self, row: u32, document: &[u8], cell: Range<usize>, column_type: ColumnType) -> usize {
         let before = self.values.len() + self.rows.len() * size_of::<u32>();
-        match &document[cell.clone()] {
-            [b'"', text @ .., b'"'] => {
+        let value = &document[cell.clone()];
+        // Typed by these very values, so that every one has the type.
+        let number = || std::str::from_utf8(value).unwrap_or_default();
+        match (column_type, value) {
+            (ColumnType::Boolean, value) => self.values.push(u8::from(value == b"true")),
+            (ColumnType::Int64, _) => {
+                self.values.extend_from_slice(&number().parse::<i64>().unwrap_or_default().to_le_bytes());
+            }
+            (ColumnType::Double, _) => {
+                self.values.extend_from_slice(&number().parse::<f64>().unwrap_or_default().to_le_bytes());
+            }
+            (ColumnType::Text, [b'"', text @ .., b'"']) => {
                 if find_either(document, cell.start + 1, cell.end - 1, [b'\\'; 2]) == cell.end - 1 {
                     self.add(text);
                 } else {
@@ -162,7 +183,7 @@ impl Filled {
                     self.values[start..start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
                 }
             }
-            other => self.add(other),
+            (ColumnType::Text, other) => self.add(other),
         }
         if !self.rows.is_empty() || row != self.cells {
             if self.rows.is_empty() {
@@ -222,25 +243,35 @@ impl<'b> Cells<'b> {
     pub(super) fn row(&self, cell: usize) -> u32 {
         self.rows.get(cell).copied().unwrap_or(cell as u32)
     }
+}
 
-    /// The values in order, without their lengths.
-    pub(super) fn texts(&self) -> Texts<'b> {
-        Texts(self.values)
+/// Values that stand one after another: all of one width, or each after its length.
+#[derive(Clone, Debug)]
+pub(super) struct Values<'b> {
+    bytes: &'b [u8],
+    width: Option<usize>,
+}
+
+impl<'b> Values<'b> {
+    pub(super) fn new(bytes: &'b [u8], width: Option<usize>) -> Values<'b> {
+        Values { bytes, width }
     }
 }
 
-/// Values that stand after their lengths.
-#[derive(Clone, Debug)]
-pub(super) struct Texts<'b>(&'b [u8]);
-
-impl<'b> Iterator for Texts<'b> {
+impl<'b> Iterator for Values<'b> {
     type Item = &'b [u8];
 
     #[inline]
     fn next(&mut self) -> Option<&'b [u8]> {
-        let (length, rest) = self.0.split_first_chunk::<LENGTH_BYTES>()?;
-        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-        self.0 = rest;
-        Some(text)
+        let (width, rest) = match self.width {
+            Some(width) => (width, self.bytes),
+            None => {
+                let (length, rest) = self.bytes.split_first_chunk::<LENGTH_BYTES>()?;
+                (u32::from_le_bytes(*length) as usize, rest)
+            }
+        };
+        let (value, rest) = rest.split_at_checked(width)?;
+        self.bytes = rest;
+        Some(value)
     }
 }

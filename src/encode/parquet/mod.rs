@@ -1,4 +1,4 @@
-//! `format=parquet`: flattened entities as nullable text columns (docs/semantics.md, parquet).
+//! `format=parquet`: flattened entities as nullable columns of text, or of types (docs/semantics.md, parquet).
 //!
 //! It has three parts, so that all threads can work on an answer, and its bytes come in order:
 //!
@@ -11,22 +11,25 @@
 //! on the parts that they come in, not on how many threads work.
 //!
 //! Null and a missing key are null. An empty string stays one. Compression is Zstandard. The writer uses dictionaries
-//! where they save bytes. Readers see plain optional UTF-8 columns. No Arrow schema is stored, so every reader takes
-//! its own type for text.
+//! where they save bytes. Readers see plain optional columns, of UTF-8 unless they are typed. No Arrow schema is
+//! stored, so every reader takes its own type for text.
 
 mod batch;
+mod bounds;
 mod chunk;
 mod page;
+mod types;
 
 pub use batch::{Batch, BatchBuilder, Batches};
 pub use chunk::{ColumnChunk, ColumnEncoder, RowGroup};
+pub use types::{ColumnType, TypesBuilder, Typing};
 
 use std::io::{self, Write};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -50,6 +53,12 @@ const ENCODER_BYTES: usize = 6 << 20;
 
 /// Bytes of the footer for a column of a row group, without its name: its metadata, in memory and as written.
 const CHUNK_METADATA_BYTES: usize = 768;
+
+/// Bytes of the index of pages for each of them: its place, and two bounds, in memory and as written.
+const INDEXED_PAGE_BYTES: usize = 512;
+
+/// Rows of a row group. They are numbered with 32 bits, and every null costs a little.
+const MOST_ROWS: usize = 1 << 19;
 
 /// How many copies of the columns' names exist: in the schemas, and in the paths of columns.
 const NAME_COPIES: usize = 6;
@@ -89,6 +98,10 @@ pub struct ParquetStream {
     writer: SerializedFileWriter<Sink>,
     sink: Sink,
     schema: SchemaDescPtr,
+    /// The types of the columns; none where all are text.
+    types: Option<Arc<[ColumnType]>>,
+    /// Rows of a row group, if its cells are not too many bytes before.
+    row_group_rows: usize,
     /// The current row group.
     batches: Vec<Batch>,
     rows: usize,
@@ -108,13 +121,38 @@ impl ParquetStream {
     /// # Errors
     /// [`EncodeError::Parquet`].
     pub fn try_new(columns: &Columns, row_group_bytes: usize) -> Result<ParquetStream, EncodeError> {
+        ParquetStream::of(columns, None, row_group_bytes, MOST_ROWS)
+    }
+
+    /// As [`ParquetStream::try_new`], with typed columns, for readers that look for values: row groups have this many
+    /// rows, unless that is too many bytes, and their pages have an index.
+    ///
+    /// # Errors
+    /// [`EncodeError::Parquet`].
+    pub fn typed(
+        columns: &Columns,
+        types: Arc<[ColumnType]>,
+        row_group_bytes: usize,
+        row_group_rows: usize,
+    ) -> Result<ParquetStream, EncodeError> {
+        ParquetStream::of(columns, Some(types), row_group_bytes, row_group_rows.clamp(1, MOST_ROWS))
+    }
+
+    fn of(
+        columns: &Columns,
+        types: Option<Arc<[ColumnType]>>,
+        row_group_bytes: usize,
+        row_group_rows: usize,
+    ) -> Result<ParquetStream, EncodeError> {
         let compression = Compression::ZSTD(ZstdLevel::try_new(chunk::LEVEL)?);
+        // Without types, nobody looks for values: readers take the whole.
         let properties =
-            WriterProperties::builder().set_compression(compression).set_offset_index_disabled(true).build();
-        let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema(columns.names())?)));
+            WriterProperties::builder().set_compression(compression).set_offset_index_disabled(types.is_none()).build();
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema(columns.names(), types.as_deref())?)));
         let sink = Sink::default();
         let writer = SerializedFileWriter::new(sink.clone(), schema.root_schema_ptr(), Arc::new(properties))?;
-        Ok(ParquetStream { writer, sink, schema, batches: Vec::new(), rows: 0, cell_bytes: 0, row_group_bytes })
+        let (batches, rows, cell_bytes) = (Vec::new(), 0, 0);
+        Ok(ParquetStream { writer, sink, schema, types, row_group_rows, batches, rows, cell_bytes, row_group_bytes })
     }
 
     /// Bytes that a file of these columns takes while a row group of this size is made by so many encoders: twice the
@@ -128,6 +166,15 @@ impl ParquetStream {
         columns.len() * CHUNK_METADATA_BYTES + columns.name_bytes()
     }
 
+    /// Bytes that the index of the current row group's pages holds until the end.
+    pub fn index_bytes(&self, columns: &Columns) -> usize {
+        if self.types.is_none() {
+            return 0;
+        }
+        let pages = self.rows.div_ceil(chunk::INDEXED_ROWS) * columns.len() + self.cell_bytes / chunk::PAGE_BYTES;
+        pages * INDEXED_PAGE_BYTES
+    }
+
     /// Adds the rows of a batch of the same columns to the row group.
     pub fn push(&mut self, batch: Batch) {
         self.rows += batch.rows();
@@ -137,9 +184,12 @@ impl ParquetStream {
 
     /// Whether the row group should be written.
     pub fn is_full(&self) -> bool {
-        /// Rows are numbered with 32 bits, and every null costs a little.
-        const MOST_ROWS: usize = 1 << 19;
-        self.cell_bytes >= self.row_group_bytes || self.rows >= MOST_ROWS
+        self.cell_bytes >= self.row_group_bytes || self.rows >= self.row_group_rows
+    }
+
+    /// Rows until the row group [`is_full`](ParquetStream::is_full), if their cells are not too many bytes before.
+    pub fn missing_rows(&self) -> usize {
+        self.row_group_rows.saturating_sub(self.rows)
     }
 
     /// Bytes of cells until the row group [`is_full`](ParquetStream::is_full), if its rows are not too many before.
@@ -151,7 +201,7 @@ impl ParquetStream {
     pub fn row_group(&mut self) -> Option<RowGroup> {
         let (batches, rows) = (mem::take(&mut self.batches), mem::take(&mut self.rows));
         self.cell_bytes = 0;
-        (rows > 0).then(|| RowGroup { schema: self.schema.clone(), batches, rows })
+        (rows > 0).then(|| RowGroup { schema: self.schema.clone(), types: self.types.clone(), batches, rows })
     }
 
     /// Writes a row group: all its columns in order. Its cells should be gone before.
@@ -187,12 +237,10 @@ impl ParquetStream {
     }
 }
 
-/// Optional columns of text.
-fn schema(names: &[String]) -> Result<Type, EncodeError> {
-    let column = |name: &String| {
-        let column = Type::primitive_type_builder(name, PhysicalType::BYTE_ARRAY);
-        column.with_repetition(Repetition::OPTIONAL).with_logical_type(Some(LogicalType::String)).build().map(Arc::new)
-    };
-    let columns = names.iter().map(column).collect::<Result<_, _>>()?;
+/// Optional columns, of text or of types.
+fn schema(names: &[String], types: Option<&[ColumnType]>) -> Result<Type, EncodeError> {
+    let column_type = |column: usize| types.map_or(ColumnType::Text, |types| types[column]);
+    let columns = names.iter().enumerate().map(|(column, name)| column_type(column).field(name).map(Arc::new));
+    let columns = columns.collect::<Result<_, _>>()?;
     Ok(Type::group_type_builder("arrow_schema").with_fields(columns).build()?)
 }

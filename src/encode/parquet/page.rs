@@ -123,6 +123,18 @@ pub(super) fn write_codes(codes: &[u32], below: usize, out: &mut Vec<u8>) {
     out.resize(end, 0);
 }
 
+/// Appends booleans, each a byte, as one bit.
+pub(super) fn write_bits(values: &[&[u8]], out: &mut Vec<u8>) {
+    for (count, &value) in values.iter().copied().flatten().enumerate() {
+        if count % 8 == 0 {
+            out.push(0);
+        }
+        if let Some(last) = out.last_mut() {
+            *last |= value << (count % 8);
+        }
+    }
+}
+
 /// Bits of a code below so many; at least one.
 pub(super) fn code_bits(below: usize) -> usize {
     (usize::BITS - below.saturating_sub(1).leading_zeros()).max(1) as usize

@@ -7,7 +7,7 @@ use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 
 /// What an answer says about itself; which of them an answer has is said by the answers.
-const HEADERS: [Described; 24] = [
+const HEADERS: [Described; 26] = [
     Described("X-RateLimit-Limit", Type::Integer, "Requests per minute for the tier.", || json!(100)),
     Described("X-RateLimit-Remaining", Type::Integer, "Requests left in the current window.", || json!(99)),
     Described("X-RateLimit-Reset", Type::Integer, "Unix time at which the window resets.", || json!(1_767_225_600)),
@@ -19,6 +19,18 @@ const HEADERS: [Described; 24] = [
         Type::Integer,
         "Entities in the answer, after filters, dedup, sample, offset and limit.",
         || json!(250),
+    ),
+    Described(
+        "X-Total-Matches",
+        Type::Integer,
+        "With `total=true`: entities after filters, keywords and dedup, before sample, offset and limit.",
+        || json!(1_250),
+    ),
+    Described(
+        "Link",
+        Type::String,
+        "The pages beside this one (RFC 8288): `next` when this one is full, `prev` when `offset` is not 0.",
+        || json!("<https://data.example.org/api/1/world-countries/v3/?limit=100&offset=100>; rel=\"next\""),
     ),
     Described(
         "X-Unknown-Parameters",
@@ -41,7 +53,7 @@ const HEADERS: [Described; 24] = [
         "Cache-Control",
         Type::String,
         "Most answers may be stored and must be revalidated, those from private datasets only by the client itself; errors and \
-         what `sample` chose may not be stored.",
+         what `sample` chose without `seed` may not be stored.",
         || json!("public, no-cache"),
     ),
     Described("Vary", Type::String, "The request headers that the answer depends on.", || json!("Accept-Encoding")),

@@ -32,7 +32,8 @@ const ERRORS: [ErrorAnswer; 11] = [
         status: 400,
         component: "BadRequest",
         when: "The path is not that of a read; or a parameter has a value that is not valid, or is given twice: the text names \
-         it, the value, and what would be valid; or a table would have too many columns; or `strict=true` \
+         it, the value, and what would be valid; or a table would have too many columns, or a Parquet file would \
+         need more memory or disk than one client may ever have; or `strict=true` \
          refuses a field or a parameter that does not exist.",
         example: "Invalid query: parameter limit: \"x\" is not a whole number; valid: decimal digits only, from 0 to \
          18446744073709551615.",

@@ -20,13 +20,20 @@ pub enum CallError {
          invalid one. A session is not enough."
     )]
     NoToken,
+    /// The API token allows reading alone.
+    #[error(
+        "This API token has the scope read, and this call can change something. It needs a token with the scope write \
+         (POST /token/create), or a session."
+    )]
+    ReadOnly,
     /// A page of another origin made a browser call.
     #[error("The header Origin names another origin than this service's.")]
     ForeignOrigin,
     /// The body is not said to be JSON.
     #[error(
         "The body must be an uncompressed JSON object with Content-Type: application/json, for example curl -H \
-         'Content-Type: application/json' -d '{{\"dataset_id\":1}}'. Without the header, curl sends the type of a form."
+         'Content-Type: application/json' -d '{{\"dataset_id\":1}}'. Without the header, curl sends the type of a form. \
+         The fields of this call go into its body, not into the query."
     )]
     NotJson,
     /// The message to the tools is not said to be JSON.
@@ -58,7 +65,7 @@ pub enum CallError {
         limit: u64,
     },
     /// The message to a tool is longer than it may be, the entities in it not counted.
-    #[error("The message is longer than {limit} bytes, without the pushed entities.")]
+    #[error("The message is longer than {limit} bytes, without the pushed entities and the edits.")]
     MessageTooLarge {
         /// How long it may be.
         limit: u64,
@@ -86,8 +93,26 @@ pub enum CallError {
         /// What is wrong with it, and what would be right.
         problem: String,
     },
+    /// An edit of a list cannot be made.
+    #[error("Invalid request: edits[{index}]: {problem}.")]
+    Edit {
+        /// Which of the edits, from 0.
+        index: usize,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// A parameter of a call that takes its fields in the body.
+    #[error(
+        "Invalid request: unknown parameter {}; the fields of this call go into its body, a JSON object, not into the \
+         query.",
+        quoted(.name)
+    )]
+    InQuery {
+        /// Its name.
+        name: String,
+    },
     /// A field of the body, or a parameter, that the operation does not know.
-    #[error("Invalid request: {}", unknown(.name, .known))]
+    #[error("Invalid request: {}.", unknown(.name, .known))]
     NoSuchField {
         /// Its name.
         name: String,
@@ -96,10 +121,11 @@ pub enum CallError {
     },
 }
 
-fn unknown(name: &str, known: &[&'static str]) -> String {
+/// That a name is not one of these.
+pub(in crate::http) fn unknown(name: &str, known: &[&'static str]) -> String {
     let meant = similar::suggestion(name, known.iter().copied());
     let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    format!("unknown field {};{meant} valid: {valid}.", quoted(name))
+    format!("unknown field {};{meant} valid: {valid}", quoted(name))
 }
 
 impl CallError {
@@ -107,15 +133,18 @@ impl CallError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             CallError::Unauthenticated | CallError::NoToken => StatusCode::UNAUTHORIZED,
-            CallError::ForeignOrigin => StatusCode::FORBIDDEN,
+            CallError::ReadOnly | CallError::ForeignOrigin => StatusCode::FORBIDDEN,
             CallError::NotJson | CallError::NotMessage | CallError::NotSource => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             CallError::TooLarge { .. } | CallError::TooLargeForTools { .. } | CallError::MessageTooLarge { .. } => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             CallError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            CallError::Cut | CallError::Body { .. } | CallError::Field { .. } | CallError::NoSuchField { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            CallError::Cut
+            | CallError::Body { .. }
+            | CallError::Field { .. }
+            | CallError::Edit { .. }
+            | CallError::InQuery { .. }
+            | CallError::NoSuchField { .. } => StatusCode::BAD_REQUEST,
         }
     }
 

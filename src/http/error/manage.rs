@@ -36,6 +36,8 @@ pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
         }
         ManageError::AltNotFound => (StatusCode::NOT_FOUND, "This version has no alternate."),
         ManageError::WebhookNotFound => (StatusCode::NOT_FOUND, "This dataset has no webhook."),
+        ManageError::WrongPassword => (StatusCode::FORBIDDEN, "old is not your password. Nothing was changed."),
+        ManageError::SessionNotFound => (StatusCode::NOT_FOUND, "You have no session with this id."),
         ManageError::TokenNotFound => (StatusCode::NOT_FOUND, "You have no API token of this name."),
         ManageError::PlanLimit { limit } => {
             let text = format!("Your plan allows at most {limit} active datasets; frozen ones do not count.");
@@ -62,8 +64,8 @@ pub(super) fn public(error: &ManageError) -> (StatusCode, String) {
         ManageError::Stale => (
             StatusCode::CONFLICT,
             "The etag is not the current one. Either the alternate was saved or deleted since the pull, or the etag \
-             differs from the one of pull_for_edit: 32 hexadecimal digits, with the double quotes. Nothing was saved. \
-             Pull again, edit the new entities, and push with the new etag.",
+             differs from the one of pull_for_edit: 32 hexadecimal digits, with or without the double quotes. Nothing was \
+             saved. Pull again, edit the new entities, and push with the new etag.",
         ),
         ManageError::SourceChanged => (
             StatusCode::CONFLICT,

@@ -18,6 +18,7 @@ mod refresh;
 mod shared;
 
 pub use call::CallError;
+pub(super) use call::unknown;
 pub(super) use read::log as log_read_error;
 
 use axum::http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
@@ -27,8 +28,8 @@ use axum::response::{IntoResponse, Response};
 use crate::catalog::Unavailability;
 use crate::model::causes::Causes;
 use crate::service::{
-    AlternateError, DiffError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError, RefreshError,
-    Refused,
+    AlternateError, DiffError, EditError, ExplainError, ManageError, NotReady, ProfileError, PullError, ReadError,
+    RefreshError, Refused,
 };
 use crate::source::SourceError;
 use crate::storage::budget::SpoolFull;
@@ -126,6 +127,7 @@ impl From<AlternateError> for HttpError {
         match error {
             AlternateError::Manage(error) => HttpError::Manage(error),
             AlternateError::Body(error) => HttpError::Entities(error),
+            AlternateError::Edit(EditError { index, problem }) => CallError::Edit { index, problem }.into(),
             AlternateError::Full(full) => HttpError::Refresh(full.into()),
             AlternateError::Refused(refused) => HttpError::Refresh(refused.into()),
             AlternateError::Stopping => HttpError::NotReady(NotReady::Draining),
@@ -401,7 +403,11 @@ mod tests {
     #[test]
     fn reads_that_fail() {
         check(ReadError::DatasetNotFound, 404, "There is no dataset with this dataset_id and name_slug.");
-        check(ReadError::Forbidden, 403, "The Authorization header does not hold this dataset's private key.");
+        check(
+            ReadError::Forbidden,
+            403,
+            "The Authorization header does not hold this dataset's private key. An API token does not open a read.",
+        );
         check(ReadError::Frozen, 410, "This dataset is frozen and no longer served.");
         for (selector, text) in [
             (VersionSelector::Active, "This dataset has no active version."),

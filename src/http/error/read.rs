@@ -22,9 +22,11 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
             StatusCode::UNAUTHORIZED,
             "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.".into(),
         ),
-        ReadError::Forbidden => {
-            (StatusCode::FORBIDDEN, "The Authorization header does not hold this dataset's private key.".into())
-        }
+        ReadError::Forbidden => (
+            StatusCode::FORBIDDEN,
+            "The Authorization header does not hold this dataset's private key. An API token does not open a read."
+                .into(),
+        ),
         ReadError::Frozen => (StatusCode::GONE, "This dataset is frozen and no longer served.".into()),
         ReadError::VersionNotFound { selector, latest } => {
             (StatusCode::NOT_FOUND, version_not_found(selector, *latest))
@@ -55,11 +57,19 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             "The query needed more memory than is free for it now. Try again later, or ask for less.".into(),
         ),
+        // No other time helps: like a table of too many columns it has to be another request.
         ReadError::TooMuchMemory { needed_bytes, limit_bytes } => (
-            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::BAD_REQUEST,
             format!(
                 "The answer needs {needed_bytes} bytes of memory. query.memory_bytes allows one client {limit_bytes}. \
                  Choose fewer columns with keep_field, or another format."
+            ),
+        ),
+        ReadError::TooMuchDisk { needed_bytes, limit_bytes } => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "The answer needs {needed_bytes} bytes of disk at once. query.spill_bytes allows one client \
+                 {limit_bytes}. Choose fewer columns with keep_field, or another format."
             ),
         ),
         ReadError::Busy(refused) => (StatusCode::SERVICE_UNAVAILABLE, busy(refused)),
@@ -74,14 +84,6 @@ pub(super) fn public(error: &ReadError) -> (StatusCode, String) {
 /// Fields that a refusal of a strict request names.
 const NAMED_FIELDS: usize = 3;
 
-/// Parameters that take the name of a top-level field, not a path.
-const KEYS: [&str; 2] = ["sort", "dedup_key"];
-
-/// Whether a path leads below the top level.
-fn is_deep(path: &str) -> bool {
-    Path::parse(path).is_ok_and(|path| path.keys().len() > 1)
-}
-
 /// Names the unknown fields of a strict request, with suggestions.
 fn unknown_fields(fields: &[UnknownField]) -> String {
     let mut text = "Invalid query: strict=true refuses unknown fields.".to_owned();
@@ -90,8 +92,8 @@ fn unknown_fields(fields: &[UnknownField]) -> String {
         let (path, cause) = (
             quoted(&path),
             match cause {
-                UnknownCause::Absent { nearest: Some(nearest) } if KEYS.contains(parameter) && is_deep(nearest) => {
-                    format!("{parameter} takes one top-level field, and {} is a path.", quoted(nearest))
+                UnknownCause::Absent { nearest: Some(nearest) } if *parameter == "sort" && Path::is_deep(nearest) => {
+                    format!("sort takes one top-level field, and {} is a path.", quoted(nearest))
                 }
                 UnknownCause::Absent { nearest: Some(nearest) } => {
                     format!("no entity of this version has it. Did you mean {}?", quoted(nearest))
@@ -134,9 +136,12 @@ pub(in crate::http) fn log(error: &ReadError) {
         | ReadError::UnknownFields(_)
         | ReadError::TooManyColumns { .. }
         | ReadError::EntityTooLarge { .. } => {}
+        // Whose bound it is may want to know.
+        ReadError::TooMuchMemory { .. } | ReadError::TooMuchDisk { .. } => {
+            tracing::warn!(cause = %Causes(error), "a read was refused");
+        }
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
-        | ReadError::TooMuchMemory { .. }
         | ReadError::Busy(_)
         | ReadError::CatalogUnavailable { .. } => {
             tracing::warn!(cause = %Causes(error), "a read was stopped");

@@ -7,9 +7,10 @@ use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEAD
 use axum::http::{HeaderMap, HeaderValue};
 
 /// The headers that such a script may see besides those that it always may.
-const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Unknown-Parameters, \
-                       X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id, \
-                       ETag, Retry-After, Content-Disposition, Accept-Ranges, Content-Range";
+const EXPOSED: &str = "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Total-Matches, \
+                       X-Unknown-Parameters, X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, \
+                       X-RateLimit-Reset, X-Request-Id, ETag, Link, Retry-After, Content-Disposition, \
+                       Accept-Ranges, Content-Range";
 
 /// Opens an answer to every origin.
 pub(in crate::http) fn allow(headers: &mut HeaderMap) {

@@ -27,6 +27,7 @@ use crate::http::headers::client_ip::client_address;
 use crate::metrics::metrics;
 use crate::metrics::request_log::RequestLogContext;
 use crate::model::request::Format;
+use crate::service::UsageMeter;
 
 /// Names one request, for the caller and for the log.
 pub(in crate::http) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -108,7 +109,8 @@ pub(in crate::http) async fn record(
     line.length = length.and_then(|length| length.parse().ok());
     // Nothing is ever asked of a body that has no bytes or whose bytes are not wanted.
     line.whole = http_body::Body::is_end_stream(response.body()) || line.method == Method::HEAD;
-    response.map(|body| Body::new(LoggedBody { body, line }))
+    let meter = response.extensions_mut().remove();
+    response.map(|body| Body::new(LoggedBody { body, line, meter }))
 }
 
 /// The path as it is logged. The token of a ping is as good as a password.
@@ -228,6 +230,8 @@ impl Line {
 struct LoggedBody {
     body: Body,
     line: Line,
+    /// Of the dataset whose entities they are.
+    meter: Option<UsageMeter>,
 }
 
 impl http_body::Body for LoggedBody {
@@ -243,7 +247,11 @@ impl http_body::Body for LoggedBody {
         let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
-                this.line.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                this.line.bytes += bytes;
+                if let Some(meter) = this.meter.as_ref().filter(|_| bytes > 0) {
+                    meter.sent(bytes);
+                }
                 // Nothing is asked of a body after the last byte that the head has promised.
                 this.line.whole = this.body.is_end_stream() || this.line.length == Some(this.line.bytes);
             }

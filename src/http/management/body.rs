@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderMap, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 
@@ -24,6 +24,7 @@ use crate::http::values::{integer, positive};
 use crate::model::ids::DatasetId;
 use crate::model::index::IndexSettings;
 use crate::model::limits;
+use crate::model::similar;
 use crate::model::version::{VERSION_FORM, VersionNumber, VersionSelector};
 use crate::service::{App, BodyRoom, Holder};
 
@@ -76,8 +77,20 @@ pub(super) async fn read(app: &App, request: Request, limit: u64) -> Result<Json
     let caller = head.extensions.get().copied();
     let holder = caller.unwrap_or_else(|| Holder::Anonymous(client_ip::of(&head, app)));
     let (bytes, room) = collect(app, holder, body, limit).await?;
+    check_query(&head.uri)?;
     let members = apart(bytes, |bytes| members(bytes)).await?;
     Ok(JsonBody { members, room })
+}
+
+/// Refuses a query beside a body that holds all fields: a parameter there would go unnoticed.
+///
+/// # Errors
+/// [`CallError::InQuery`].
+pub(super) fn check_query(uri: &Uri) -> Result<(), CallError> {
+    match form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).next() {
+        None => Ok(()),
+        Some((name, _)) => Err(CallError::InQuery { name: name.into_owned() }),
+    }
 }
 
 /// Reads a body that is large on a thread of its own: those that serve requests must not wait for it.
@@ -102,7 +115,7 @@ pub(in crate::http) async fn apart<T: Send + 'static>(
 }
 
 /// The members of an object.
-fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
+pub(super) fn members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
     // Before it becomes a tree, which takes far longer and many times the memory.
     if values(bytes) > limits::BODY_VALUES {
         let problem = format!("it has more than {} values; valid: {OBJECT_FORM}", limits::BODY_VALUES);
@@ -350,7 +363,8 @@ impl Fields {
             Some(_) => return Err(self.wrong(NAME, VALID)),
         };
         if let Some(member) = lists.keys().find(|member| !matches!(member.as_str(), "always" | "never")) {
-            return Err(CallError::field(NAME, format!("it has no member {}; valid: {VALID}", quoted(member))));
+            let meant = similar::suggestion(member, ["always", "never"]);
+            return Err(CallError::field(NAME, format!("it has no member {};{meant} valid: {VALID}", quoted(member))));
         }
         let texts = |member: &str| -> Result<Vec<&str>, CallError> {
             let wrong = || CallError::field(NAME, format!("{member} is not a list of strings; valid: {VALID}"));

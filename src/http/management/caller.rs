@@ -4,24 +4,37 @@
 //! calls by cookie are protected twice: the cookie is `SameSite=Lax`, which keeps it out of all calls of other sites
 //! but links; and a call whose `Origin` is foreign is refused. Browsers send one with every call that changes
 //! something; a call without is a backend's.
+//!
+//! A token of the scope `read` makes calls that change nothing: GETs, and the pull of an edit, which is a POST.
 
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
 use tower_sessions::cookie::Cookie;
 
-use super::base_url::has_foreign_origin;
 use crate::http::error::{CallError, HttpError};
 use crate::http::headers::auth::authorization;
+use crate::http::headers::base_url::has_foreign_origin;
 use crate::http::headers::client_ip;
+use crate::model::scope::Scope;
+use crate::model::secret::Secret;
 use crate::model::user::User;
-use crate::service::{App, Authorization, Holder};
+use crate::service::{App, Authorization, Client, Holder};
 
 /// The name of the cookie that holds the id of a session.
 pub(in crate::http) const SESSION_COOKIE: &str = "strata_session";
 
-/// The authenticated user. Rejects with 401, and with 403 when the origin is foreign.
+/// The one operation that changes nothing although it is no GET.
+pub(super) const PULL_PATH: &str = "/agent/pull_for_edit";
+
+/// The scope that a call needs.
+fn needed(method: &Method, path: &str) -> Scope {
+    if method.is_safe() || path == PULL_PATH { Scope::Read } else { Scope::Write }
+}
+
+/// The authenticated user. Rejects with 401, and with 403 when the origin is foreign or the token does not allow the
+/// call.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Caller(pub User);
 
@@ -29,10 +42,57 @@ impl FromRequestParts<App> for Caller {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
-        let user = user_of(parts, app).await?.ok_or(CallError::Unauthenticated)?;
-        // Whose body it is.
-        parts.extensions.insert(Holder::User(user.id));
+        let Identified { user, .. } = Identified::from_request_parts(parts, app).await?;
         Ok(Caller(user))
+    }
+}
+
+/// The same, with what says who it is.
+#[derive(Clone, Debug)]
+pub(super) struct Identified {
+    /// The user.
+    pub user: User,
+    /// Who sends the call.
+    pub client: Client,
+    /// What says so.
+    pub by: Credential,
+}
+
+/// What says who calls.
+#[derive(Clone, Debug)]
+pub(super) enum Credential {
+    /// The cookie of the session of this id.
+    Session(Secret),
+    /// An API token of this scope.
+    Token(Scope),
+}
+
+impl Identified {
+    /// What the caller may do, and see.
+    pub(super) fn scope(&self) -> Scope {
+        match self.by {
+            Credential::Session(_) => Scope::Write,
+            Credential::Token(scope) => scope,
+        }
+    }
+
+    /// The id of the session of the call.
+    pub(super) fn session(&self) -> Option<&str> {
+        match &self.by {
+            Credential::Session(id) => Some(id.expose()),
+            Credential::Token(_) => None,
+        }
+    }
+}
+
+impl FromRequestParts<App> for Identified {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
+        let identified = identified(parts, app).await?.ok_or(CallError::Unauthenticated)?;
+        // Whose body it is.
+        parts.extensions.insert(Holder::User(identified.user.id));
+        Ok(identified)
     }
 }
 
@@ -45,7 +105,7 @@ impl FromRequestParts<App> for AnyCaller {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
-        let user = user_of(parts, app).await?;
+        let user = identified(parts, app).await?.map(|identified| identified.user);
         if user.is_none() && authorization(&parts.headers) != Authorization::None {
             return Err(CallError::Unauthenticated.into());
         }
@@ -53,14 +113,25 @@ impl FromRequestParts<App> for AnyCaller {
     }
 }
 
-/// The user whose token or session the request has.
-async fn user_of(parts: &Parts, app: &App) -> Result<Option<User>, HttpError> {
+/// The user whose token or session the request has. Rejects with 403 when the origin is foreign or the token does not
+/// allow the call.
+async fn identified(parts: &Parts, app: &App) -> Result<Option<Identified>, HttpError> {
     let client = client_ip::of(parts, app);
     let user = match authorization(&parts.headers) {
-        Authorization::Bearer(token) => return Ok(app.sessions().user_of_token(client, token).await?),
+        Authorization::Bearer(token) => {
+            let found = app.sessions().user_of_token(client, token).await?;
+            let needed = needed(&parts.method, parts.uri.path());
+            if found.as_ref().is_some_and(|found| !found.scope.allows(needed)) {
+                return Err(CallError::ReadOnly.into());
+            }
+            return Ok(found.map(|found| Identified { user: found.user, client, by: Credential::Token(found.scope) }));
+        }
         Authorization::Other => None,
         Authorization::None => match session_id(&parts.headers) {
-            Some(id) => app.sessions().user_of_session(client, &id).await?,
+            Some(id) => {
+                let user = app.sessions().user_of_session(client, &id).await?;
+                user.map(|user| Identified { user, client, by: Credential::Session(Secret::from_stored(id)) })
+            }
             None => None,
         },
     };
@@ -75,4 +146,24 @@ pub(super) fn session_id(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut cookies = lines.flat_map(Cookie::split_parse).filter_map(Result::ok);
     cookies.find(|cookie| cookie.name() == SESSION_COOKIE).map(|cookie| cookie.value().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_not_known_to_change_nothing_needs_the_scope_write() {
+        for (method, path, scope) in [
+            (Method::GET, "/dataset/list", Scope::Read),
+            (Method::HEAD, "/dataset/list", Scope::Read),
+            (Method::POST, "/agent/pull_for_edit", Scope::Read),
+            (Method::POST, "/agent/pull_for_edit/", Scope::Write),
+            (Method::POST, "/dataset/new", Scope::Write),
+            (Method::DELETE, "/agent/new", Scope::Write),
+            (Method::PUT, "/dataset/list", Scope::Write),
+        ] {
+            assert_eq!(needed(&method, path), scope, "{method} {path}");
+        }
+    }
 }

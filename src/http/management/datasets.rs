@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
 use super::records::{DatasetAnswer, DatasetRecord, Done, VersionRecord};
-use super::{BaseUrl, Caller, Fields, JsonBody, QueryString, body, fields};
+use super::{BaseUrl, Caller, Fields, Identified, JsonBody, QueryString, body, fields};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input, Need};
 use crate::http::error::{CallError, HttpError};
 use crate::model::dataset::{DEFAULT_SCHEDULE, DatasetSource};
@@ -19,8 +19,27 @@ use crate::model::schedule::SCHEDULE_FORM;
 use crate::service::{App, DatasetSettings, OwnedDataset};
 
 /// Most datasets in one answer of a list.
-const LISTED: u32 = limits::LISTED_DATASETS as u32;
+const MOST_LISTED: u32 = limits::LISTED_DATASETS as u32;
 
+const DESCRIPTION: Field = Field::optional(
+    "description",
+    FieldKind::TextOrNull(limits::DESCRIPTION_CHARACTERS),
+    "What it holds, for those who look for data; null, as for a new one, says nothing.",
+    || json!("The countries of the world, with their capitals and areas."),
+);
+const LICENCE: Field = Field::optional(
+    "licence",
+    FieldKind::TextOrNull(limits::LICENCE_CHARACTERS),
+    "The terms under which its entities may be used; null, as for a new one, says nothing.",
+    || json!("CC-BY-4.0"),
+);
+const LISTED: Field = Field::optional(
+    "listed",
+    FieldKind::Boolean,
+    "Whether `GET /datasets` shows it to everybody, as long as it is public, is not frozen and has a version; false for a \
+     new one.",
+    || json!(true),
+);
 const PRIVATE: Field =
     Field::optional("private", FieldKind::Boolean, "Whether reading it needs a key; false for a new one.", || {
         json!(true)
@@ -50,6 +69,13 @@ const PUBLISH_QUERY: Field = Field::optional(
      stand; false for a new one.",
     || json!(false),
 );
+const INFER_TYPES: Field = Field::optional(
+    "infer_types",
+    FieldKind::Boolean,
+    "Whether cells of csv and tsv in versions made from then on become numbers, booleans and nulls where they are exactly \
+     that, and not texts; false for a new one.",
+    || json!(true),
+);
 const SCHEDULE: Field = Field::optional(
     "schedule",
     FieldKind::ScheduleOrNull,
@@ -66,7 +92,7 @@ const INDEX: Field = Field::optional(
 
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] =
-    &[&CREATE, &UPDATE, &DELETE, &LIST, &VIEW, &ROTATE_KEY, &ROLLBACK, &UNPIN, &UNFREEZE];
+    &[&CREATE, &UPDATE, &DELETE, &LIST, &VIEW, &ROTATE_KEY, &ROTATE_PING, &ROLLBACK, &UNPIN, &UNFREEZE];
 
 static CREATE: Endpoint = Endpoint {
     path: "/dataset/create",
@@ -74,7 +100,20 @@ static CREATE: Endpoint = Endpoint {
     group: Group::Datasets,
     summary: "Creates a dataset, without a version yet",
     callers: Callers::Users,
-    input: Input::Body(&[fields::NAME, PRIVATE, SOURCE, FORMAT, RECORDS_PATH, PUBLISH_QUERY, SCHEDULE, INDEX]),
+    input: Input::Body(&[
+        fields::NAME,
+        DESCRIPTION,
+        LICENCE,
+        LISTED,
+        PRIVATE,
+        SOURCE,
+        FORMAT,
+        RECORDS_PATH,
+        PUBLISH_QUERY,
+        INFER_TYPES,
+        SCHEDULE,
+        INDEX,
+    ]),
     answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
     errors: &[409],
     handler: |method| on(method, create),
@@ -101,11 +140,15 @@ static UPDATE: Endpoint = Endpoint {
     input: Input::Body(&[
         fields::DATASET_ID,
         Field { need: Need::Optional, about: "Its name, and with it the slug.", ..fields::NAME },
+        DESCRIPTION,
+        LICENCE,
+        LISTED,
         PRIVATE,
         SOURCE,
         FORMAT,
         RECORDS_PATH,
         PUBLISH_QUERY,
+        INFER_TYPES,
         SCHEDULE,
         INDEX,
     ]),
@@ -133,11 +176,15 @@ fn settings(fields: &Fields) -> Result<DatasetSettings, CallError> {
     let schedule = fields.nullable_text_of("schedule", SCHEDULE_FORM)?;
     Ok(DatasetSettings {
         name: None,
+        description: fields.nullable_text("description")?.map(|text| text.map(str::to_owned)),
+        licence: fields.nullable_text("licence")?.map(|text| text.map(str::to_owned)),
+        listed: fields.optional_boolean("listed")?,
         private: fields.optional_boolean("private")?,
         source: fields.optional_text("source")?.map(DatasetSource::from),
         format: format.map(|format| format.map(|text| body::parse("format", text)).transpose()).transpose()?,
         records_path: fields.nullable_text("records_path")?.map(|path| path.map(str::to_owned)),
         publish_query: fields.optional_boolean("publish_query")?,
+        infer_types: fields.optional_boolean("infer_types")?,
         schedule: schedule
             .map(|schedule| schedule.map(|text| body::parse("schedule", text)).transpose())
             .transpose()?,
@@ -181,7 +228,7 @@ static LIST: Endpoint = Endpoint {
 };
 
 async fn list(
-    Caller(user): Caller,
+    caller: Identified,
     reached: BaseUrl,
     State(app): State<App>,
     query: QueryString,
@@ -189,9 +236,10 @@ async fn list(
     let query = query.of(&LIST)?;
     let after = query.optional_positive("after")?.map(DatasetId::new);
     let limit = query.optional_positive("limit")?;
-    let limit = limit.map_or(LISTED, |limit| u32::try_from(limit).unwrap_or(LISTED).min(LISTED));
-    let datasets = app.datasets().list(&user, after, limit).await?;
-    let datasets = datasets.iter().map(|dataset| DatasetRecord::new(dataset, &reached)).collect();
+    let limit = limit.map_or(MOST_LISTED, |limit| u32::try_from(limit).unwrap_or(MOST_LISTED).min(MOST_LISTED));
+    let datasets = app.datasets().list(&caller.user, after, limit).await?;
+    let record = |dataset| DatasetRecord::new(dataset, &reached).seen_with(caller.scope());
+    let datasets = datasets.iter().map(record).collect();
     Ok(Json(DatasetsAnswer { ok: true, datasets }))
 }
 
@@ -208,16 +256,17 @@ static VIEW: Endpoint = Endpoint {
 };
 
 async fn view(
-    Caller(user): Caller,
+    caller: Identified,
     reached: BaseUrl,
     State(app): State<App>,
     query: QueryString,
 ) -> Result<Json<DatasetViewAnswer>, HttpError> {
     let query = query.of(&VIEW)?;
-    let view = app.datasets().view(&user, query.dataset_id()?).await?;
+    let view = app.datasets().view(&caller.user, query.dataset_id()?).await?;
     let versions = view.versions.iter().map(VersionRecord::from).collect();
     let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
-    let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &reached), versions };
+    let dataset =
+        DatasetViewRecord { dataset: DatasetRecord::new(&owned, &reached).seen_with(caller.scope()), versions };
     Ok(Json(DatasetViewAnswer { ok: true, dataset }))
 }
 
@@ -241,6 +290,29 @@ async fn rotate_key(
 ) -> Result<Json<DatasetAnswer>, HttpError> {
     let fields = body.of(&ROTATE_KEY)?;
     let rotated = app.datasets().rotate_key(&user, fields.dataset_id()?).await?;
+    Ok(Json(DatasetAnswer::new(&rotated, &reached)))
+}
+
+static ROTATE_PING: Endpoint = Endpoint {
+    path: "/dataset/rotate_ping",
+    operations: &[(HttpMethod::Post, "rotatePing")],
+    group: Group::Datasets,
+    summary: "Replaces the ping URL of a dataset; the old one finds nothing from then on",
+    callers: Callers::Users,
+    input: Input::Body(&[fields::DATASET_ID]),
+    answer: Answer::record::<DatasetAnswer>("The dataset as it is now."),
+    errors: &[404],
+    handler: |method| on(method, rotate_ping),
+};
+
+async fn rotate_ping(
+    Caller(user): Caller,
+    reached: BaseUrl,
+    State(app): State<App>,
+    body: JsonBody,
+) -> Result<Json<DatasetAnswer>, HttpError> {
+    let fields = body.of(&ROTATE_PING)?;
+    let rotated = app.datasets().rotate_ping(&user, fields.dataset_id()?).await?;
     Ok(Json(DatasetAnswer::new(&rotated, &reached)))
 }
 

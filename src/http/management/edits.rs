@@ -22,9 +22,11 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::DATASET_ID;
 use super::alternates::{alt_entity_count, positive};
+use super::caller::PULL_PATH;
 use super::fields::VERSION_NAME;
 use super::records::VersionRecord;
 use super::{Caller, Fields, JsonBody, body, fields};
+use crate::catalog;
 use crate::http::body::streamed;
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
@@ -33,7 +35,14 @@ use crate::model::user::User;
 use crate::model::version::VersionNumber;
 use crate::service::{AlternateError, AnswerBody, App, alternate_etag};
 
-const ETAG_MEMBER: &str = "etag";
+/// The member that tells which alternate was there.
+pub(super) const ETAG_MEMBER: &str = "etag";
+
+/// What the pull, or the change before, gave.
+pub(super) const ETAG_FIELD: Field =
+    Field::required(ETAG_MEMBER, FieldKind::Text, "What the pull, or the change before, gave.", || {
+        json!("\"00112233445566778899aabbccddeeff\"")
+    });
 
 /// Entities that were pulled, around which the record is still to be written.
 pub(in crate::http) struct PulledEntities {
@@ -53,7 +62,7 @@ impl PulledEntities {
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&PULL, &PUSH];
 
 static PULL: Endpoint = Endpoint {
-    path: "/agent/pull_for_edit",
+    path: PULL_PATH,
     operations: &[(HttpMethod::Post, "pullForEdit")],
     group: Group::Alternates,
     summary: "The entities of a version for an editor, with the etag that the push takes",
@@ -64,6 +73,13 @@ static PULL: Endpoint = Endpoint {
             json!(1)
         }),
         Field::optional("alt", FieldKind::Boolean, "Whether to pull the version's alternate.", || json!(false)),
+        Field::optional(
+            "offset",
+            FieldKind::WholeNumber,
+            "For a page: the position of its first entity, from 0.",
+            || json!(0),
+        ),
+        Field::optional("limit", FieldKind::WholeNumber, "For a page: at most so many entities.", || json!(100)),
     ]),
     answer: Answer {
         schemas: || vec![("PullAnswer".to_owned(), pull_answer())],
@@ -143,9 +159,24 @@ fn wrapped<E>(
 pub(in crate::http) async fn pull(app: &App, user: &User, fields: &Fields) -> Result<PulledEntities, HttpError> {
     let (dataset, version) = (fields.dataset_id()?, fields.optional_selector(VERSION_NAME)?);
     let alt = fields.optional_boolean("alt")?.unwrap_or(false);
-    let pulled = app.agent_edits().pull(user, dataset, version, alt).await?;
+    let (offset, limit) = (fields.optional_whole_number("offset")?, fields.optional_whole_number("limit")?);
+    let pulled = app.agent_edits().pull(user, dataset, version, alt, (offset.unwrap_or(0), limit)).await?;
     let (dataset_id, version) = (dataset.get(), pulled.version.get());
-    let record = PulledRecord { ok: true, dataset_id, version, alt, etag: pulled.etag };
+    let mut record = PulledRecord {
+        ok: true,
+        dataset_id,
+        version,
+        alt,
+        etag: pulled.etag,
+        offset: None,
+        total_count: None,
+        next_offset: None,
+    };
+    if offset.is_some() || limit.is_some() {
+        record.offset = Some(offset.unwrap_or(0));
+        record.total_count = Some(pulled.total_count);
+        record.next_offset = Some(pulled.next_offset);
+    }
     Ok(PulledEntities { record, entities: pulled.entities })
 }
 
@@ -155,14 +186,7 @@ static PUSH: Endpoint = Endpoint {
     group: Group::Alternates,
     summary: "Saves the alternate of a version, unless one was saved or deleted since the entities were pulled",
     callers: Callers::Users,
-    input: Input::Body(&[
-        fields::DATASET_ID,
-        fields::VERSION,
-        Field::required(ETAG_MEMBER, FieldKind::Text, "What the pull gave.", || {
-            json!("\"00112233445566778899aabbccddeeff\"")
-        }),
-        fields::ENTITIES,
-    ]),
+    input: Input::Body(&[fields::DATASET_ID, fields::VERSION, ETAG_FIELD, fields::ENTITIES]),
     answer: Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next push."),
     errors: &[404, 409, 422, 503],
     handler: |method| on(method, push_alt_version),
@@ -182,6 +206,7 @@ async fn push_alt_version(
         return Err(CallError::NotJson.into());
     }
     body::check_announced(&app, request.body())?;
+    body::check_query(request.uri())?;
     Ok(Json(push(&app, &user, request.into_body().into_data_stream()).await?))
 }
 
@@ -198,9 +223,7 @@ where
     let missing = || CallError::field(ETAG_MEMBER, "it is missing; valid: the etag that pull_for_edit gave");
     let etag = etag.ok_or_else(missing)?;
     let saved = app.alternates().save(user, dataset, version, pushed.entities, Some(&etag)).await?;
-    let alt_entity_count = alt_entity_count(&saved);
-    let (version, etag) = (VersionRecord::from(&saved), alternate_etag(&saved.version));
-    Ok(PushAnswer { ok: true, version, alt_entity_count, etag })
+    Ok(PushAnswer::from(&saved))
 }
 
 /// What an editor gets beside the entities.
@@ -214,8 +237,19 @@ pub(in crate::http) struct PulledRecord {
     pub version: u64,
     /// Whether the entities are those of its alternate.
     pub alt: bool,
-    /// What `push_alt_version` takes; another one once the alternate is saved or deleted.
+    /// What `push_alt_version` and edits take; another one once the alternate is saved or deleted. Pages with one etag
+    /// are pages of one list.
     pub etag: String,
+    /// Of a page: the position of its first entity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// Of a page: entities of the whole list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_count: Option<u64>,
+    /// Of a page: the offset of the next one; null at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub next_offset: Option<Option<u64>>,
 }
 
 /// The envelope of a version whose alternate was pushed.
@@ -229,4 +263,11 @@ pub(in crate::http) struct PushAnswer {
     pub alt_entity_count: u64,
     /// What the next push takes.
     pub etag: String,
+}
+
+impl From<&catalog::VersionRecord> for PushAnswer {
+    fn from(saved: &catalog::VersionRecord) -> Self {
+        let (version, etag) = (VersionRecord::from(saved), alternate_etag(&saved.version));
+        PushAnswer { ok: true, version, alt_entity_count: alt_entity_count(saved), etag }
+    }
 }

@@ -84,7 +84,7 @@ async fn explain(
     let own = names(EXPLAIN_READ.parameters());
     let (request, unknown) = params::parse_beside(read.as_deref(), &own)?;
     let ignored = unknown.into_iter().map(IgnoredParameter::from).collect();
-    let explanation = app.explains().explain(&user, dataset, version, request, ignored).await?;
+    let explanation = Box::pin(app.explains().explain(&user, dataset, version, request, ignored)).await?;
     Ok(match form {
         Form::Json => Json(ExplanationAnswer::from(explanation)).into_response(),
         Form::Text => {

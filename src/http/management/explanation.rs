@@ -158,6 +158,8 @@ records! {
     struct AnswerUse {
         /// Entities in it, or the count that it holds.
         total: u64,
+        /// Entities that match, where `total` asks for them; null otherwise.
+        matches: Option<u64>,
         /// Its content type.
         content_type: &'static str,
         /// Bytes of its body, not compressed.
@@ -186,6 +188,8 @@ records! {
         Plan,
         /// The selection: which entities, in which order.
         Select,
+        /// The count that `total` asks for.
+        Count,
         /// Documents in the order of the answer, where they are many and it is not the file's.
         Order,
         /// The columns of a table.
@@ -220,7 +224,7 @@ records! {
 
     /// Where the answer lay ready when the explanation was asked for.
     struct KeptAnswer {
-        /// Whether it may be kept at all: no sample is.
+        /// Whether it may be kept at all: no sample without a seed is.
         cacheable: bool,
         /// The codings in which it was in the cache of small answers.
         response: Vec<&'static str>,
@@ -281,8 +285,11 @@ records! {
         outside_positions: u64,
         /// Left out because a bloom filter says that the text is not there.
         pruned_by_bloom_filter: u64,
-        /// Left out because the number lies outside of what the statistics say, nor is its text there.
+        /// Left out because the number lies outside of what the statistics say, nor is its text there; or because no
+        /// number lies in the range.
         pruned_by_numbers: u64,
+        /// Left out because the statistics say that no string lies in the range.
+        pruned_by_texts: u64,
         /// Left out because the keyword index says that the text is not there.
         pruned_by_keyword_index: u64,
         /// Left out because the statistics say that all of the first of the order lie elsewhere.
@@ -309,6 +316,9 @@ records! {
         keyword_index: Option<KeywordIndexUse>,
         /// What shapes did; null where they were not asked.
         shapes: Option<ShapeUse>,
+        /// Row groups where the statistics of the shredded column say that every entity fits a range filter; null for
+        /// other predicates and columns.
+        settled_by_statistics: Option<u64>,
     }
 
     /// How a predicate on paths was answered in the row groups that have shapes. Those that were pruned do not count.

@@ -11,16 +11,17 @@
 //! | `caller` | who calls: session cookie or API token, and the protection against forged calls |
 //! | `body`, `query` | what is asked for: the fields of a JSON body, or of a query string |
 //! | `records` | what endpoints of several modules answer with |
-//! | `base_url` | the URL at which the client reaches the service |
 //! | `fields` | fields that endpoints of several modules take |
-//! | `sessions`, `tokens`, `datasets`, `clones`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks` | the operations |
+//! | `sessions`, `tokens`, `datasets`, `clones`, `refresh`, `explain`, `diffs`, `alternates`, `edits`, `webhooks`, `history` | the operations |
+//! | `alternate_edits` | the operation that edits an alternate by position |
 //! | `explanation` | the JSON form of an explanation |
 //! | `ping` | `/ping/{token}`: a refresh without a session |
 //! | `diff_schemas` | what a diff holds, for the document |
-//! | `profile` | what a version contains; the one operation that is everybody's, for public datasets |
+//! | `profile` | what a version contains; everybody's, for public datasets |
+//! | `listings` | the public datasets that their owners list; everybody's |
 
+pub(super) mod alternate_edits;
 mod alternates;
-mod base_url;
 pub(super) mod body;
 mod caller;
 mod clones;
@@ -31,6 +32,8 @@ pub(super) mod edits;
 mod explain;
 mod explanation;
 mod fields;
+mod history;
+pub(super) mod listings;
 mod ping;
 pub(super) mod profile;
 mod query;
@@ -40,9 +43,9 @@ mod sessions;
 mod tokens;
 mod webhooks;
 
-pub(super) use base_url::BaseUrl;
 pub(super) use body::Fields;
 use body::JsonBody;
+use caller::Identified;
 pub(super) use caller::{Caller, SESSION_COOKIE};
 pub(crate) use explanation::Explanation as ExplanationAnswer;
 use query::QueryString;
@@ -54,6 +57,7 @@ use axum::middleware::map_response;
 use axum::response::Response;
 
 use super::endpoint::{self, Endpoint};
+pub(super) use super::headers::base_url::BaseUrl;
 use crate::service::App;
 
 /// The member or parameter that names a dataset.
@@ -66,14 +70,17 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
         tokens::ENDPOINTS,
         datasets::ENDPOINTS,
         clones::ENDPOINTS,
+        listings::ENDPOINTS,
         refresh::ENDPOINTS,
         ping::ENDPOINTS,
         profile::ENDPOINTS,
         explain::ENDPOINTS,
         diffs::ENDPOINTS,
         alternates::ENDPOINTS,
+        alternate_edits::ENDPOINTS,
         edits::ENDPOINTS,
         webhooks::ENDPOINTS,
+        history::ENDPOINTS,
     ];
     modules.into_iter().flatten().copied()
 }

@@ -9,6 +9,7 @@ use super::BaseUrl;
 use crate::catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
 use crate::model::index::IndexSettings;
 use crate::model::path::Path;
+use crate::model::scope::Scope;
 use crate::service::OwnedDataset;
 
 /// A time as records show it.
@@ -88,9 +89,15 @@ pub struct DatasetRecord {
     pub name: String,
     /// Its name in URLs.
     pub name_slug: String,
+    /// What it holds; null where its owner does not say.
+    pub description: Option<String>,
+    /// The terms under which its entities may be used; null where its owner does not say.
+    pub licence: Option<String>,
+    /// Whether `GET /datasets` shows it, as long as it is public, is not frozen and has a version.
+    pub listed: bool,
     /// Whether reading it needs its key.
     pub private: bool,
-    /// The key; null while it is public.
+    /// The key; null while it is public, and for a token of the scope `read`.
     pub private_key: Option<String>,
     /// `push`, or the URL that its entities are fetched from.
     pub source: String,
@@ -100,12 +107,14 @@ pub struct DatasetRecord {
     pub records_path: Option<String>,
     /// Whether the `_source` of its entities keeps the query of the source's URL.
     pub publish_query: bool,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    pub infer_types: bool,
     /// When it is refreshed, as a cron expression in UTC.
     pub schedule: Option<String>,
     /// Which paths of its next versions get a shredded column, and which get none.
     pub index: IndexLists,
-    /// Whoever knows this URL can have it refreshed.
-    pub ping_url: String,
+    /// Whoever knows this URL can have it refreshed; null for a token of the scope `read`.
+    pub ping_url: Option<String>,
     /// The version that `active` means.
     pub active_version: Option<u64>,
     /// The highest version number.
@@ -128,21 +137,33 @@ impl DatasetRecord {
             dataset_id: dataset.id.get(),
             name: dataset.name.as_str().to_owned(),
             name_slug: dataset.name.slug().to_owned(),
+            description: dataset.about.description.clone(),
+            licence: dataset.about.licence.clone(),
+            listed: dataset.about.listed,
             private: dataset.is_private(),
             private_key: dataset.private_key.as_ref().map(|key| key.expose().to_owned()),
             source: dataset.source.to_string(),
             format: dataset.format.map(|format| format.name()),
             records_path: dataset.records_path.clone(),
             publish_query: dataset.publish_query,
+            infer_types: dataset.infer_types,
             schedule: dataset.schedule.clone(),
             index: IndexLists::from(&dataset.index),
-            ping_url: reached.url(&format!("/ping/{}", dataset.ping_token.expose())),
+            ping_url: Some(reached.url(&format!("/ping/{}", dataset.ping_token.expose()))),
             active_version: dataset.active_version().map(|version| version.get()),
             latest_version: dataset.latest_version.map(|version| version.get()),
             pinned: dataset.pinned_version.is_some(),
             frozen: dataset.frozen,
             created_at: time(dataset.created_at),
             last_attempts: owned.last_attempts.iter().map(AttemptRecord::from).collect(),
+        }
+    }
+
+    /// The record without what the scope does not let its caller see.
+    pub(in crate::http) fn seen_with(self, scope: Scope) -> DatasetRecord {
+        match scope {
+            Scope::Read => DatasetRecord { private_key: None, ping_url: None, ..self },
+            Scope::Write => self,
         }
     }
 }

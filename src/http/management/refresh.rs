@@ -35,6 +35,9 @@ use crate::service::{App, Push};
 /// Bytes of a body that are looked at: more than any request has that is not a push.
 const HEAD_BYTES: usize = 64 << 10;
 
+/// The parameter that says what cells of tables become.
+const INFER_TYPES: &str = "infer_types";
+
 /// The endpoints of this module.
 pub(super) static ENDPOINTS: &[&Endpoint] = &[&REFRESH];
 
@@ -57,6 +60,13 @@ static REFRESH: Endpoint = Endpoint {
                 "The format of a document that is pushed; detected when not given.",
                 || json!("jsonl"),
             ),
+            Field::optional(
+                INFER_TYPES,
+                FieldKind::Boolean,
+                "For csv and tsv that are pushed: whether cells become numbers, booleans and nulls where they are exactly that; \
+                 as the dataset has it when not given.",
+                || json!(false),
+            ),
         ],
     },
     answer: Answer::record::<VersionAnswer>("The version as it is now."),
@@ -76,6 +86,17 @@ async fn refresh(
     let query = query.of(&REFRESH)?;
     let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
     let format = query.optional("format")?.map(|text| body::parse::<SourceFormat>("format", text)).transpose()?;
+    let infer_types = query.optional_boolean(INFER_TYPES)?;
+    let for_tables = |found: &str| {
+        CallError::field(
+            INFER_TYPES,
+            format!("it is for csv and tsv that are pushed, and this is {found}; leave it out"),
+        )
+    };
+    if let (Some(true), Some(SourceFormat::Json | SourceFormat::Jsonl | SourceFormat::Parquet)) = (infer_types, format)
+    {
+        return Err(for_tables(format.map_or("another format", SourceFormat::name)).into());
+    }
     if let Some(dataset) = dataset {
         // Before anything is read.
         app.ingest().check_owned(user.id, dataset).await?;
@@ -104,11 +125,14 @@ async fn refresh(
             (nothing.then_some(dataset), may_be_enveloped && taken.head.trim_ascii_start().starts_with(b"{"))
         }
     };
+    if infer_types == Some(true) && (fetched.is_some() || enveloped) {
+        return Err(for_tables(if enveloped { "a JSON object" } else { "a fetch" }).into());
+    }
     let record = match fetched {
         Some(dataset) => app.refreshes().fetch(user.id, dataset).await?,
         None => {
             let (content_type, body) = (announced.content_type, taken.into_stream());
-            app.refreshes().push(user.id, Push { dataset, body, content_type, format, enveloped }).await?
+            app.refreshes().push(user.id, Push { dataset, body, content_type, format, infer_types, enveloped }).await?
         }
     };
     Ok(Json(VersionAnswer::from(&record)))

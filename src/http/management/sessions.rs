@@ -1,4 +1,4 @@
-//! `/session/…`: logging in and out.
+//! `/session/…` and `/account/…`: logging in and out, the caller's sessions, a new password.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
@@ -13,16 +13,16 @@ use tower_sessions::cookie::{Cookie, SameSite};
 use utoipa::ToSchema;
 use utoipa::openapi::HttpMethod;
 
-use super::base_url::has_foreign_origin;
 use super::caller::{SESSION_COOKIE, session_id};
 use super::records::{Done, time};
-use super::{BaseUrl, Caller, QueryString, body};
+use super::{BaseUrl, Caller, Identified, JsonBody, QueryString, body};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::{CallError, HttpError};
+use crate::http::headers::base_url::has_foreign_origin;
 use crate::http::headers::client_ip;
 use crate::model::limits;
 use crate::model::user::User;
-use crate::service::App;
+use crate::service::{App, Holder, OwnedSession};
 
 /// Bytes of a log-in, which anybody may try.
 const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
@@ -31,7 +31,7 @@ const LOGIN_BYTES: u64 = limits::LOGIN_BODY_BYTES as u64;
 const USER: Answer = Answer::record::<UserAnswer>("The user, with the plan.");
 
 /// The endpoints of this module.
-pub(super) static ENDPOINTS: &[&Endpoint] = &[&LOGIN, &LOGOUT, &ME];
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&LOGIN, &LOGOUT, &ME, &LIST, &END, &PASSWORD];
 
 static LOGIN: Endpoint = Endpoint {
     path: "/session/login",
@@ -79,18 +79,25 @@ static LOGOUT: Endpoint = Endpoint {
     callers: Callers::Users,
     input: Input::Nothing,
     answer: Answer { headers: &[&["Set-Cookie"]], ..Answer::record::<Done>("It is done.") },
-    errors: &[],
+    errors: &[400, 408, 413],
     handler: |method| on(method, logout),
 };
 
-/// A body is ignored.
+/// A body is not needed. One that is JSON has no fields.
 async fn logout(
-    _: Caller,
+    Caller(user): Caller,
     reached: BaseUrl,
     State(app): State<App>,
-    headers: HeaderMap,
+    request: Request,
 ) -> Result<Response, HttpError> {
-    if let Some(id) = session_id(&headers) {
+    let (head, body) = request.into_parts();
+    if body::is_json(&head.headers) {
+        let (bytes, _) = body::collect(&app, Holder::User(user.id), body, LOGIN_BYTES).await?;
+        if !bytes.is_empty() {
+            JsonBody::from(body::members(&bytes)?).of(&LOGOUT)?;
+        }
+    }
+    if let Some(id) = session_id(&head.headers) {
         app.sessions().end(&id).await?;
     }
     let mut response = Json(Done::OK).into_response();
@@ -115,6 +122,70 @@ async fn me(Caller(user): Caller, query: QueryString) -> Result<Json<UserAnswer>
     Ok(Json(UserAnswer::from(&user)))
 }
 
+static LIST: Endpoint = Endpoint {
+    path: "/session/list",
+    operations: &[(HttpMethod::Get, "listSessions")],
+    group: Group::Accounts,
+    summary: "The caller's sessions, the newest first",
+    callers: Callers::Users,
+    input: Input::Nothing,
+    answer: Answer::record::<SessionsAnswer>("The sessions that last, without what opens them."),
+    errors: &[],
+    handler: |method| on(method, list),
+};
+
+async fn list(
+    caller: Identified,
+    State(app): State<App>,
+    query: QueryString,
+) -> Result<Json<SessionsAnswer>, HttpError> {
+    query.of(&LIST)?;
+    let sessions = app.sessions().list(&caller.user, caller.session()).await?;
+    Ok(Json(SessionsAnswer { ok: true, sessions: sessions.into_iter().map(SessionRecord::from).collect() }))
+}
+
+static END: Endpoint = Endpoint {
+    path: "/session/end",
+    operations: &[(HttpMethod::Delete, "endSession")],
+    group: Group::Accounts,
+    summary: "Ends one of the caller's sessions",
+    callers: Callers::Users,
+    input: Input::Body(&[Field::required("id", FieldKind::Text, "What `/session/list` names it by.", || {
+        json!("00112233445566778899aabbccddeeff")
+    })]),
+    answer: Answer::record::<Done>("It is done."),
+    errors: &[404],
+    handler: |method| on(method, end),
+};
+
+async fn end(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<Done>, HttpError> {
+    let fields = body.of(&END)?;
+    app.sessions().end_listed(&user, fields.text("id")?).await?;
+    Ok(Json(Done::OK))
+}
+
+static PASSWORD: Endpoint = Endpoint {
+    path: "/account/password",
+    operations: &[(HttpMethod::Post, "changePassword")],
+    group: Group::Accounts,
+    summary: "Replaces the caller's password, and ends all other sessions; tokens stay",
+    callers: Callers::Users,
+    input: Input::Body(&[
+        Field::required("old", FieldKind::Text, "The password so far.", || json!("a password")),
+        Field::required("new", FieldKind::Text, "The new one, 1 to 1,024 bytes.", || json!("another password")),
+    ]),
+    answer: USER,
+    errors: &[429, 503],
+    handler: |method| on(method, password),
+};
+
+async fn password(caller: Identified, State(app): State<App>, body: JsonBody) -> Result<Json<UserAnswer>, HttpError> {
+    let fields = body.of(&PASSWORD)?;
+    let (old, new) = (fields.text("old")?, fields.text("new")?);
+    app.logins().change_password(caller.client, &caller.user, old, new, caller.session()).await?;
+    Ok(Json(UserAnswer::from(&caller.user)))
+}
+
 fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &BaseUrl) {
     let cookie = Cookie::build((SESSION_COOKIE, value))
         .path("/")
@@ -126,6 +197,35 @@ fn set_cookie(headers: &mut HeaderMap, value: &str, age: Duration, reached: &Bas
     if let Ok(value) = HeaderValue::try_from(cookie.to_string()) {
         headers.insert(SET_COOKIE, value);
     }
+}
+
+/// A session without what opens anything.
+#[derive(Serialize, ToSchema)]
+struct SessionRecord {
+    /// What names it; not the id in its cookie.
+    id: String,
+    /// When it began.
+    created_at: String,
+    /// When it was last used, to the minute.
+    last_used_at: String,
+    /// Whether it is the session of this call.
+    current: bool,
+}
+
+impl From<OwnedSession> for SessionRecord {
+    fn from(session: OwnedSession) -> Self {
+        let (created_at, last_used_at) = (time(session.created_at), time(session.last_used_at));
+        SessionRecord { id: session.id, created_at, last_used_at, current: session.is_current }
+    }
+}
+
+/// The envelope of the caller's sessions, the newest first.
+#[derive(Serialize, ToSchema)]
+struct SessionsAnswer {
+    /// Always true.
+    ok: bool,
+    /// The sessions.
+    sessions: Vec<SessionRecord>,
 }
 
 /// A user.

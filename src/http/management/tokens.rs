@@ -10,9 +10,10 @@ use utoipa::openapi::HttpMethod;
 
 use super::records::{Done, time};
 use super::{Caller, JsonBody, QueryString};
-use crate::catalog::ApiToken;
+use crate::catalog::{ApiToken, Grant};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
+use crate::model::scope::Scope;
 use crate::service::App;
 
 const NAME: Field =
@@ -27,7 +28,21 @@ static CREATE: Endpoint = Endpoint {
     group: Group::Accounts,
     summary: "Makes an API token, which is shown this once",
     callers: Callers::Users,
-    input: Input::Body(&[NAME]),
+    input: Input::Body(&[
+        NAME,
+        Field::optional(
+            "scope",
+            FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()),
+            "What calls with it may do: `read` allows those that change nothing, `write`, unless given, all.",
+            || json!("read"),
+        ),
+        Field::optional(
+            "expires_in_s",
+            FieldKind::PositiveOrNull,
+            "After how many seconds it opens nothing more, at most 3,153,600,000; unless given, never.",
+            || json!(86_400),
+        ),
+    ]),
     answer: Answer::record::<TokenAnswer>("The token, which is not shown again."),
     errors: &[409],
     handler: |method| on(method, create),
@@ -36,8 +51,17 @@ static CREATE: Endpoint = Endpoint {
 async fn create(Caller(user): Caller, State(app): State<App>, body: JsonBody) -> Result<Json<TokenAnswer>, HttpError> {
     let fields = body.of(&CREATE)?;
     let name = fields.text("name")?;
-    let token = app.accounts().create_token(&user, name).await?;
-    Ok(Json(TokenAnswer { ok: true, token: token.expose().to_owned(), name: name.to_owned() }))
+    let scope = fields.optional_one_of("scope", Scope::ALL, Scope::name)?.unwrap_or_default();
+    let expires_in_s = fields.optional_positive("expires_in_s")?;
+    let (token, grant) = app.accounts().create_token(&user, name, scope, expires_in_s).await?;
+    let Grant { scope, expires_at } = grant;
+    Ok(Json(TokenAnswer {
+        ok: true,
+        token: token.expose().to_owned(),
+        name: name.to_owned(),
+        scope: scope.name(),
+        expires_at: expires_at.map(time),
+    }))
 }
 
 static DELETE: Endpoint = Endpoint {
@@ -65,7 +89,7 @@ static LIST: Endpoint = Endpoint {
     summary: "The caller's API tokens, by name",
     callers: Callers::Users,
     input: Input::Nothing,
-    answer: Answer::record::<TokensAnswer>("The names and times of the tokens, not the tokens themselves."),
+    answer: Answer::record::<TokensAnswer>("The names, times and scopes of the tokens, not the tokens themselves."),
     errors: &[],
     handler: |method| on(method, list),
 };
@@ -89,6 +113,10 @@ struct TokenAnswer {
     token: String,
     /// Its name.
     name: String,
+    /// `read` or `write`.
+    scope: &'static str,
+    /// From when on it opens nothing; null if never.
+    expires_at: Option<String>,
 }
 
 /// An API token without what opens anything.
@@ -100,12 +128,17 @@ struct TokenRecord {
     created_at: String,
     /// When it was last used, to the minute; null if never.
     last_used_at: Option<String>,
+    /// `read` or `write`.
+    scope: &'static str,
+    /// From when on it opens nothing; null if never. The next new token removes those that have expired.
+    expires_at: Option<String>,
 }
 
 impl From<ApiToken> for TokenRecord {
     fn from(token: ApiToken) -> Self {
         let (created_at, last_used_at) = (time(token.created_at), token.last_used_at.map(time));
-        TokenRecord { name: token.name, created_at, last_used_at }
+        let (scope, expires_at) = (token.grant.scope.name(), token.grant.expires_at.map(time));
+        TokenRecord { name: token.name, created_at, last_used_at, scope, expires_at }
     }
 }
 

@@ -1,19 +1,20 @@
-//! The tool that lists the caller's datasets.
+//! The tools that list datasets: the caller's, and the public ones that their owners list.
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::error::ToolError;
 use super::output::Output;
 use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
 use crate::http::error::CallError;
-use crate::http::management::Fields;
 use crate::http::management::records::time;
+use crate::http::management::{Fields, listings};
+use crate::http::read::rate;
 use crate::model::dataset::Dataset;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
+use crate::service::Bucket;
 
 /// Datasets in a page, unless asked otherwise, and at most.
 const LISTED: u32 = 50;
@@ -26,22 +27,50 @@ pub(super) const LIST_DATASETS: Tool = Tool {
     name: "list_datasets",
     title: "List datasets",
     summary: "Lists the caller's datasets, by id, a page at a time",
-    details: "Public datasets of others are not listed; `read` takes their dataset_id all the same. Where `next_after` is \
-              not null there are more: call again with it as `after`.",
+    details: "Next: `profile` for the fields of one, then `read`. Where `next_after` is not null there are more: call again \
+              with it as `after`. For those of others: `list_public_datasets`.",
     effect: Effect::Nothing,
     arguments: || {
         let properties = [
-            ("after", schemas::positive("Only datasets with a greater dataset_id.")),
-            ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many datasets.")),
+            ("after", schemas::positive("Those with a greater dataset_id")),
+            ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many")),
         ];
         schemas::object(properties, &[])
     },
-    result: Some(schemas::record::<DatasetPage>),
+    like: None,
     call: list,
 };
 
+pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
+    name: "list_public_datasets",
+    title: "List public datasets",
+    summary: "Lists the public datasets that their owners list for everybody, by id, a page at a time",
+    details: "Next: `profile` for the fields of one, then `read`. Where `next_after` \
+              is not null there are more. Counts as a read.",
+    effect: Effect::Nothing,
+    arguments: || {
+        let properties = [
+            ("q", schemas::text("A part of the name or description")),
+            ("after", schemas::positive("Those with a greater dataset_id")),
+            ("limit", schemas::at_most(MOST_LISTED, LISTED, "At most so many")),
+        ];
+        schemas::object(properties, &[])
+    },
+    like: None,
+    call: list_public,
+};
+
+/// Some of the datasets that everybody may find.
+#[derive(Serialize)]
+struct PublicPage {
+    /// The datasets, by id.
+    datasets: Vec<listings::ListedDataset>,
+    /// The last `dataset_id`, if there are more after it.
+    next_after: Option<u64>,
+}
+
 /// Some of the caller's datasets.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 struct DatasetPage {
     /// The datasets, by id.
     datasets: Vec<ListedDataset>,
@@ -50,7 +79,7 @@ struct DatasetPage {
 }
 
 /// A dataset without what opens it.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 struct ListedDataset {
     /// Its id.
     dataset_id: u64,
@@ -58,6 +87,12 @@ struct ListedDataset {
     name: String,
     /// Its name in URLs.
     name_slug: String,
+    /// What it holds.
+    description: Option<String>,
+    /// The terms under which its entities may be used.
+    licence: Option<String>,
+    /// Whether everybody finds it in the list of public datasets.
+    listed: bool,
     /// Whether only its owner, and who has its key, may read it.
     private: bool,
     /// `push`, or the URL that its entities are fetched from.
@@ -78,6 +113,7 @@ impl From<Dataset> for ListedDataset {
     fn from(dataset: Dataset) -> Self {
         ListedDataset {
             dataset_id: dataset.id.get(),
+            listed: dataset.about.listed,
             private: dataset.is_private(),
             active_version: dataset.active_version().map(|version| version.get()),
             latest_version: dataset.latest_version.map(|version| version.get()),
@@ -85,6 +121,8 @@ impl From<Dataset> for ListedDataset {
             frozen: dataset.frozen,
             created_at: time(dataset.created_at),
             name: dataset.name.as_str().to_owned(),
+            description: dataset.about.description,
+            licence: dataset.about.licence,
             name_slug: dataset.name.slug().to_owned(),
             source: dataset.source.to_string(),
         }
@@ -93,11 +131,7 @@ impl From<Dataset> for ListedDataset {
 
 fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let after = arguments.optional_positive("after")?.map(DatasetId::new);
-        let limit = arguments.optional_positive("limit")?.unwrap_or(LISTED.into());
-        let limit = u32::try_from(limit).ok().filter(|limit| *limit <= MOST_LISTED);
-        let limit =
-            limit.ok_or_else(|| CallError::field("limit", format!("it is too large; valid: 1 to {MOST_LISTED}")))?;
+        let (after, limit) = page(&arguments)?;
         // One more tells whether there are more.
         let mut datasets = caller.app.datasets().list_bare(&caller.user, after, limit + 1).await?;
         let more = datasets.len() > limit as usize;
@@ -106,4 +140,28 @@ fn list(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         let page = DatasetPage { datasets: datasets.into_iter().map(ListedDataset::from).collect(), next_after };
         output::record(&page, BYTES, "Ask for less: a smaller limit.")
     })
+}
+
+fn list_public(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
+    Box::pin(async move {
+        let (query, (after, limit)) = (arguments.optional_text("q")?, page(&arguments)?);
+        let public = caller.app.listings();
+        public.check(query)?;
+        rate::check(rate::count(&caller.app, caller.client, Bucket::Public).await.as_ref())?;
+        let mut found = public.find(caller.client, query, after, limit + 1).await?;
+        let more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let next_after = found.last().filter(|_| more).map(|listing| listing.dataset.id.get());
+        let page = PublicPage { datasets: found.iter().map(listings::ListedDataset::from).collect(), next_after };
+        output::record(&page, BYTES, "Ask for less: a smaller limit.")
+    })
+}
+
+/// After which dataset, and how many.
+fn page(arguments: &Fields) -> Result<(Option<DatasetId>, u32), CallError> {
+    let after = arguments.optional_positive("after")?.map(DatasetId::new);
+    let limit = arguments.optional_positive("limit")?.unwrap_or(LISTED.into());
+    let limit = u32::try_from(limit).ok().filter(|limit| *limit <= MOST_LISTED);
+    let wrong = || CallError::field("limit", format!("it is too large; valid: 1 to {MOST_LISTED}"));
+    Ok((after, limit.ok_or_else(wrong)?))
 }

@@ -1,72 +1,134 @@
-//! The tools that edit: pulling the entities of a version, pushing its alternate.
+//! The tools that edit: pulling the entities of a version, editing its alternate by position, pushing a whole one.
 
 use axum::body::Bytes;
 use futures::future::BoxFuture;
 use futures::stream;
+use serde::Serialize;
 use serde_json::json;
 
 use super::error::ToolError;
 use super::output::Output;
 use super::tool::{Effect, Tool};
 use super::{Caller, output, schemas};
-use crate::http::management::{Fields, edits};
+use crate::http::management::{Fields, alternate_edits, edits};
 use crate::model::limits;
 
 /// Most bytes of entities that are pulled.
 const BYTES: usize = limits::TOOL_PULL_BYTES;
 
-const INSTEAD: &str = "POST /agent/pull_for_edit gives a version of any size over HTTP, and POST /agent/push_alt_version \
-                       takes it back, with the same API token. To look at a part of it, use read.";
+const INSTEAD: &str = "Pull a page with limit and offset; to change a few entities, find them with read (positions=true) and \
+                       call edit_alt_version. POST /agent/pull_for_edit gives a version of any size over HTTP, and POST \
+                       /agent/push_alt_version takes it back, with the same API token.";
+
+/// What to do after a change.
+const NEXT: &str =
+    "read with alt=true shows the alternate; the next edit_alt_version or push_alt_version takes this etag";
+
+/// What to do with a page.
+const NEXT_OF_PAGE: &str = "Next: edit_alt_version with this etag changes entities by position; those of this list are offset \
+                            plus the place on the page. If the version has an alternate, positions count in it: pull with \
+                            alt=true. Pages with one etag are of one list.";
 
 pub(super) const PULL_FOR_EDIT: Tool = Tool {
     name: "pull_for_edit",
     title: "Pull for editing",
-    summary: "Gives all entities of a version of the caller's, or of its alternate, with the etag that a push takes",
-    details: "The text is one JSON object with `dataset_id`, `version`, `alt`, `etag` and `entities`, each entity exactly \
-              as it is stored. To go on with an edit that was pushed before, pull with alt=true. At most 1 MiB.",
+    summary: "Gives the entities of a version of the caller's, or of its alternate, whole or by page, with the etag that edits take",
+    details: "One JSON object with `version`, `etag`, `entities` and, for a page, `total_count` and `next_offset`. limit=0 \
+              gives the etag alone. At most 1 MiB. Next: `edit_alt_version` for a few changes, `push_alt_version` for a \
+              whole new list.",
     effect: Effect::Nothing,
     arguments: || {
         let properties = [
-            ("dataset_id", schemas::positive("One of the caller's datasets.")),
+            ("dataset_id", schemas::positive("One of the caller's datasets")),
             ("version", schemas::selector()),
-            ("alt", schemas::flag("Whether to pull the version's alternate.")),
+            ("alt", schemas::flag("Whether to pull the version's alternate")),
+            ("offset", schemas::whole_number(0, "For a page: the position of its first entity")),
+            ("limit", json!({"type": "integer", "minimum": 0, "description": "For a page: at most so many entities"})),
         ];
         schemas::object(properties, &["dataset_id"])
     },
-    result: None,
+    like: None,
     call: pull,
+};
+
+pub(super) const EDIT_ALT_VERSION: Tool = Tool {
+    name: "edit_alt_version",
+    title: "Edit an alternate",
+    summary: "Changes, removes and inserts entities by position in a version's alternate, which begins as a copy of the version",
+    details: "All edits or none; what is not named stays. Positions, from 0, are those of the list as it is: of the \
+              alternate, or of the version while it has none. `read` with positions=true gives positions and the `etag`, \
+              so does `pull_for_edit`. If the etag is stale nothing is saved: find the positions again. The result has \
+              the next `etag`.",
+    effect: Effect::Replaces,
+    arguments: || {
+        let entity = json!({"type": "object"});
+        let edit = json!({
+            "type": "object",
+            "properties": {
+                "position": {"type": "integer", "minimum": 0},
+                "set": {"type": "object", "description": "The whole entity"},
+                "remove": {"const": true},
+                "insert": {"type": "array", "items": entity, "description": "Before the position; at the length, behind the last"},
+            },
+            "required": ["position"],
+            "additionalProperties": false,
+        });
+        let about = "Each with one of set, remove and insert; at most one set or remove for a position";
+        let properties = [
+            ("dataset_id", schemas::positive("One of the caller's datasets")),
+            ("version", schemas::positive("The number of the version")),
+            ("etag", schemas::text("What read, pull_for_edit or the change before gave")),
+            ("edits", json!({"type": "array", "minItems": 1, "items": edit, "description": about})),
+        ];
+        schemas::object(properties, &["dataset_id", "version", "etag", "edits"])
+    },
+    like: None,
+    call: edit,
 };
 
 pub(super) const PUSH_ALT_VERSION: Tool = Tool {
     name: "push_alt_version",
     title: "Push an alternate",
     summary: "Saves entities as the alternate of a version of the caller's, unless one was saved or deleted since the pull",
-    details: "`entities` is the whole list, in its order: what is left out is gone from the alternate. The version itself \
-              never changes. The result has the `etag` for the next push. If the etag is stale nothing is saved: pull \
-              again, redo the edit, push with the new etag.",
+    details: "`entities` is the whole list, in its order: what is left out is gone from the alternate. For a few changes \
+              `edit_alt_version` is cheaper. If the etag is stale nothing is saved: pull again, redo the edit, push with \
+              the new etag.",
     effect: Effect::Replaces,
     arguments: || {
         let entity = json!({"type": "object"});
         let entities =
-            json!({"type": "array", "items": entity, "description": "All entities of the alternate, in order."});
+            json!({"type": "array", "items": entity, "description": "All entities of the alternate, in order"});
         let properties = [
-            ("dataset_id", schemas::positive("One of the caller's datasets.")),
-            ("version", schemas::positive("The number of the version that was pulled.")),
-            ("etag", schemas::text("What pull_for_edit, or the push before, gave.")),
+            ("dataset_id", schemas::positive("One of the caller's datasets")),
+            ("version", schemas::positive("The number of the version that was pulled")),
+            ("etag", schemas::text("What pull_for_edit, or the change before, gave")),
             ("entities", entities),
         ];
         schemas::object(properties, &["dataset_id", "version", "etag", "entities"])
     },
-    result: Some(schemas::record::<edits::PushAnswer>),
+    like: None,
     call: push,
 };
+
+/// A change, and what to do next.
+#[derive(Serialize)]
+struct Changed {
+    #[serde(flatten)]
+    answer: edits::PushAnswer,
+    next: &'static str,
+}
 
 fn pull(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
         let pulled = edits::pull(&caller.app, &caller.user, &arguments).await?;
+        let is_page = pulled.record.total_count.is_some();
         let (before, after) = pulled.around()?;
         let entities = output::text(pulled.entities, BYTES, INSTEAD).await?;
-        Ok(Output::Texts(vec![format!("{before}{entities}{after}")]))
+        let mut texts = vec![format!("{before}{entities}{after}")];
+        if is_page {
+            texts.push(NEXT_OF_PAGE.to_owned());
+        }
+        Ok(Output(texts))
     })
 }
 
@@ -74,9 +136,22 @@ fn pull(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
 /// write some numbers otherwise.
 fn push(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
-        let body = caller.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
-        let body = stream::iter([Ok::<_, std::convert::Infallible>(body)]);
-        // Always far shorter.
-        output::record(&edits::push(&caller.app, &caller.user, body).await?, BYTES, INSTEAD)
+        let body = stream::iter([Ok::<_, std::convert::Infallible>(body(caller))]);
+        changed(edits::push(&caller.app, &caller.user, body).await?)
     })
+}
+
+/// As [`push`].
+fn edit(caller: &Caller, _: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
+    // The message keeps its room until it is answered.
+    Box::pin(async move { changed(alternate_edits::make(&caller.app, &caller.user, body(caller), None).await?) })
+}
+
+fn body(caller: &Caller) -> Bytes {
+    caller.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"))
+}
+
+fn changed(answer: edits::PushAnswer) -> Result<Output, ToolError> {
+    // Always far shorter.
+    output::record(&Changed { answer, next: NEXT }, BYTES, INSTEAD)
 }

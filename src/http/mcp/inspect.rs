@@ -1,10 +1,11 @@
 //! The tools that look at versions as wholes: what one contains, and what two differ in.
 
+use std::fmt::Write;
+
 use futures::future::BoxFuture;
 use rmcp::model::JsonObject;
 use serde::Serialize;
-use serde_json::json;
-use utoipa::ToSchema;
+use serde_json::{Value, json};
 
 use super::error::ToolError;
 use super::output::Output;
@@ -16,6 +17,7 @@ use crate::http::management::Fields;
 use crate::http::management::profile::ProfileRecord;
 use crate::model::limits;
 use crate::service::{DiffError, DiffForm};
+use crate::storage::profile::{PathRecord, TypeCounts, ValueRecord};
 
 /// Most bytes of a result.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
@@ -28,22 +30,24 @@ pub(super) const PROFILE: Tool = Tool {
     name: "profile",
     title: "Profile a version",
     summary: "Tells what a version contains: its paths, their types, ranges, frequent values, and how many there are",
-    details: "The way to learn a dataset's fields and values before reading it: the paths are those that filters and \
-              keep_field take. Paths come in the order of first appearance, a page at a time; `next_offset` is null at the \
-              end. Of any public dataset, or one of the caller's.",
+    details: "Call it before `read`: the paths are those that filters and keep_field take. `paths` has one line for each: \
+              its types, in how many entities where not in all, the number of distinct values, and frequent ones or the \
+              range; with details=true all that is known. `next_offset` is null at the end. Of a public dataset, or one \
+              of the caller's.",
     effect: Effect::Nothing,
     arguments: || {
         let properties = [
-            ("dataset_id", schemas::positive("The dataset: a public one, or one of the caller's.")),
+            ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
             ("version", schemas::selector()),
-            ("alt", schemas::flag("Whether to profile the version's alternate.")),
-            ("below", schemas::text("Only this path and those below it, such as `name` with `name.common`.")),
-            ("offset", schemas::whole_number(0, "Skips the first paths.")),
-            ("limit", schemas::whole_number(PATHS, "At most so many paths.")),
+            ("alt", schemas::flag("The version's alternate")),
+            ("below", schemas::text("Only this path and those below it")),
+            ("offset", schemas::whole_number(0, "Skips the first paths")),
+            ("limit", schemas::whole_number(PATHS, "At most so many paths")),
+            ("details", schemas::flag("Gives all that is known of each path")),
         ];
         schemas::object(properties, &["dataset_id"])
     },
-    result: Some(schemas::record::<ProfilePage>),
+    like: None,
     call: profile,
 };
 
@@ -51,18 +55,16 @@ pub(super) const DIFF: Tool = Tool {
     name: "diff",
     title: "Compare two versions",
     summary: "Tells what two versions of one of the caller's datasets differ in: entities added, subtracted, modified",
-    details: "The text is one JSON object: `added`, `subtracted`, `modified`, `total_v1` and `total_v2` count all entities; \
-              `records` is a page of the changes, each with `id`, `change_type`, `source`, `v1` and `v2` (the entities, null \
-              where there is none) and, where modified, `field_diffs`. Modified and subtracted ones come first, in the order \
-              of v1, then added ones in that of v2.",
+    details: "One JSON object: `added`, `subtracted`, `modified`, `total_v1` and `total_v2` count all entities; `records` is \
+              a page of the changes, with both entities and, where modified, `field_diffs`.",
     effect: Effect::Nothing,
     arguments: diff_arguments,
-    result: None,
+    like: None,
     call: diff,
 };
 
 /// A page of a profile.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 struct ProfilePage {
     /// Paths that there are, on all pages.
     path_count: u64,
@@ -72,6 +74,94 @@ struct ProfilePage {
     profile: ProfileRecord,
 }
 
+/// The same in few words.
+#[derive(Serialize)]
+struct CompactPage {
+    dataset_id: u64,
+    version: u64,
+    alt: bool,
+    /// Entities of the version.
+    entities: u64,
+    path_count: u64,
+    next_offset: Option<u64>,
+    /// A line for each path.
+    paths: Vec<String>,
+    next: &'static str,
+}
+
+/// Bytes of the lines of a page, on the whole: a page of 50 paths is below 6 KB with all around it.
+const LINES_BYTES: usize = 5_000;
+
+/// A line for each of these paths; fewer where they are so long that they do not fit, but at least one. The longer the
+/// paths, the shorter the values in their lines.
+fn lines(paths: &[PathRecord], entities: u64) -> Vec<String> {
+    let most = LINES_BYTES.max(paths.len() * LINES_BYTES / PATHS as usize);
+    // In JSON, with quotes and a comma.
+    let bytes = |line: &String| serde_json::to_string(line).map_or(0, |text| text.len()) + 1;
+    for characters in [24, 12, 6, 0] {
+        let lines: Vec<String> = paths.iter().map(|path| line(path, entities, characters)).collect();
+        if lines.iter().map(bytes).sum::<usize>() <= most {
+            return lines;
+        }
+    }
+    let (mut lines, mut sum) = (Vec::new(), 0);
+    for path in paths {
+        let line = line(path, entities, 0);
+        sum += bytes(&line);
+        if sum > most && !lines.is_empty() {
+            break;
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// What is known of a path, with values of at most so many characters.
+fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
+    let TypeCounts { null, boolean, number, string, object, array } = path.types;
+    let counts = [
+        ("string", string),
+        ("number", number),
+        ("boolean", boolean),
+        ("object", object),
+        ("array", array),
+        ("null", null),
+    ];
+    let types: Vec<&str> = counts.iter().filter(|(_, count)| *count > 0).map(|(name, _)| *name).collect();
+    let mut line = format!("{}: {}", path.path, types.join("|"));
+    if path.entities < entities {
+        let _ = write!(line, " in {}", path.entities);
+    }
+    if path.distinct.count > 0 {
+        let _ = write!(line, ", {}{} distinct", if path.distinct.estimated { "~" } else { "" }, path.distinct.count);
+    }
+    if characters == 0 {
+        return line;
+    }
+    let shown = |value: &Value| -> String {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match text.char_indices().nth(characters) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    };
+    let range = |min: &Option<ValueRecord>, max: &Option<ValueRecord>| {
+        let (min, max) = (min.as_ref()?, max.as_ref()?);
+        Some(format!("{}..{}", shown(&min.value), shown(&max.value)))
+    };
+    let found = match path.top.first() {
+        Some(top) if path.distinct.count <= 20 || top.count > entities / 10 => {
+            let top: Vec<String> = path.top.iter().take(3).map(|top| shown(&top.value)).collect();
+            Some(top.join(", "))
+        }
+        _ => range(&path.number_min, &path.number_max).or_else(|| range(&path.string_min, &path.string_max)),
+    };
+    if let Some(found) = found {
+        let _ = write!(line, ": {found}");
+    }
+    line
+}
+
 fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
     Box::pin(async move {
         let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
@@ -79,6 +169,7 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let below = arguments.optional_text("below")?;
         let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
         let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
+        let details = arguments.optional_boolean("details")?.unwrap_or(false);
         let mut profile = caller.app.profiles().find(Some(&caller.user), caller.client, dataset, version, alt).await?;
 
         if let Some(below) = below {
@@ -87,7 +178,23 @@ fn profile(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
             profile.contents.paths.retain(|path| is_below(&path.path));
         }
         let path_count = profile.contents.paths.len() as u64;
-        let end = offset.saturating_add(limit).min(path_count);
+        let mut end = offset.saturating_add(limit).min(path_count);
+        if !details {
+            let paths = profile.contents.paths.get(offset.min(end) as usize..end as usize).unwrap_or_default();
+            let lines = lines(paths, profile.contents.entities);
+            end = offset.min(end) + lines.len() as u64;
+            let compact = CompactPage {
+                dataset_id: profile.dataset_id,
+                version: profile.version,
+                alt: profile.alt,
+                entities: profile.contents.entities,
+                path_count,
+                next_offset: (limit > 0 && end < path_count).then_some(end),
+                paths: lines,
+                next: "read, with these paths in filter and keep_field; profile with below and details=true for more",
+            };
+            return output::record(&compact, BYTES, "Ask for less: a smaller limit.");
+        }
         let page = offset.min(end)..end;
         let mut number = 0..;
         profile.contents.paths.retain(|_| number.next().is_some_and(|number| page.contains(&number)));
@@ -122,6 +229,6 @@ fn diff(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         let diff = caller.app.diffs().compare(&caller.user, dataset, v1, v2).await?;
         let answer = diff.answer(&page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
         let instead = "Ask for less: a smaller limit, with an offset, or one change_type.";
-        Ok(Output::Texts(vec![output::text(answer.body, BYTES, instead).await?]))
+        Ok(Output(vec![output::text(answer.body, BYTES, instead).await?]))
     })
 }

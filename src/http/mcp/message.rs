@@ -1,21 +1,27 @@
 //! The message that a request brings, before the protocol's implementation makes a tree of values of it: a tree takes
 //! many times the memory of its text, and cannot hold all that an entity may.
 
+use std::ops::Range;
+
 use axum::body::Bytes;
 
 use crate::document::{self, DocumentError, member};
 use crate::http::error::CallError;
+use crate::http::management::alternate_edits::EDITS;
 use crate::model::limits;
 
 /// Most bytes of a message besides the entities in it.
 const BYTES: usize = limits::TOOL_MESSAGE_BYTES;
+
+/// The arguments that hold entities. A tree of values would write some of their numbers otherwise.
+const HEAVY: [&str; 2] = ["entities", EDITS];
 
 /// The form of every message.
 pub(super) const EXPECTED: &str = "it must be one JSON-RPC 2.0 message";
 
 /// One JSON object, in its parts.
 pub(super) struct Message {
-    /// All of it but the entities that it pushes: null stands for them.
+    /// All of it but the entities that it pushes, and its edits of entities: null stands for them.
     pub without_entities: Bytes,
     /// The arguments of the tool that it calls, entities and all.
     pub arguments: Option<Bytes>,
@@ -39,13 +45,24 @@ impl Message {
         let object = |text: &&[u8]| text.starts_with(b"{");
         let params = member(&message, "params").filter(object);
         let arguments = params.and_then(|params| member(params, "arguments")).filter(object);
-        let entities = arguments.and_then(|arguments| member(arguments, "entities"));
-        let without_entities = match entities {
-            None => message.clone(),
-            Some(entities) => {
-                let start = entities.as_ptr().addr() - message.as_ptr().addr();
-                let (before, after) = (&message[..start], &message[start + entities.len()..]);
-                Bytes::from([before, b"null", after].concat())
+        let heavy = |name| arguments.and_then(|arguments| member(arguments, name));
+        let span = |part: &[u8]| {
+            let start = part.as_ptr().addr() - message.as_ptr().addr();
+            start..start + part.len()
+        };
+        let mut heavy: Vec<Range<usize>> = HEAVY.into_iter().filter_map(heavy).map(span).collect();
+        heavy.sort_unstable_by_key(|span| span.start);
+        let without_entities = match heavy.as_slice() {
+            [] => message.clone(),
+            spans => {
+                let (mut rest, mut left) = (Vec::new(), 0);
+                for span in spans {
+                    rest.extend_from_slice(&message[left..span.start]);
+                    rest.extend_from_slice(b"null");
+                    left = span.end;
+                }
+                rest.extend_from_slice(&message[left..]);
+                Bytes::from(rest)
             }
         };
         if without_entities.len() > BYTES {
@@ -76,6 +93,11 @@ mod tests {
             r#"{"params":{"arguments":{"entities":[1]},"argument\u0073":{"entities":[2],"entit\u0069es":[3]}}}"#,
             r#"{"params":{"arguments":{"entities":null}}}"#,
             Some(r#"{"entities":[3]}"#),
+        );
+        check(
+            r#"{"params":{"arguments":{"edits":[{"position":1e0}],"a":1,"entities":[]}}}"#,
+            r#"{"params":{"arguments":{"edits":null,"a":1,"entities":null}}}"#,
+            Some(r#"{"edits":[{"position":1e0}],"a":1,"entities":[]}"#),
         );
         for other in [
             "{}",

@@ -52,7 +52,9 @@ use super::headers::auth::authorization;
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
 use super::management::body;
+use crate::catalog::TokenUser;
 use crate::metrics::request_log::{self, RequestLogContext};
+use crate::model::scope::Scope;
 use crate::model::user::User;
 use crate::service::{App, Authorization, BodyRoom, Client, Holder};
 use message::Message;
@@ -65,6 +67,8 @@ type Service = StreamableHttpService<server::Server, NeverSessionManager>;
 struct Caller {
     app: App,
     user: User,
+    /// What the token allows.
+    scope: Scope,
     client: Client,
     /// The arguments of a call of a tool, as canonical text.
     arguments: Option<Bytes>,
@@ -106,7 +110,7 @@ fn route() -> MethodRouter<App> {
     .fallback(wrong_method)
 }
 
-async fn authenticated(app: &App, head: &Parts) -> Result<User, HttpError> {
+async fn authenticated(app: &App, head: &Parts) -> Result<TokenUser, HttpError> {
     let user = match authorization(&head.headers) {
         Authorization::Bearer(token) => app.sessions().user_of_token(client_ip::of(head, app), token).await?,
         Authorization::Other | Authorization::None => None,
@@ -125,7 +129,8 @@ fn refusal(status: StatusCode, text: &str) -> Response {
     (status, Json(error)).into_response()
 }
 
-async fn answer(service: &Service, app: App, user: User, request: Request) -> Result<Response, HttpError> {
+async fn answer(service: &Service, app: App, user: TokenUser, request: Request) -> Result<Response, HttpError> {
+    let TokenUser { user, scope } = user;
     let (mut head, body) = request.into_parts();
     if !body::is_json(&head.headers) {
         return Err(CallError::NotMessage.into());
@@ -139,7 +144,8 @@ async fn answer(service: &Service, app: App, user: User, request: Request) -> Re
     let request_id = head.extensions.get().cloned();
     let (span, log_context) = (Span::current(), request_log::current());
     let message = body::apart(bytes, |bytes| Message::parse(bytes)).await?;
-    let caller = Caller { app, user, client, arguments: message.arguments, request_id, span, log_context, _room: room };
+    let caller =
+        Caller { app, user, scope, client, arguments: message.arguments, request_id, span, log_context, _room: room };
     head.extensions.insert(Arc::new(caller));
     // Any JSON type has passed; the protocol's implementation takes this one.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -3,39 +3,28 @@
 use futures::TryStreamExt;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::error::ToolError;
 use crate::http::error::HttpError;
 use crate::service::{AnswerBody, ReadError};
 
-/// What a tool gives.
-pub(super) enum Output {
-    /// One JSON object, valid by the tool's schema; clients without schemas get its text.
-    Record(Value),
-    /// Texts, entities among them, to the byte: a tree of values would write some numbers otherwise.
-    Texts(Vec<String>),
-}
+/// What a tool gives: texts, entities among them, to the byte. A tree of values would write some numbers otherwise, and
+/// a structured result would send every record twice, since clients without schemas need the text.
+pub(super) struct Output(pub Vec<String>);
 
 impl From<Output> for CallToolResult {
-    fn from(output: Output) -> Self {
-        match output {
-            Output::Record(record) => CallToolResult::structured(record),
-            Output::Texts(texts) => CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect()),
-        }
+    fn from(Output(texts): Output) -> Self {
+        CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect())
     }
 }
 
-/// A record.
+/// A record, as the text of one JSON object.
 ///
 /// # Errors
 /// [`ToolError::TooLong`] with what to do `instead`.
 pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'static str) -> Result<Output, ToolError> {
-    let failed = |error: serde_json::Error| HttpError::Panic(error.to_string());
-    match serde_json::to_string(record).map_err(failed)?.len() {
-        bytes if bytes > limit_bytes => Err(ToolError::TooLong { limit_bytes, instead }),
-        _ => Ok(Output::Record(serde_json::to_value(record).map_err(failed)?)),
-    }
+    let text = serde_json::to_string(record).map_err(|error| HttpError::Panic(error.to_string()))?;
+    bounded(text, limit_bytes, instead)
 }
 
 /// A text.
@@ -46,7 +35,7 @@ pub(super) fn bounded(text: String, limit_bytes: usize, instead: &'static str) -
     if text.len() > limit_bytes {
         return Err(ToolError::TooLong { limit_bytes, instead });
     }
-    Ok(Output::Texts(vec![text]))
+    Ok(Output(vec![text]))
 }
 
 /// A body as one text.

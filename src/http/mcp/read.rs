@@ -17,13 +17,16 @@ use crate::http::params::{self, PARAMETERS, Parameter};
 use crate::http::read::rate;
 use crate::model::limits;
 use crate::model::request::{Format, ReadRequest};
-use crate::service::{Admitted, Bucket};
+use crate::service::{Admitted, Bucket, UnknownCause, alternate_etag};
 
 /// Entities in an answer, unless asked otherwise.
 const ENTITIES: u64 = 20;
 
 /// Most bytes of an answer's entities.
 const BYTES: usize = limits::TOOL_RESULT_BYTES;
+
+/// The argument that asks for positions, too.
+const POSITIONS: &str = "positions";
 
 const INSTEAD: &str =
     "Ask for less: a smaller limit, only some fields with keep_field, or count=true for their number.";
@@ -35,14 +38,14 @@ pub(super) const READ: Tool = Tool {
     name: "read",
     title: "Read a version",
     summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
-    details: "Gives two texts. The first is a JSON object: `dataset_id`, `version`, `alt`, `format`, `returned` (entities \
-              in this answer), `total_count` (those that match, whatever offset and limit) and `next_offset` (null at the \
-              end), and `unknown_fields` where paths are named that no entity has, or that an earlier step has taken away. The second holds the entities in `format`, exactly as stored; with count=true only their number. The \
-              steps run in the order of the parameters here: what keep_field or drop_field removes, no filter, keyword or sort \
-              finds.",
+    details: "Gives two texts. The first is a JSON object: `returned`, `total_count` (all that match, before offset and \
+              limit), `next_offset` (null at the end), with total=true `total_matches` (those before sample), and \
+              `unknown_fields` where a path is named that no entity has, with the nearest ones in `did_you_mean`. The \
+              second holds the entities in `format`, exactly as stored; with count=true only their number. The steps run \
+              in the order of the parameters here: what keep_field or drop_field removes, no later step finds. To edit, ask with positions=true and call `edit_alt_version`.",
     effect: Effect::Nothing,
-    arguments: || arguments("The dataset: a public one, or one of the caller's."),
-    result: None,
+    arguments: read_arguments,
+    like: None,
     call: read,
 };
 
@@ -50,20 +53,35 @@ pub(super) const EXPLAIN: Tool = Tool {
     name: "explain",
     title: "Explain a read",
     summary: "Tells what a read of one of the caller's datasets does, step by step, and what could make it cheaper",
-    details: "Takes the arguments of `read`, makes that read without giving its entities, and costs as much. The text \
-              holds the time of each stage, the plans, rows and time per operator, what was read of the file, and hints. \
-              Also while the dataset is frozen.",
+    details: "Takes the arguments of `read`, which describes them, makes that read without giving its entities, and costs as \
+              much.",
     effect: Effect::Nothing,
-    arguments: || arguments("One of the caller's datasets."),
-    result: None,
+    arguments: explain_arguments,
+    like: Some(read_parameters),
     call: explain,
 };
 
-fn arguments(dataset_id: &str) -> JsonObject {
-    let own = [("dataset_id", schemas::positive(dataset_id)), ("version", schemas::selector())];
-    let parameters =
-        PARAMETERS.iter().map(|parameter| (parameter.name, schemas::parameter(parameter, instead(parameter))));
-    schemas::object(own.into_iter().chain(parameters), &["dataset_id"])
+fn read_arguments() -> JsonObject {
+    let own = [
+        ("dataset_id", schemas::positive("A public dataset, or one of the caller's")),
+        ("version", schemas::selector()),
+    ];
+    let positions = schemas::flag("Also gives the entities' positions, and the etag for edit_alt_version");
+    schemas::object(own.into_iter().chain(parameters()).chain([(POSITIONS, positions)]), &["dataset_id"])
+}
+
+fn read_parameters() -> JsonObject {
+    schemas::object(parameters(), &[])
+}
+
+/// Those of a read.
+fn parameters() -> impl Iterator<Item = (&'static str, Value)> {
+    PARAMETERS.iter().map(|parameter| (parameter.name, schemas::parameter(parameter, instead(parameter))))
+}
+
+fn explain_arguments() -> JsonObject {
+    let own = [("dataset_id", schemas::positive("One of the caller's datasets")), ("version", schemas::selector())];
+    schemas::beside(READ.name, own, &["dataset_id"])
 }
 
 /// What is otherwise here than in a URL.
@@ -80,7 +98,17 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
     Box::pin(async move {
         let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
         let request = request(&arguments)?;
+        let with_positions = arguments.optional_boolean(POSITIONS)?.unwrap_or(false);
+        if with_positions && (request.count || request.sample.is_some()) {
+            let other = if request.count { "count" } else { "sample" };
+            return Err(
+                CallError::field(POSITIONS, format!("it does not go with {other}; leave one of them out")).into()
+            );
+        }
         let lookup = caller.app.lookups().find_by_id(dataset, version).await;
+        // The list that edits count in is the alternate, where there is one.
+        let edited = lookup.as_ref().ok().and_then(|lookup| lookup.owned_version(&caller.user));
+        let edited = edited.map(|version| (version.alt.is_some(), alternate_etag(version)));
         let admitted = lookup.and_then(|lookup| lookup.admit_user(&caller.user, request.alt));
         // Which bucket it is tells nothing of what the caller may not read.
         let is_private = admitted.as_ref().is_ok_and(|admitted| admitted.private);
@@ -92,9 +120,9 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
         if request.strict {
             caller.app.reads().check_fields(&admitted, &request).await?;
         }
-        let unknown = if request.strict { Vec::new() } else { unknown_fields(caller, &admitted, &request).await };
+        let unknown = if request.strict { json!({}) } else { unknown_fields(caller, &admitted, &request).await };
         let answer = caller.app.reads().answer(&admitted, request.clone(), ContentCoding::Identity).await?;
-        let returned = answer.total;
+        let (returned, matches) = (answer.total, answer.matches);
         let entities = output::text(answer.body, BYTES, INSTEAD).await?;
         let total = total(caller, &admitted, &request, returned).await?;
         let next = request.offset.saturating_add(returned);
@@ -105,19 +133,53 @@ fn read(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, Tool
             "format": request.format.name(),
             "returned": if request.count { 0 } else { returned },
             "total_count": total,
-            "next_offset": (!request.count && request.sample.is_none() && returned > 0 && next < total).then_some(next),
+            "next_offset": (!request.count && !request.is_drawn_anew() && returned > 0 && next < total).then_some(next),
         });
-        if !unknown.is_empty() {
-            about["unknown_fields"] = unknown.into();
+        if let Some(matches) = matches {
+            about["total_matches"] = matches.into();
         }
-        Ok(Output::Texts(vec![about.to_string(), entities]))
+        if let (Value::Object(about), Value::Object(unknown)) = (&mut about, unknown) {
+            about.extend(unknown);
+        }
+        if with_positions {
+            let positions = caller.app.reads().positions(&admitted, request.clone()).await?;
+            about[POSITIONS] = positions.into();
+            match edited {
+                Some((has_alt, etag)) if has_alt == admitted.alt => {
+                    about["etag"] = etag.into();
+                    about["next"] = "edit_alt_version with this version, etag and positions".into();
+                }
+                Some(_) => {
+                    about["next"] = "edits count in the alternate that this version has: read with alt=true".into()
+                }
+                None => {}
+            }
+        }
+        let about = about.to_string();
+        if with_positions && about.len() + entities.len() > BYTES {
+            return Err(ToolError::TooLong { limit_bytes: BYTES, instead: INSTEAD });
+        }
+        Ok(Output(vec![about, entities]))
     })
 }
 
-/// The paths that the request names and that are not there, as far as they can be found out.
-async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequest) -> Vec<String> {
-    let unknown = caller.app.reads().unknown_fields(admitted, request).await.unwrap_or_default();
-    unknown.into_iter().map(|field| field.path.to_string()).collect()
+/// The paths that the request names and that are not there, as far as they can be found out, and for which of them
+/// which path was perhaps meant. Nothing where all are there.
+async fn unknown_fields(caller: &Caller, admitted: &Admitted, request: &ReadRequest) -> Value {
+    let unknown = caller.app.reads().explained_unknown_fields(admitted, request).await.unwrap_or_default();
+    if unknown.is_empty() {
+        return json!({});
+    }
+    let paths: Vec<String> = unknown.iter().map(|field| field.path.to_string()).collect();
+    let nearest = unknown.iter().zip(&paths).filter_map(|(field, path)| match &field.cause {
+        UnknownCause::Absent { nearest: Some(nearest) } => Some((path.clone(), nearest.clone().into())),
+        _ => None,
+    });
+    let meant: JsonObject = nearest.collect();
+    match meant.is_empty() {
+        true => json!({"unknown_fields": paths}),
+        false => json!({"unknown_fields": paths, "did_you_mean": meant}),
+    }
 }
 
 fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, ToolError>> {
@@ -125,7 +187,8 @@ fn explain(caller: &Caller, arguments: Fields) -> BoxFuture<'_, Result<Output, T
         let (dataset, version) = (arguments.dataset_id()?, arguments.optional_selector("version")?);
         let request = request(&arguments)?;
         // Arguments that a read would ignore have been refused.
-        let explanation = caller.app.explains().explain(&caller.user, dataset, version, request, Vec::new()).await?;
+        let explaining = caller.app.explains().explain(&caller.user, dataset, version, request, Vec::new());
+        let explanation = Box::pin(explaining).await?;
         output::bounded(explanation.to_string(), BYTES, "Explain a read with fewer and shorter parameters.")
     })
 }
@@ -156,6 +219,6 @@ async fn total(caller: &Caller, admitted: &Admitted, request: &ReadRequest, retu
     if is_last && (returned > 0 || request.offset == 0) {
         return Ok(request.offset.saturating_add(returned));
     }
-    let all = ReadRequest { count: true, offset: 0, limit: None, ..request.clone() };
+    let all = ReadRequest { count: true, total: false, offset: 0, limit: None, ..request.clone() };
     Ok(caller.app.reads().answer(admitted, Arc::new(all), ContentCoding::Identity).await?.total)
 }

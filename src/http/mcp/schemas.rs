@@ -1,12 +1,11 @@
-//! The JSON Schemas of arguments and results. Those of the read parameters are the registry's, those of records are
-//! the types' own, as the OpenAPI document has them.
+//! The JSON Schemas of arguments. Those of the read parameters are the registry's. They are short: a client gives all
+//! of them to its model before the first call.
 
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
-use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::description::parameters;
-use crate::http::params::Parameter;
+use crate::http::params::{Parameter, ParameterKind};
 
 /// An object with these properties and no others, of which some must be there.
 pub(super) fn object(properties: impl IntoIterator<Item = (&'static str, Value)>, required: &[&str]) -> JsonObject {
@@ -17,6 +16,17 @@ pub(super) fn object(properties: impl IntoIterator<Item = (&'static str, Value)>
     object.insert("properties".to_owned(), Value::Object(properties));
     object.insert("required".to_owned(), json!(required));
     object.insert("additionalProperties".to_owned(), json!(false));
+    object
+}
+
+/// An object with these properties, of which some must be there, and with the arguments of another tool besides.
+pub(super) fn beside(
+    tool: &str,
+    properties: impl IntoIterator<Item = (&'static str, Value)>,
+    required: &[&str],
+) -> JsonObject {
+    let mut object = object(properties, required);
+    object.insert("additionalProperties".to_owned(), json!({"description": format!("An argument of `{tool}`")}));
     object
 }
 
@@ -37,7 +47,7 @@ pub(super) fn whole_number(default: u64, about: &str) -> Value {
 
 /// A boolean that is false unless given.
 pub(super) fn flag(about: &str) -> Value {
-    json!({"type": "boolean", "default": false, "description": about})
+    json!({"type": "boolean", "description": about})
 }
 
 /// A text.
@@ -47,7 +57,7 @@ pub(super) fn text(about: &str) -> Value {
 
 /// Which version; the active one unless given.
 pub(super) fn selector() -> Value {
-    let mut schema = version("Which version");
+    let mut schema = version("The version");
     schema["default"] = json!("active");
     schema
 }
@@ -56,57 +66,42 @@ pub(super) fn selector() -> Value {
 pub(super) fn version(about: &str) -> Value {
     json!({
         "type": ["string", "integer"],
-        "pattern": "^(active|latest|v?[1-9][0-9]*|v0)$",
-        "minimum": 1,
-        "description": format!("{about}: `active` (what readers get), `latest` (the newest) or a number, such as 3 or `v3`."),
+        "description": format!("{about}: active, latest or a number"),
     })
 }
 
-/// A read parameter, as the registry has it, with these members in place of its own.
+/// A read parameter, as the registry has it, with these members in place of its own. In few words: docs/read.md has the
+/// rest, and the parser refuses what the schema leaves out.
 pub(super) fn parameter(parameter: &Parameter, instead: Value) -> Value {
     // Plain data, which always has a JSON form.
     let mut schema = serde_json::to_value(parameters::schema(parameter)).unwrap_or_else(|_| json!({}));
-    schema["description"] = json!(parameter.documentation);
-    if let Some(example) = parameters::example(parameter) {
-        schema["examples"] = json!([example]);
+    shorten(&mut schema);
+    shorten(&mut schema["items"]);
+    if schema["items"].is_null()
+        && let Some(schema) = schema.as_object_mut()
+    {
+        schema.remove("items");
     }
+    // The first sentence says what it does.
+    let about = parameter.documentation.split_once(". ").map_or(parameter.documentation, |(first, _)| first);
+    let about = about.trim_end_matches('.');
+    schema["description"] = match parameter.kind {
+        kind @ (ParameterKind::PathValue | ParameterKind::Sort) => json!(format!("{}: {about}", kind.text())),
+        _ => json!(about),
+    };
     if let (Some(schema), Value::Object(instead)) = (schema.as_object_mut(), instead) {
         schema.extend(instead);
     }
     schema
 }
 
-/// A record, with the records in it.
-pub(super) fn record<T: ToSchema + PartialSchema>() -> JsonObject {
-    let mut inner = Vec::new();
-    T::schemas(&mut inner);
-    let value = |schema| serde_json::to_value(schema).unwrap_or_else(|_| json!({}));
-    let mut root = value(T::schema());
-    if !inner.is_empty() {
-        root["$defs"] = inner.into_iter().map(|(name, schema)| (name, value(schema))).collect::<Map<_, _>>().into();
+/// Removes what tells a model nothing: the bounds of a machine's number, patterns, and that a flag is off unless given.
+fn shorten(schema: &mut Value) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    for name in ["format", "maximum", "pattern"] {
+        schema.remove(name);
     }
-    refer_to_definitions(&mut root);
-    root["type"] = json!("object");
-    match root {
-        Value::Object(root) => root,
-        _ => JsonObject::new(),
-    }
-}
-
-/// References within an OpenAPI document become references within the schema.
-fn refer_to_definitions(schema: &mut Value) {
-    match schema {
-        Value::Object(members) => {
-            for (name, member) in members {
-                match member {
-                    Value::String(reference) if name == "$ref" => {
-                        *reference = reference.replace("#/components/schemas/", "#/$defs/");
-                    }
-                    other => refer_to_definitions(other),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(refer_to_definitions),
-        _ => {}
+    if schema.get("default") == Some(&json!(false)) {
+        schema.remove("default");
     }
 }

@@ -19,6 +19,7 @@ use super::error::ToolError;
 use super::output::Output;
 use super::tool::Tool;
 use super::tools;
+use crate::http::error::CallError;
 use crate::http::layers::panics;
 use crate::http::text::quoted;
 use crate::metrics::metrics;
@@ -29,16 +30,17 @@ strata keeps datasets: named lists of JSON entities. Every refresh of a dataset 
 which never changes and is never deleted. `active` is the version that readers get, the newest one unless the owner \
 has pinned another; `latest` is the newest; `v3` is the third.
 
-Look first, then fetch: `list_datasets` for your own datasets, then `read` with a small limit, keep_field, filters or \
-count. Answers are bounded; page with offset.
+Look first, then fetch: `list_datasets` for your own datasets or `list_public_datasets` for those of others, `profile` \
+for the fields, then `read` with a small limit, keep_field, filters or count. Answers are bounded; page with offset.
 
 To edit entities, give a version an alternate: a second entity list beside it, which readers see with alt=true. The \
 version itself stays as it is.
-1. `pull_for_edit` gives all entities of a version (with alt=true those of its alternate) and an etag.
-2. Change what should change, and leave everything else exactly as it came: order, number texts, nulls.
-3. `push_alt_version` with that etag saves the whole list as the version's alternate. If it says that the alternate was \
-saved or deleted meanwhile, nothing was saved: pull again, redo the edit on what is there now, and push with the new \
-etag. A push answers with the etag for the next push.";
+- A few changes: `read` with filters and positions=true (and alt=true once there is an alternate) gives the entities, \
+their positions and an etag; `edit_alt_version` with that etag sets, removes and inserts at positions.
+- A whole new list: `pull_for_edit` gives all entities and an etag, `push_alt_version` saves the list.
+Leave what should not change exactly as it came: number texts, nulls, order. If a change says that the etag is stale, \
+nothing was saved: look again, redo it on what is there now, and use the new etag. Each change answers with the next \
+etag.";
 
 /// See the module. All that a call needs comes with its request.
 pub(super) struct Server;
@@ -125,6 +127,9 @@ fn count(tool: &'static str, outcome: Outcome) {
 
 /// Runs a tool as part of the request: with its span and its log context, within the time that an answer may take.
 async fn call(tool: &Tool, caller: &Caller, arguments: JsonObject) -> Result<Output, ToolError> {
+    if !caller.scope.allows(tool.effect.needed()) {
+        return Err(CallError::ReadOnly.into());
+    }
     let arguments = tools::arguments(tool, arguments)?;
     let seconds = caller.app.config().server.answer_timeout_s;
     let running = tokio::time::timeout(Duration::from_secs(seconds), (tool.call)(caller, arguments));

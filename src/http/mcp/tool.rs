@@ -7,6 +7,7 @@ use super::Caller;
 use super::error::ToolError;
 use super::output::Output;
 use crate::http::management::Fields;
+use crate::model::scope::Scope;
 
 /// A tool.
 pub(super) struct Tool {
@@ -20,12 +21,22 @@ pub(super) struct Tool {
     pub details: &'static str,
     /// What it changes.
     pub effect: Effect,
-    /// The schema of its arguments: an object whose properties are all there are.
+    /// The schema of its arguments: an object whose properties are all there are, but for those of `like`.
     pub arguments: fn() -> JsonObject,
-    /// The schema of its result, where that is one JSON object.
-    pub result: Option<fn() -> JsonObject>,
+    /// A tool whose arguments it takes, too.
+    pub like: Option<fn() -> JsonObject>,
     /// Runs it.
     pub call: for<'a> fn(&'a Caller, Fields) -> BoxFuture<'a, Result<Output, ToolError>>,
+}
+
+impl Effect {
+    /// The scope that a call with this effect needs.
+    pub(super) fn needed(self) -> Scope {
+        match self {
+            Effect::Nothing => Scope::Read,
+            Effect::Replaces => Scope::Write,
+        }
+    }
 }
 
 /// What calling a tool changes.

@@ -1,8 +1,9 @@
 //! The one list of tools.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
+use serde_json::Value;
 
 use super::error::ToolError;
 use super::tool::{Effect, Tool};
@@ -13,11 +14,13 @@ use crate::model::similar;
 /// Every tool, in the order in which clients show them.
 pub(super) const TOOLS: &[Tool] = &[
     datasets::LIST_DATASETS,
+    datasets::LIST_PUBLIC_DATASETS,
     inspect::PROFILE,
     read::READ,
     read::EXPLAIN,
     inspect::DIFF,
     edits::PULL_FOR_EDIT,
+    edits::EDIT_ALT_VERSION,
     edits::PUSH_ALT_VERSION,
 ];
 
@@ -36,9 +39,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// [`ToolError::NoSuchArgument`].
 pub(super) fn arguments(tool: &Tool, given: JsonObject) -> Result<Fields, ToolError> {
-    let described = described().iter().find(|described| described.name == tool.name);
-    let properties = described.and_then(|described| described.input_schema.get("properties")?.as_object());
-    let known: Vec<&str> = properties.into_iter().flat_map(|known| known.keys().map(String::as_str)).collect();
+    let known = KNOWN.iter().find(|(name, _)| *name == tool.name);
+    let known: Vec<&str> = known.into_iter().flat_map(|(_, known)| known.iter().map(String::as_str)).collect();
     match given.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(Fields::new(given, known)),
         Some(name) => {
@@ -48,6 +50,21 @@ pub(super) fn arguments(tool: &Tool, given: JsonObject) -> Result<Fields, ToolEr
     }
 }
 
+/// The names of the arguments of each tool.
+static KNOWN: LazyLock<Vec<(&str, Vec<String>)>> = LazyLock::new(|| {
+    let names = |schema: JsonObject| match schema.get("properties") {
+        Some(Value::Object(properties)) => properties.keys().cloned().collect(),
+        _ => Vec::new(),
+    };
+    let known = |tool: &Tool| {
+        let mut own: Vec<String> = names((tool.arguments)());
+        let others = tool.like.map_or_else(Vec::new, |like| names(like()));
+        own.extend(others.into_iter().filter(|name| !own.contains(name)).collect::<Vec<_>>());
+        own
+    };
+    TOOLS.iter().map(|tool| (tool.name, known(tool))).collect()
+});
+
 static DESCRIBED: LazyLock<Vec<Described>> = LazyLock::new(|| TOOLS.iter().map(describe).collect());
 
 /// Every tool as the protocol has it.
@@ -56,14 +73,12 @@ pub(super) fn described() -> &'static [Described] {
 }
 
 fn describe(tool: &Tool) -> Described {
-    let reads = tool.effect == Effect::Nothing;
-    let hints =
-        ToolAnnotations::with_title(tool.title).read_only(reads).destructive(!reads).idempotent(true).open_world(false);
-    let described = Described::new(tool.name, format!("{}. {}", tool.summary, tool.details), (tool.arguments)())
-        .with_title(tool.title)
-        .with_annotations(hints);
-    match tool.result {
-        Some(schema) => described.with_raw_output_schema(Arc::new(schema())),
-        None => described,
-    }
+    // What only reads destroys nothing, whatever else it is said to be.
+    let hints = match tool.effect {
+        Effect::Nothing => ToolAnnotations::new().read_only(true).open_world(false),
+        Effect::Replaces => {
+            ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
+        }
+    };
+    Described::new(tool.name, format!("{}. {}", tool.summary, tool.details), (tool.arguments)()).with_annotations(hints)
 }

@@ -13,7 +13,7 @@ pub(super) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer {
         status: 401,
         component: "NotAuthenticated",
-        when: "There is neither a session that lasts nor a valid API token; or, at the log-in, no user with this email and \
+        when: "There is neither a session that lasts nor a valid API token that has not expired; or, at the log-in, no user with this email and \
          password.",
         example: "There is no user with this email and password.",
         headers: &[&["Cache-Control", "WWW-Authenticate"]],
@@ -21,14 +21,15 @@ pub(super) const ERRORS: &[ErrorAnswer] = &[
     ErrorAnswer {
         status: 403,
         component: "NotAllowed",
-        when: "The caller's plan does not include it; or the call has a cookie and comes from a page of another origin.",
+        when: "The API token has the scope `read`; or the caller's plan does not include it; or the old password is wrong; or the call \
+         has a cookie and comes from a page of another origin.",
         example: "Your plan allows at most 3 active datasets; frozen ones do not count.",
         headers: &[&["Cache-Control"]],
     },
     ErrorAnswer {
         status: 404,
         component: "NotTheCallers",
-        when: "There is no such dataset that the caller may use, or no such token; or the dataset has no such version, alternate or \
+        when: "There is no such dataset that the caller may use, or no such token or session; or the dataset has no such version, alternate or \
          webhook.",
         example: "You have no dataset with this dataset_id.",
         headers: &[&["Cache-Control", "Referrer-Policy"]],

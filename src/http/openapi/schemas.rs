@@ -39,9 +39,16 @@ pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
             let documents =
                 ["application/x-ndjson", "text/csv", "text/tab-separated-values", "application/octet-stream"];
             let body = body.required(Some(Required::False));
-            documents.into_iter().fold(body, |body, media_type| body.content(media_type, Content::default())).build()
+            documents.into_iter().fold(body, |body, media_type| body.content(media_type, document(media_type))).build()
         }
     }
+}
+
+/// A document of a source format: a text, or bytes.
+fn document(media_type: &str) -> Content {
+    let binary = || SchemaFormat::Custom("binary".to_owned());
+    let format = (media_type == "application/octet-stream").then(binary);
+    ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).format(format).build())).build()
 }
 
 /// How a version is named outside of URLs of reads.
@@ -54,8 +61,13 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
     let format = |format: &str| Some(SchemaFormat::Custom(format.to_owned()));
     let schema = match kind {
         FieldKind::Id => object().schema_type(Type::Integer).minimum(Some(1_usize)).maximum(Some(i64::MAX)),
+        FieldKind::PositiveOrNull => {
+            object().schema_type(SchemaType::from_iter([Type::Integer, Type::Null])).minimum(Some(1_usize))
+        }
         FieldKind::Positive => object().schema_type(Type::Integer).minimum(Some(1_usize)),
         FieldKind::Text => text().min_length(Some(1)).pattern(Some(NO_NUL)),
+        FieldKind::TextPart(most) => text().max_length(Some(most)).pattern(Some(NO_NUL)),
+        FieldKind::TextOrNull(most) => nullable().max_length(Some(most)).pattern(Some(NO_NUL)),
         FieldKind::DatasetName => text()
             .min_length(Some(1))
             .max_length(Some(DatasetName::MAX_CHARACTERS))
@@ -92,6 +104,20 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
                 .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         }
         FieldKind::WholeNumber => object().schema_type(Type::Integer).minimum(Some(0_usize)),
+        FieldKind::Edits => {
+            let entity = || Ref::from_schema_name("Entity");
+            let edit = ObjectBuilder::new()
+                .property("position", ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_usize)))
+                .required("position")
+                .property("set", entity())
+                .property("remove", ObjectBuilder::new().schema_type(Type::Boolean).enum_values(Some([true])))
+                .property("insert", ArrayBuilder::new().items(entity()))
+                // The position, and one of the others.
+                .min_properties(Some(2))
+                .max_properties(Some(2))
+                .additional_properties(Some(AdditionalProperties::FreeForm(false)));
+            return ArrayBuilder::new().items(edit).min_items(Some(1)).description(about).build().into();
+        }
         FieldKind::Entities => {
             return ArrayBuilder::new().items(Ref::from_schema_name("Entity")).description(about).build().into();
         }

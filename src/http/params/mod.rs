@@ -15,8 +15,12 @@ mod format;
 mod keywords;
 mod kind;
 mod page;
+mod ranges;
 mod registry;
+mod seed;
 mod sort;
+mod total;
+mod typed;
 mod unknown;
 mod value;
 
@@ -26,7 +30,7 @@ use crate::model::request::ReadRequest;
 
 pub use kind::ParameterKind;
 pub use registry::{
-    ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths,
+    ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths, with_offset,
 };
 pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 pub use value::PATH_KEYS_LIMIT;

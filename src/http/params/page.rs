@@ -10,7 +10,7 @@ pub(super) const SAMPLE: Parameter = Parameter {
     summary: "Returns N entities at random, without repetition, in random order",
     documentation: "Returns N random entities of the result of the earlier steps, or all if there are fewer, without \
          repetition and in random order. Each selection is equally likely. The generator is cryptographically secure. \
-         Every request makes a new choice. `offset` and `limit` apply to the sample.",
+         Every request makes a new choice, unless `seed` is given. `offset` and `limit` apply to the sample.",
     example: Some("100"),
     repetition: Repetition::Single,
     apply: |value, request| {

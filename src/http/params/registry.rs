@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::{
     InvalidValue, Parameter, Repetition, UnknownParameter, booleans, decode, fields, filters, format, keywords, page,
-    sort,
+    ranges, seed, sort, total, typed,
 };
 use crate::http::error::HttpError;
 use crate::http::text::quoted;
@@ -29,25 +29,32 @@ use crate::service::IgnoredParameter;
 
 /// Every parameter of the read endpoint, in the order of docs/semantics.md, Steps; what selects or shapes the whole
 /// response comes last. Documentation lists them in this order; the order in a URL does not matter.
-pub static PARAMETERS: [Parameter; 20] = [
+pub static PARAMETERS: [Parameter; 27] = [
     booleans::INCLUDE_SOURCE,
     booleans::DENULL,
     fields::KEEP_FIELD,
     fields::DROP_FIELD,
     filters::FILTER,
     filters::FILTER_CONTAINS,
+    ranges::FILTER_GT,
+    ranges::FILTER_GTE,
+    ranges::FILTER_LT,
+    ranges::FILTER_LTE,
     keywords::KEYWORDS,
     keywords::KEYWORDS_MODE,
     sort::SORT,
     booleans::DEDUP,
     fields::DEDUP_KEY,
     page::SAMPLE,
+    seed::SEED,
     page::OFFSET,
     page::LIMIT,
     booleans::FLATTEN,
     format::FORMAT,
+    typed::TYPED,
     booleans::PRETTY,
     booleans::COUNT,
+    total::TOTAL,
     booleans::ALT,
     booleans::STRICT,
 ];
@@ -108,8 +115,8 @@ pub enum ParameterError {
     },
     /// There are more than [`ITEMS_LIMIT`] filters, paths in lists, and keywords.
     #[error(
-        "keep_field, drop_field, filter, filter_contains, keywords and dedup_key hold {items} items; valid: at most \
-         {ITEMS_LIMIT} in all"
+        "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords and \
+         dedup_key hold {items} items; valid: at most {ITEMS_LIMIT} in all"
     )]
     TooManyItems {
         /// How many there are.
@@ -192,6 +199,22 @@ pub fn paths(query: &str) -> Vec<Path> {
     paths
 }
 
+/// The query string with another `offset`: all else stands where it stood, as it was written.
+pub fn with_offset(query: &str, offset: u64) -> String {
+    let is_offset = |pair: &decode::RawPair<'_>| decode::decode(pair.name).is_ok_and(|name| name == page::OFFSET.name);
+    let mut pairs: Vec<String> = Vec::new();
+    let mut replaced = false;
+    for (pair, text) in decode::pairs(query).zip(query.split('&').filter(|text| !text.is_empty())) {
+        let is_it = is_offset(&pair);
+        replaced |= is_it;
+        pairs.push(if is_it { format!("{}={offset}", page::OFFSET.name) } else { text.to_owned() });
+    }
+    if !replaced {
+        pairs.push(format!("{}={offset}", page::OFFSET.name));
+    }
+    pairs.join("&")
+}
+
 /// Parses parameters that are given as JSON, each under its name: a boolean, a number or a text as its kind has it, an
 /// array of them where it may repeat, null where it is not given. Other members are left to the caller.
 ///
@@ -255,6 +278,10 @@ impl Values {
     }
 
     fn finish(self) -> Result<ReadRequest, ParameterError> {
+        if let ReadRequest { seed: Some(seed), sample: None, .. } = self.request {
+            let reason = InvalidValue::new("is given without sample", "seed beside sample");
+            return Err(ParameterError::Invalid { name: seed::SEED.name, value: seed.to_string(), reason });
+        }
         match items(&self.request) {
             ..=ITEMS_LIMIT => Ok(self.request),
             items => Err(ParameterError::TooManyItems { items }),
@@ -265,7 +292,7 @@ impl Values {
 /// How many values the parameters that may repeat hold together.
 fn items(request: &ReadRequest) -> usize {
     let paths = request.keep.len() + request.drop.len() + request.dedup_key.len();
-    let conditions = request.filters.len() + request.filters_contain.len();
+    let conditions = request.filters.len() + request.filters_contain.len() + request.ranges().count();
     paths + conditions + request.keywords.len()
 }
 

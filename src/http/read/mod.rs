@@ -17,8 +17,10 @@
 //! | `path` | the path of a read |
 //! | `rate` | the counting of reads, and where a client stands |
 //! | `export` | an export as an answer: all of it, or a range |
+//! | `link` | the pages beside an answer |
 
 mod export;
+mod link;
 mod operations;
 pub mod path;
 pub(super) mod rate;
@@ -30,7 +32,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE, LINK};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -40,6 +42,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::http::body::streamed;
 use crate::http::error::HttpError;
 use crate::http::headers::auth::authorization;
+use crate::http::headers::base_url::BaseUrl;
 use crate::http::headers::content_encoding::ContentCoding;
 use crate::http::headers::range::ByteRange;
 use crate::http::headers::{caching, client_ip, cors};
@@ -48,12 +51,14 @@ use crate::model::request::{Format, ReadRequest};
 use crate::model::version::VersionNumber;
 use crate::service::{
     Admitted, Answer, AnswerBody, App, Authorization, Bucket, CacheKey, Client, Lookup, RateLimitStatus, ReadTarget,
+    UsageMeter,
 };
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
 const X_DATASET_VERSION: HeaderName = HeaderName::from_static("x-dataset-version");
 const X_DATASET_ALT: HeaderName = HeaderName::from_static("x-dataset-alt");
 const X_TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
+const X_TOTAL_MATCHES: HeaderName = HeaderName::from_static("x-total-matches");
 const X_UNKNOWN_FIELDS: HeaderName = HeaderName::from_static("x-unknown-fields");
 const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-parameters");
 
@@ -80,6 +85,8 @@ struct ResponseContext {
     status: Option<RateLimitStatus>,
     /// Whether the dataset was looked up and is private.
     private: bool,
+    /// Counts the request for its dataset, and the bytes of the answer; `None` where no dataset is known.
+    meter: Option<UsageMeter>,
 }
 
 /// Its routes: everything under `/api`, for the path's own parser can say what is wrong with a path.
@@ -108,6 +115,10 @@ async fn read(State(app): State<App>, request: Request) -> Response {
     if let Some(names) = context.unknown {
         headers.insert(X_UNKNOWN_PARAMETERS, names);
     }
+    // The layer that hands the body over, to its end or not, counts it.
+    if let Some(meter) = context.meter {
+        response.extensions_mut().insert(meter);
+    }
     response
 }
 
@@ -131,7 +142,10 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
     let tag = |coding: ContentCoding| caching::etag(key.as_ref()?, coding.etag_suffix());
     let mut etag = tag(coding);
     let mut response = match &etag {
-        Some(etag) if caching::is_held(&head.headers, etag) => not_modified(&admitted),
+        Some(etag) if caching::is_held(&head.headers, etag) => {
+            context.meter.iter().for_each(UsageMeter::not_modified);
+            not_modified(&admitted)
+        }
         _ => {
             let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
             let fields = if request.strict { None } else { unknown_fields(app, &admitted, &request, &head.uri).await };
@@ -140,8 +154,11 @@ async fn answer(app: &App, head: &Parts, context: &mut ResponseContext) -> Resul
             if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
                 etag = tag(answer.coding);
             }
+            let pages = link::pages(&BaseUrl::of(head, app), &head.uri, admitted.version, &request, answer.total);
             let mut response = respond(answer, &admitted, file, range).await?;
-            response.headers_mut().extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
+            let headers = response.headers_mut();
+            headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
+            headers.extend(pages.map(|pages| (LINK, pages)));
             response
         }
     };
@@ -174,17 +191,22 @@ async fn counted_look_up(
     context: &mut ResponseContext,
 ) -> Result<Lookup, HttpError> {
     let anonymous = authorization == Authorization::None;
-    if anonymous {
-        count(app, client, Bucket::Public, context).await?;
+    if anonymous && let Err(refused) = count(app, client, Bucket::Public, context).await {
+        context.meter = Some(app.usage().refused(target.dataset, &target.name_slug));
+        return Err(refused);
     }
     let lookup = match anonymous {
         true => app.lookups().find(target).await,
         false => app.lookups().find_in_turn(client, target).await,
     };
     context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
+    context.meter = lookup.as_ref().ok().and_then(Lookup::dataset).map(|dataset| app.usage().found(dataset));
     if !anonymous {
         let bucket = if context.private { Bucket::Private } else { Bucket::Public };
-        count(app, client, bucket, context).await?;
+        if let Err(refused) = count(app, client, bucket, context).await {
+            context.meter.iter().for_each(UsageMeter::rate_limited);
+            return Err(refused);
+        }
     }
     Ok(lookup?)
 }
@@ -237,6 +259,7 @@ async fn respond(
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     headers.insert(X_TOTAL_COUNT, HeaderValue::from(answer.total));
+    headers.extend(answer.matches.map(|matches| (X_TOTAL_MATCHES, HeaderValue::from(matches))));
     describe(headers, served);
     if let Some(disposition) = disposition {
         headers.insert(CONTENT_DISPOSITION, disposition);
@@ -321,7 +344,7 @@ mod tests {
             holder: crate::service::Holder::Operator,
         };
         let content_type = file.unwrap_or(Format::Json).content_type();
-        let answer = Answer { total: 250, content_type, coding: ContentCoding::Identity, body };
+        let answer = Answer { total: 250, matches: None, content_type, coding: ContentCoding::Identity, body };
         respond(answer, &served, file, None).await
     }
 

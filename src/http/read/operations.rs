@@ -27,6 +27,9 @@ const ERRORS: &[u16] = &[400, 401, 403, 404, 405, 410, 414, 416, 429, 500, 503];
 /// What most answers carry.
 const COMMON: &[&[&str]] = &[EVERY, RATE, DATASET, CACHING, CORS, &["X-Unknown-Parameters"]];
 
+/// What tells of the entities of an answer.
+const PAGE: &[&str] = &["X-Total-Count", "X-Total-Matches", "X-Unknown-Fields", "Link"];
+
 pub(in crate::http) fn section() -> Section {
     let version = "The version of the dataset";
     let alternate = "The alternate of the version, as with `alt=true`; 404 when it has none";
@@ -188,16 +191,16 @@ fn entities() -> Response {
         // a body of any format.
         .rev()
         .fold(response, |response, format| response.content(format.content_type(), content(format)));
-    let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "X-Total-Count", "X-Unknown-Fields"][..];
-    headers::with(headers::with(response, COMMON), &[table]).build()
+    let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding"][..];
+    headers::with(headers::with(response, COMMON), &[table, PAGE]).build()
 }
 
 fn part() -> Response {
     let response = ResponseBuilder::new()
         .description("The part of a parquet file that `Range` asks for.")
         .content(Format::Parquet.content_type(), content(Format::Parquet));
-    let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition", "X-Total-Count", "X-Unknown-Fields"][..];
-    headers::with(headers::with(response, COMMON), &[ranges]).build()
+    let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition"][..];
+    headers::with(headers::with(response, COMMON), &[ranges, PAGE]).build()
 }
 
 fn not_modified() -> Response {

@@ -34,6 +34,10 @@ const RUN_BYTES: u64 = 16 << 10;
 /// Minimum and maximum bytes of a bucket.
 const BUCKET_BYTES: Range<u64> = 1 << 20..64 << 20;
 
+/// Of the memory that a query may have, one part in so many is for buckets. What encodes the documents afterwards needs
+/// most of the rest where memory is short, as a row group of Parquet does.
+const SHARE: u64 = 8;
+
 /// Buckets kept in memory: those of the units that are worked on.
 const BUCKETS_KEPT: usize = 2;
 
@@ -74,6 +78,8 @@ struct Bounds {
     places_per_bucket: usize,
     /// Bytes of a stretch, and of a bucket that is read in one go.
     most_bytes: usize,
+    /// Stretches at once.
+    stretches: usize,
 }
 
 /// A position of the file and its place in the answer.
@@ -110,11 +116,16 @@ impl Reordered {
         let runtime = engine.context().runtime_env();
         let reservation = MemoryConsumer::new("reordered documents").register(&runtime.memory_pool);
         reservation.try_grow(size_of_val(positions) * 2)?;
-        let bucket_bytes = reserve(&reservation, wanted, engine.threads())?;
+        let most_bytes = engine.most_memory_bytes() / SHARE;
+        let (bucket_bytes, stretches_at_once) = reserve(&reservation, wanted, engine.threads(), most_bytes)?;
         let places_per_bucket = (bucket_bytes / mean).max(1);
         // Sizes vary: most buckets that are somewhat larger than the mean are whole, too.
         let most_bytes = bucket_bytes + bucket_bytes / 2;
-        let bounds = Bounds { places_per_bucket: places_per_bucket as usize, most_bytes: most_bytes as usize };
+        let bounds = Bounds {
+            places_per_bucket: places_per_bucket as usize,
+            most_bytes: most_bytes as usize,
+            stretches: stretches_at_once,
+        };
 
         let mut placed: Vec<Placed> = positions.iter().copied().zip(0..).collect();
         placed.sort_unstable();
@@ -251,16 +262,29 @@ fn by_place(mut documents: Vec<(u64, Range<u64>)>) -> Vec<Range<u64>> {
     documents.into_iter().map(|(_, document)| document).collect()
 }
 
-/// Takes memory for buckets and stretches, smaller ones where there is little; how large one may be.
-fn reserve(reservation: &MemoryReservation, wanted: u64, threads: usize) -> Result<u64, QueryError> {
-    let mut bytes = wanted;
+/// Takes memory for buckets and stretches: smaller ones where there is little, and then fewer at once. How large one
+/// may be, and how many.
+fn reserve(
+    reservation: &MemoryReservation,
+    wanted: u64,
+    threads: usize,
+    most_bytes: u64,
+) -> Result<(u64, usize), QueryError> {
+    let (mut bytes, mut stretches) = (wanted, threads.max(BUCKETS_KEPT));
     loop {
-        // Per thread one stretch as pages and once more in order, and the next one waiting; buckets come after them.
-        let taken = bytes as usize * 3 * threads.max(BUCKETS_KEPT);
-        match reservation.try_grow(taken) {
-            Ok(()) => return Ok(bytes),
-            Err(_) if bytes > BUCKET_BYTES.start => bytes = (bytes / 2).max(BUCKET_BYTES.start),
-            Err(error) => return Err(error.into()),
+        // One stretch as pages and once more in order, and the next one waiting; buckets come after them.
+        let taken = bytes * 3 * stretches as u64;
+        let is_least = bytes == BUCKET_BYTES.start && stretches == BUCKETS_KEPT;
+        if taken <= most_bytes || is_least {
+            match reservation.try_grow(taken as usize) {
+                Ok(()) => return Ok((bytes, stretches)),
+                Err(error) if is_least => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        match bytes > BUCKET_BYTES.start {
+            true => bytes = (bytes / 2).max(BUCKET_BYTES.start),
+            false => stretches = (stretches / 2).max(BUCKETS_KEPT),
         }
     }
 }
@@ -273,15 +297,15 @@ fn stretches(
     bounds: Bounds,
 ) -> impl futures::Stream<Item = Result<Stretch, QueryError>> + Unpin + use<> {
     let (engine, reader, placed) = (engine.clone(), reader.clone(), Arc::new(placed));
-    let (threads, step, count) = (engine.threads(), bounds.places_per_bucket, placed.len());
+    let (at_once, step, count) = (bounds.stretches, bounds.places_per_bucket, placed.len());
     let starts = (0..count).step_by(step);
     let begin = move |asked: Range<usize>| {
         let (own, reader, placed) = (engine.clone(), reader.clone(), placed.clone());
         (asked.end, engine.spawn(async move { stretch(&own, &reader, &placed, asked, bounds).await }))
     };
-    let state = (starts, VecDeque::with_capacity(threads), begin);
+    let state = (starts, VecDeque::with_capacity(at_once), begin);
     let read = futures::stream::try_unfold(state, move |(mut starts, mut working, begin)| async move {
-        while working.len() < threads
+        while working.len() < at_once
             && let Some(start) = starts.next()
         {
             working.push_back(begin(start..count.min(start + step)));
@@ -364,6 +388,7 @@ fn out_of_disk(error: std::io::Error) -> QueryError {
 mod tests {
     use std::time::Duration;
 
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
     use object_store::path::Path;
 
     use super::*;
@@ -373,6 +398,25 @@ mod tests {
     use crate::storage::spool::Spool;
     use crate::storage::store::{self, S3Options};
     use crate::storage::writer::{WriteOptions, write_version};
+
+    #[test]
+    fn buckets_leave_most_of_the_memory_to_what_follows() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(72 << 20));
+        let taken = |wanted, threads, most_bytes| {
+            let reservation = MemoryConsumer::new("buckets").register(&pool);
+            let chosen = reserve(&reservation, wanted, threads, most_bytes).expect("memory");
+            (chosen, reservation.size())
+        };
+        assert_eq!(taken(1 << 20, 2, 9 << 20), ((1 << 20, 2), 6 << 20));
+        assert_eq!(taken(64 << 20, 32, 9 << 20), ((1 << 20, 2), 6 << 20));
+        assert_eq!(taken(64 << 20, 4, u64::MAX), ((4 << 20, 4), 48 << 20), "as much as there is");
+        assert_eq!(taken(1 << 20, 8, 0), ((1 << 20, 2), 6 << 20), "the least that works");
+        let full = pool.clone();
+        let held = MemoryConsumer::new("others").register(&full);
+        held.try_grow(70 << 20).expect("memory");
+        let reservation = MemoryConsumer::new("buckets").register(&pool);
+        assert!(matches!(reserve(&reservation, 1 << 20, 8, 9 << 20), Err(QueryError::OutOfMemory(_))));
+    }
 
     #[test]
     fn large_documents_beside_each_other_take_no_more_memory_than_others() {
@@ -409,7 +453,7 @@ mod tests {
             let count = entities.len() as u64;
             let positions: Vec<u64> = (0..count).rev().collect();
 
-            let bounds = Bounds { places_per_bucket: 1_000, most_bytes: 1 << 20 };
+            let bounds = Bounds { places_per_bucket: 1_000, most_bytes: 1 << 20, stretches: 2 };
             let placed = positions.iter().rev().copied().zip((0..count).rev()).collect();
             let stretches: Vec<_> = stretches(&engine, &reader, placed, bounds).try_collect().await.expect("read");
             assert_eq!(stretches.last().map(|stretch| stretch.next), Some(entities.len()));

@@ -1,6 +1,7 @@
 //! Deciding how a predicate is answered, apart from answering it.
 
 use crate::query::scan::predicate::{Compare, Comparison, Predicate};
+use crate::query::scan::range_statistics::{self, Told};
 use crate::storage::StorageError;
 use crate::storage::layout::SEPARATOR;
 use crate::storage::reader::VersionReader;
@@ -50,6 +51,8 @@ pub fn needle(compare: &Compare) -> Option<Vec<u8>> {
         Comparison::Contains if folded.is_empty() => None,
         Comparison::Contains => Some(folded.to_vec()),
         // A number may be written in many ways, and a null has no text.
+        // Folding does not keep the order of texts.
+        Comparison::Range(_) => None,
         Comparison::Equal if compare.number().is_some() || compare.matches_null() => None,
         Comparison::Equal => {
             let mut whole = Vec::with_capacity(folded.len() + 2);
@@ -94,8 +97,11 @@ pub fn searches(reader: &VersionReader, row_group: usize, candidates: &[usize], 
 pub enum PrunedBy {
     /// The text is not there, by the bloom filter.
     BloomFilter,
-    /// The number is not there, by the statistics, nor is its text, by the bloom filter.
+    /// The number is not there, by the statistics, nor is its text, by the bloom filter; or no number lies in the
+    /// range, by the statistics.
     Numbers,
+    /// No string lies in the range, by the statistics.
+    Texts,
     /// The text is in no search text, by the keyword index.
     KeywordIndex,
 }
@@ -103,7 +109,7 @@ pub enum PrunedBy {
 /// What says that a row group cannot hold a match; `None` when it may. `ShreddedColumn` accesses alone prune.
 ///
 /// # Errors
-/// When the bloom filter cannot be read.
+/// When the store fails.
 pub async fn pruned(
     reader: &VersionReader,
     row_group: usize,
@@ -113,8 +119,14 @@ pub async fn pruned(
     let (Access::ShreddedColumn(shredded), Predicate::Compare(predicate)) = (access, predicate) else {
         return Ok(None);
     };
-    if predicate.comparison() != Comparison::Equal {
-        return Ok(None);
+    match predicate.comparison() {
+        Comparison::Equal => {}
+        Comparison::Contains => return Ok(None),
+        Comparison::Range(_) => {
+            let by = if predicate.needs_exact_text() { PrunedBy::Texts } else { PrunedBy::Numbers };
+            let told = range_statistics::told(reader, row_group, shredded, predicate);
+            return Ok((told == Told::NoRow).then_some(by));
+        }
     }
     if predicate.matches_null() && reader.holds_null(row_group, shredded) {
         return Ok(None);

@@ -2,6 +2,7 @@
 //!
 //! A shredded column that fans out is evaluated over its elements; a row is selected when one of its elements is.
 
+use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanBufferBuilder, ListArray};
@@ -11,7 +12,8 @@ use memchr::arch::all::packedpair::HeuristicFrequencyRank;
 use memchr::memmem;
 
 use crate::document::NumericValue;
-use crate::model::request::KeywordsMode;
+use crate::model::request::{KeywordsMode, RangeBound};
+use crate::query::scan::key_column::bytes_at;
 use crate::storage::layout::ShreddedKind;
 
 /// The elements of a shredded column: the array itself, or what a list array holds, and how to get back to rows.
@@ -50,6 +52,11 @@ impl<'a> Elements<'a> {
         self.texts(|values| select(values, |value| value == text))
     }
 
+    /// Elements whose text fits.
+    pub(super) fn text_fits(&self, fits: &dyn Fn(&[u8]) -> bool) -> BooleanBuffer {
+        self.texts(|values| select(values, fits))
+    }
+
     /// Elements whose text contains `text`.
     pub(super) fn text_contains(&self, text: &[u8]) -> BooleanBuffer {
         self.texts(|values| contains(values, text))
@@ -70,6 +77,52 @@ impl<'a> Elements<'a> {
         }
         let rest = |index| if remainders.is_null(index) { 0 } else { remainders.value(index) };
         BooleanBuffer::collect_bool(values.len(), |index| equal.value(index) && rest(index) == remainder)
+    }
+
+    /// Elements whose number lies on one side of a limit, of which the double and the side are given
+    /// ([`NumericValue::double_and_side`]). A number without remainder fits none.
+    pub(super) fn number_within(
+        &self,
+        remainders: &Elements<'_>,
+        bound: RangeBound,
+        (limit, side): (f64, i128),
+    ) -> BooleanBuffer {
+        let doubles = self.values.as_primitive::<Float64Type>();
+        let values = doubles.values();
+        let remainders = remainders.values.as_primitive::<Int64Type>();
+        let fitting = if remainders.null_count() < remainders.len() {
+            let rest = |index| if remainders.is_null(index) { 0 } else { i128::from(remainders.value(index)) };
+            BooleanBuffer::collect_bool(values.len(), |index| match values[index].partial_cmp(&limit) {
+                Some(Ordering::Equal) => bound.admits(rest(index).cmp(&side)),
+                Some(ordering) => bound.admits(ordering),
+                None => false,
+            })
+        } else {
+            // No number has a remainder: all of the limit's double are on one side of it.
+            let with_limit = bound.admits(0_i128.cmp(&side));
+            match (bound.is_lower(), with_limit) {
+                (true, true) => BooleanBuffer::collect_bool(values.len(), |index| values[index] >= limit),
+                (true, false) => BooleanBuffer::collect_bool(values.len(), |index| values[index] > limit),
+                (false, true) => BooleanBuffer::collect_bool(values.len(), |index| values[index] <= limit),
+                (false, false) => BooleanBuffer::collect_bool(values.len(), |index| values[index] < limit),
+            }
+        };
+        valid(fitting, doubles.nulls())
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Elements that are null; `None` where none is.
+    pub(super) fn nulls(&self) -> Option<BooleanBuffer> {
+        self.values.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| !nulls.inner())
+    }
+
+    /// The text of an element, if it has one.
+    pub(super) fn bytes_at(&self, element: usize) -> Option<&[u8]> {
+        bytes_at(self.values, element)
     }
 
     /// Elements of this kind.

@@ -214,7 +214,7 @@ impl KeyColumn {
 }
 
 /// The bytes of an element; `None` where it is null.
-fn bytes_at(array: &ArrayRef, element: usize) -> Option<&[u8]> {
+pub(super) fn bytes_at(array: &ArrayRef, element: usize) -> Option<&[u8]> {
     match array.as_dictionary_opt::<Int32Type>() {
         Some(dictionary) => {
             let values = dictionary.values().as_binary::<i32>();

@@ -109,10 +109,10 @@ impl KeywordQuestions {
         self.questions.get(predicate).is_some_and(Option::is_some)
     }
 
-    /// For each predicate the rows of a row group. Empty where no segment holds it.
+    /// For each predicate the rows of a row group. Empty where no segment holds it; a damaged one tells nothing.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// When the store fails.
     pub(super) async fn rows(
         &self,
         reader: &VersionReader,
@@ -143,7 +143,11 @@ impl KeywordQuestions {
         let mut answers = Vec::with_capacity(self.questions.len());
         for question in &self.questions {
             answers.push(match question {
-                Some(question) => question.ask(reader, segment, &mut pace).await?,
+                Some(question) => match question.ask(reader, segment, &mut pace).await {
+                    // It has been reported. The search text tells the same, and others are not asked of it again.
+                    Err(error) if error.is_damage() => return Ok(self.questions.iter().map(|_| None).collect()),
+                    asked => asked?,
+                },
                 None => None,
             });
         }

@@ -71,6 +71,7 @@ pub(super) enum KeySource {
 pub(super) struct ScanMetrics {
     pub(super) pruned_by_bloom_filter: Counter,
     pub(super) pruned_by_numbers: Counter,
+    pub(super) pruned_by_texts: Counter,
     pub(super) pruned_by_keyword_index: Counter,
     pub(super) pruned_by_order: Counter,
     /// Row groups that were not pruned, and their rows.
@@ -82,6 +83,8 @@ pub(super) struct ScanMetrics {
     pub(super) indexed: Box<[IndexedCounts]>,
     /// As the scan's predicates: what shapes did for them.
     pub(super) shapes: Box<[ShapeCounts]>,
+    /// As the scan's predicates: row groups in which the statistics of a shredded column say that every row matches.
+    pub(super) settled_by_statistics: Box<[Counter]>,
     /// What documents have left.
     pub(super) verified: Narrowed,
     /// What the top-k threshold has left.
@@ -103,6 +106,7 @@ impl ScanMetrics {
             predicates: (0..predicates).map(|_| Narrowed::default()).collect(),
             indexed: (0..predicates).map(|_| IndexedCounts::default()).collect(),
             shapes: (0..predicates).map(|_| ShapeCounts::default()).collect(),
+            settled_by_statistics: (0..predicates).map(|_| Counter::default()).collect(),
             ..ScanMetrics::default()
         }
     }
@@ -111,6 +115,7 @@ impl ScanMetrics {
         match by {
             PrunedBy::BloomFilter => self.pruned_by_bloom_filter.add(1),
             PrunedBy::Numbers => self.pruned_by_numbers.add(1),
+            PrunedBy::Texts => self.pruned_by_texts.add(1),
             PrunedBy::KeywordIndex => self.pruned_by_keyword_index.add(1),
         }
     }

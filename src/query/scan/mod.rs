@@ -11,6 +11,7 @@
 //! | `keyword_index` | what the keyword index says of them |
 //! | `shapes` | which path a hit in the search text belongs to |
 //! | `kernels` | predicates over the Arrow arrays of a row group |
+//! | `range`, `range_statistics` | range filters over shredded columns: their values, and what statistics say of them |
 //! | `sort_key`, `dedup_key` | the keys of `sort` and `dedup` |
 //! | `key_column`, `path_codes` | what keys of `dedup` are made of: values in shredded columns, and codes of values |
 //! | `distinct` | which rows may be the first of their group |
@@ -38,6 +39,8 @@ mod keyword_index;
 mod metrics;
 mod path_codes;
 pub mod predicate;
+mod range;
+mod range_statistics;
 pub mod report;
 mod row_group;
 mod row_selection;

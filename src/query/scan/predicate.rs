@@ -3,15 +3,15 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-use crate::document::{self, ContainsNeedle, EqualNeedle, NumericValue, Scalar};
+use crate::document::{self, ContainsNeedle, EqualNeedle, NumericValue, RangeLimit, RangeNeedle, Scalar};
 use crate::model::path::Path;
-use crate::model::request::KeywordsMode;
+use crate::model::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 use crate::query::fetch::reshape::{Reshape, ReshapeScratch};
 
 /// A condition on an entity.
 #[derive(Clone, Debug)]
 pub enum Predicate {
-    /// `filter` or `filter_contains`.
+    /// `filter`, `filter_contains`, or a range filter.
     Compare(Box<Compare>),
     /// `keywords`.
     Keywords(Keywords),
@@ -34,6 +34,27 @@ pub enum Comparison {
     Equal,
     /// `filter_contains`: docs/semantics.md, filter_contains.
     Contains,
+    /// `filter_gt` and the like: docs/semantics.md, Range filters.
+    Range(RangeBound),
+}
+
+impl Comparison {
+    /// The parameter that asks for it.
+    pub fn parameter(self) -> &'static str {
+        match self {
+            Comparison::Equal => "filter",
+            Comparison::Contains => "filter_contains",
+            Comparison::Range(bound) => bound.parameter(),
+        }
+    }
+
+    /// The comparisons that a request asks for, in the order of docs/semantics.md, Steps.
+    pub fn of(request: &ReadRequest) -> impl Iterator<Item = (Comparison, &PathValue)> {
+        let equal = request.filters.iter().map(|condition| (Comparison::Equal, condition));
+        let contains = request.filters_contain.iter().map(|condition| (Comparison::Contains, condition));
+        let ranges = request.ranges().map(|(bound, condition)| (Comparison::Range(bound), condition));
+        equal.chain(contains).chain(ranges)
+    }
 }
 
 /// A comparison of one path with a value.
@@ -47,6 +68,7 @@ pub struct Compare {
     number: Option<NumericValue>,
     equal: EqualNeedle,
     contains: ContainsNeedle,
+    range: Option<RangeNeedle>,
 }
 
 impl Compare {
@@ -60,6 +82,10 @@ impl Compare {
             number: NumericValue::parse(value),
             equal: EqualNeedle::new(value),
             contains: ContainsNeedle::new(value),
+            range: match comparison {
+                Comparison::Range(bound) => Some(RangeNeedle::new(bound, value)),
+                Comparison::Equal | Comparison::Contains => None,
+            },
             value: value.to_owned(),
         }
     }
@@ -88,8 +114,18 @@ impl Compare {
     pub fn number(&self) -> Option<&NumericValue> {
         match self.comparison {
             Comparison::Equal => self.number.as_ref(),
-            Comparison::Contains => None,
+            Comparison::Contains | Comparison::Range(_) => None,
         }
+    }
+
+    /// What a range filter looks for; `None` where it is none.
+    pub fn range(&self) -> Option<&RangeNeedle> {
+        self.range.as_ref()
+    }
+
+    /// Whether strings are compared by their exact text, which no folded text tells.
+    pub fn needs_exact_text(&self) -> bool {
+        self.range.as_ref().is_some_and(|range| matches!(range.limit(), RangeLimit::Text(_)))
     }
 
     /// Whether a null matches.
@@ -106,9 +142,11 @@ impl Compare {
                 _ => false,
             };
             found = !(self.denull && gone)
-                && match self.comparison {
-                    Comparison::Equal => document::matches_equal(scalar, &self.equal),
-                    Comparison::Contains => document::matches_contains(scalar, &self.contains),
+                && match (self.comparison, &self.range) {
+                    (Comparison::Equal, _) => document::matches_equal(scalar, &self.equal),
+                    (Comparison::Contains, _) => document::matches_contains(scalar, &self.contains),
+                    (Comparison::Range(_), Some(range)) => document::matches_range(scalar, range),
+                    (Comparison::Range(_), None) => false,
                 };
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -178,11 +216,7 @@ impl fmt::Display for Predicate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Predicate::Compare(compare) => {
-                let name = match compare.comparison {
-                    Comparison::Equal => "filter",
-                    Comparison::Contains => "filter_contains",
-                };
-                write!(formatter, "{name}={}:{}", compare.path, compare.value)
+                write!(formatter, "{}={}:{}", compare.comparison.parameter(), compare.path, compare.value)
             }
             Predicate::Keywords(keywords) => {
                 let mode = match keywords.mode {

@@ -2,7 +2,7 @@
 
 use crate::model::path::Path;
 use crate::query::scan::access::Access;
-use crate::query::scan::metrics::{KeySource, Narrowed};
+use crate::query::scan::metrics::{Counter, KeySource, Narrowed};
 use crate::query::scan::predicate::Predicate;
 use crate::query::scan::schema::{GROUP, ORDER};
 use crate::query::scan::sort_key;
@@ -67,8 +67,11 @@ pub struct RowGroupUse {
     pub outside_positions: u64,
     /// Left out because a bloom filter says that the text is not there.
     pub pruned_by_bloom_filter: u64,
-    /// Left out because the number lies outside of what the statistics say, nor is its text there.
+    /// Left out because the number lies outside of what the statistics say, nor is its text there; or because no number
+    /// lies in the range.
     pub pruned_by_numbers: u64,
+    /// Left out because the statistics say that no string lies in the range.
+    pub pruned_by_texts: u64,
     /// Left out because the keyword index says that the text is not there.
     pub pruned_by_keyword_index: u64,
     /// Left out because the statistics say that all of the first of the order lie elsewhere.
@@ -96,6 +99,9 @@ pub struct PredicateUse {
     pub keyword_index: Option<KeywordIndexUse>,
     /// What shapes did; null where they were not asked.
     pub shapes: Option<ShapeUse>,
+    /// Row groups where the statistics of the shredded column say that every entity fits a range filter; null for other
+    /// predicates and columns.
+    pub settled_by_statistics: Option<u64>,
 }
 
 /// How a predicate on paths was answered in the row groups that have shapes. Those that were pruned do not count.
@@ -151,6 +157,7 @@ impl ScanSpec {
         let total = self.reader.row_groups().len() as u64;
         let touched = self.row_groups().len() as u64;
         let (by_bloom, by_numbers) = (metrics.pruned_by_bloom_filter.get(), metrics.pruned_by_numbers.get());
+        let by_texts = metrics.pruned_by_texts.get();
         let by_index = metrics.pruned_by_keyword_index.get();
         let by_order = metrics.pruned_by_order.get();
         let scanned = metrics.scanned.get();
@@ -165,10 +172,11 @@ impl ScanSpec {
                 outside_positions: total - touched,
                 pruned_by_bloom_filter: by_bloom,
                 pruned_by_numbers: by_numbers,
+                pruned_by_texts: by_texts,
                 pruned_by_keyword_index: by_index,
                 pruned_by_order: by_order,
                 scanned,
-                not_reached: touched.saturating_sub(by_bloom + by_numbers + by_index + by_order + scanned),
+                not_reached: touched.saturating_sub(by_bloom + by_numbers + by_texts + by_index + by_order + scanned),
             },
             rows_tested: metrics.tested.get(),
             rows_selected,
@@ -176,6 +184,7 @@ impl ScanSpec {
                 .map(|(number, ((access, predicate), rows))| PredicateUse {
                     keyword_index: self.keyword_index(number),
                     shapes: self.shapes(number, *access),
+                    settled_by_statistics: self.settled_by_statistics(number),
                     ..self.predicate(*access, predicate, rows)
                 })
                 .collect(),
@@ -208,6 +217,16 @@ impl ScanSpec {
             rows_out: counted.then(|| rows.after.get()),
             keyword_index: None,
             shapes: None,
+            settled_by_statistics: None,
+        }
+    }
+
+    fn settled_by_statistics(&self, predicate: usize) -> Option<u64> {
+        match self.predicates.get(predicate)? {
+            (Access::ShreddedColumn(_), Predicate::Compare(compare)) if compare.range().is_some() => {
+                self.metrics.settled_by_statistics.get(predicate).map(Counter::get)
+            }
+            _ => None,
         }
     }
 

@@ -23,6 +23,7 @@ use crate::query::scan::distinct::RowOrder;
 use crate::query::scan::kernels::{self, Elements};
 use crate::query::scan::keyword_index::{IndexedRows, Sure};
 use crate::query::scan::predicate::{Compare, Comparison, Keywords, Predicate};
+use crate::query::scan::range_statistics::{self, Told};
 use crate::query::scan::row_selection::RowSelection;
 use crate::query::scan::schema::{DOCUMENT, GROUP, ORDER, POSITION};
 use crate::query::scan::shapes::Settled;
@@ -32,7 +33,7 @@ use crate::storage::StorageError;
 use crate::storage::layout::{ShreddedKind, ShreddedPart};
 
 /// A predicate that documents are to verify.
-struct Unverified<'p> {
+pub(super) struct Unverified<'p> {
     predicate: &'p Predicate,
     /// Rows that match it for sure.
     sure: Option<BooleanBuffer>,
@@ -158,7 +159,11 @@ impl ScanSpec {
             tokio::task::consume_budget().await;
             match (access, predicate) {
                 (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) => {
-                    selected = selected.and(self.by_shredded(row_group, *shredded, compare).await?);
+                    if range_statistics::told(&self.reader, row_group, *shredded, compare) == Told::EveryRow {
+                        self.metrics.settled_by_statistics[number].add(1);
+                    } else {
+                        selected = selected.and(self.by_shredded(row_group, *shredded, compare).await?);
+                    }
                 }
                 (Access::Shapes, _) if self.reader.shape_index().get(row_group).is_some() => {
                     let indexed = indexed.get(number).and_then(Option::as_ref);
@@ -232,7 +237,7 @@ impl ScanSpec {
 
     /// The selected rows that may match a predicate, by the keyword index where it tells and by the search text; and
     /// the predicate, where documents are to verify them. The search text `decides`, or documents do in any case.
-    async fn by_index_and_search<'p>(
+    pub(super) async fn by_index_and_search<'p>(
         &self,
         row_group: usize,
         selected: RowSelection,
@@ -345,6 +350,9 @@ impl ScanSpec {
         shredded: usize,
         compare: &Compare,
     ) -> Result<BooleanBuffer, StorageError> {
+        if let Some(range) = compare.range() {
+            return self.by_range(row_group, shredded, compare, range).await;
+        }
         let missing = || StorageError::Layout(format!("shredded column {shredded} has no text"));
         let text = self.reader.shredded(row_group, shredded, ShreddedPart::Text).await?.ok_or_else(missing)?;
         let text = Elements::of(&text);

@@ -118,8 +118,8 @@ impl ScanSpec {
                     continue;
                 }
                 if shapes.is_none() {
-                    let Some(read) = self.reader.shapes(row_group).await? else {
-                        return Ok(Settled::Open(selected, None));
+                    let Some(read) = self.sound_shapes(row_group).await? else {
+                        return self.words_without_shapes(row_group, predicate, selected, indexed).await;
                     };
                     let counts = places(&read, predicate);
                     shapes = Some((read, counts));
@@ -129,12 +129,37 @@ impl ScanSpec {
                 pace.worked(text.len()).await;
                 let runs = || shapes.runs(shapes.shape_of(first + row));
                 let matches = words.are_found(&finders, |finder| holds(text, runs(), counts, finder, words.whole));
-                if matches.map_err(|Foreign| self.reader.foreign_shapes(row_group))? {
-                    matching.push(first + row);
+                match matches {
+                    Ok(true) => matching.push(first + row),
+                    Ok(false) => {}
+                    Err(Foreign) => {
+                        self.reader.report_foreign_shapes(row_group);
+                        return self.words_without_shapes(row_group, predicate, selected, indexed).await;
+                    }
                 }
             }
         }
         Ok(Settled::Rows(RowSelection::List(matching)))
+    }
+
+    /// The shapes of a row group; `None` where it has none, and where they are damaged, which has been reported.
+    async fn sound_shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>, StorageError> {
+        match self.reader.shapes(row_group).await {
+            Err(error) if error.is_damage() => Ok(None),
+            read => read,
+        }
+    }
+
+    /// Leaves to documents the rows that the search text does.
+    async fn words_without_shapes(
+        &self,
+        row_group: usize,
+        predicate: &Predicate,
+        selected: RowSelection,
+        indexed: Option<&IndexedRows>,
+    ) -> Result<Settled, StorageError> {
+        let (rows, _) = self.by_index_and_search(row_group, selected, predicate, indexed, false).await?;
+        Ok(Settled::Open(rows, None))
     }
 
     async fn scalars_by_shapes(
@@ -144,7 +169,7 @@ impl ScanSpec {
         selected: RowSelection,
         most: Option<usize>,
     ) -> Result<Settled, StorageError> {
-        let Some(shapes) = self.reader.shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
+        let Some(shapes) = self.sound_shapes(row_group).await? else { return Ok(Settled::Open(selected, None)) };
         let counts = shapes.places_of(compare.path().keys());
         if !counts.contains(&true) {
             return Ok(Settled::Rows(RowSelection::Range(0..0)));
@@ -174,7 +199,8 @@ impl ScanSpec {
                 }
             }
         }
-        if !open.is_empty() && !access::searches(&self.reader, row_group, &open, None) {
+        let reads_documents = || compare.needs_exact_text() || !access::searches(&self.reader, row_group, &open, None);
+        if !open.is_empty() && reads_documents() {
             let mut sure = BooleanBufferBuilder::new(0);
             sure.append_n(self.reader.row_groups()[row_group].rows, false);
             rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| sure.set_bit(*row, true));
@@ -196,8 +222,13 @@ impl ScanSpec {
                 pace.worked(text.len()).await;
                 let runs = shapes.runs(shapes.shape_of(row)).take(runs as usize);
                 let found = any_scalar(text, runs, &counts, |kind, text| fits(compare, kind, text));
-                if !found.map_err(|Foreign| self.reader.foreign_shapes(row_group))? {
-                    continue;
+                match found {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(Foreign) => {
+                        self.reader.report_foreign_shapes(row_group);
+                        return Ok(Settled::Open(selected, None));
+                    }
                 }
             }
             matching.push(row);
@@ -366,6 +397,8 @@ impl Verdict {
                 (Comparison::Contains, ScalarKind::Text) if compare.ignores_empty() => true,
                 // The text that is looked for is empty, and in any.
                 (Comparison::Contains, ScalarKind::Text | ScalarKind::Number) => return Verdict::Matches,
+                (Comparison::Range(_), ScalarKind::Text) => compare.needs_exact_text(),
+                (Comparison::Range(_), ScalarKind::Number) => !compare.needs_exact_text(),
                 (_, ScalarKind::Null) => false,
             };
             if undecided {
@@ -383,6 +416,11 @@ fn fits(compare: &Compare, kind: ScalarKind, text: &[u8]) -> bool {
     }
     match compare.comparison() {
         Comparison::Contains => true,
+        // A text would have to be the exact one, so documents tell.
+        Comparison::Range(_) => match (kind, compare.range(), std::str::from_utf8(text)) {
+            (ScalarKind::Number, Some(range), Ok(text)) => range.admits_number(text),
+            _ => false,
+        },
         Comparison::Equal if text == compare.folded() => true,
         // Folding changes the letter of an exponent, and no value.
         Comparison::Equal => match (kind, compare.number()) {

@@ -374,6 +374,8 @@ impl Running {
             spec.metrics.top_k.add(kept.len(), k.min(kept.len()));
             return Ok(Some(self.in_order(OrderCursor::new(kept, order.descending), k, None)));
         }
+        // None is made here. Conditions are tested on all entities whether there is an order or not; it would only save
+        // the ranks of those selected, and making it ranks and sorts all of them.
         let Kept::Order(kept) = kept_order::kept_order(&spec.reader, order).await else { return Ok(None) };
         let reserved = self.memory.new_empty();
         if reserved.try_grow(kept.len() / 8 + 1).is_err() {

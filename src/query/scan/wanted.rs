@@ -2,6 +2,7 @@
 
 use crate::query::scan::access::Access;
 use crate::query::scan::predicate::{Comparison, Predicate};
+use crate::query::scan::range;
 use crate::query::scan::schema::{GROUP, ORDER};
 use crate::query::scan::sort_key;
 use crate::query::scan::spec::ScanSpec;
@@ -46,14 +47,19 @@ impl ScanSpec {
         };
         for (access, predicate) in self.predicates.iter() {
             let (Access::ShreddedColumn(shredded), Predicate::Compare(compare)) = (access, predicate) else { continue };
-            let has_number = compare.comparison() == Comparison::Equal && compare.number().is_some();
-            let parts = [ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder];
-            let columns = reader.columns_of(*shredded, if has_number { &parts } else { &parts[..1] });
+            let parts = match compare.range() {
+                Some(range) => range::parts(reader, row_groups.clone(), *shredded, range),
+                None if compare.number().is_some() => {
+                    vec![ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder]
+                }
+                None => vec![ShreddedPart::Text],
+            };
+            let columns = reader.columns_of(*shredded, &parts);
             let is_first = wanted.columns.is_empty();
             add(&mut wanted, columns, is_first);
             let is_rare = !reader.layout().shredded_columns[*shredded].dictionary;
             if compare.comparison() == Comparison::Equal {
-                wanted.bloom_columns.extend(reader.columns_of(*shredded, &parts[..1]));
+                wanted.bloom_columns.extend(reader.columns_of(*shredded, &[ShreddedPart::Text]));
                 let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { FEW_BLOOM_BYTES };
                 wanted.bloom_bytes = wanted.bloom_bytes.max(bytes);
             }

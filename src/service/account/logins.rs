@@ -12,14 +12,13 @@ use tokio::sync::OnceCell;
 
 use crate::catalog::Catalog;
 use crate::config::{Config, Fair, Limits};
-use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::{User, email_key};
 use crate::service::account::login_limits::{Attempt, CLIENT_FACTOR, LoginLimits, Refused};
-use crate::service::account::sessions::Sessions;
-use crate::service::account::{AccountError, hash_password};
+use crate::service::account::sessions::{Sessions, hash_of};
+use crate::service::account::{AccountError, PASSWORD_BYTES, check_password, hash_password};
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder};
-use crate::service::manage::ManageError;
+use crate::service::manage::{ManageError, OwnerWrites};
 use crate::service::rate_limit::memory::{MemoryRateLimiter, RateCapacity};
 use crate::service::rate_limit::{Bucket, Client, Clock, RateLimitDecision, RateLimiter, RateLimits, SystemClock};
 
@@ -28,9 +27,6 @@ const TURN: Duration = Duration::from_secs(10);
 
 /// Log-ins that may wait for theirs.
 const QUEUE: u64 = 1_024;
-
-/// Passwords longer than any user's are wrong without being hashed.
-const PASSWORD_BYTES_MAX: usize = limits::PASSWORD_BYTES;
 
 /// Somebody has logged in.
 #[derive(Clone, Debug)]
@@ -102,12 +98,24 @@ impl PasswordChecks {
         let matches = tokio::task::spawn_blocking(verify).await;
         Ok(matches.map_err(|error| ManageError::Failed(error.to_string()))? && known)
     }
+
+    async fn hash(&self, client: Client, password: String) -> Result<String, ManageError> {
+        let permit = self.permits.acquire(Holder::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)?;
+        let hash = tokio::spawn(async move {
+            // As of a check.
+            let _permit = permit;
+            hash_password(password).await
+        });
+        let hash = hash.await.map_err(|error| ManageError::Failed(error.to_string()))?;
+        hash.map_err(|error| ManageError::Failed(error.to_string()))
+    }
 }
 
 /// Logs users in.
 pub struct Logins {
     catalog: Catalog,
     sessions: Arc<Sessions>,
+    writes: Arc<OwnerWrites>,
     checks: PasswordChecks,
 }
 
@@ -117,9 +125,10 @@ impl Logins {
         config: &Config,
         catalog: Catalog,
         sessions: Arc<Sessions>,
+        writes: Arc<OwnerWrites>,
         threads: usize,
     ) -> Logins {
-        Logins { catalog, sessions, checks: PasswordChecks::new(&config.limits, &config.fair, threads) }
+        Logins { catalog, sessions, writes, checks: PasswordChecks::new(&config.limits, &config.fair, threads) }
     }
 
     /// Begins a session for the user with this address and password; the session `before`, if any, ends.
@@ -136,7 +145,8 @@ impl Logins {
         let attempt = self.checks.begin(client, &email_key(email)).await?;
         let verified = async {
             let user = self.catalog.user_by_email(email).await.map_err(ManageError::Catalog)?;
-            if password.len() > PASSWORD_BYTES_MAX {
+            // Longer than any user's: wrong without being hashed.
+            if password.len() > *PASSWORD_BYTES.end() {
                 return Err(ManageError::WrongCredentials);
             }
             let hash = user.as_ref().map(|user| user.password_hash.clone());
@@ -152,8 +162,46 @@ impl Logins {
             }
         };
         self.checks.limits.succeeded(attempt);
-        let session_id = self.sessions.begin(user.id, before).await?;
+        let session_id = self.sessions.begin(&user, before).await?;
         Ok(LoggedIn { user, session_id })
+    }
+
+    /// Replaces the password of a user who knows it, and ends the user's sessions but `current`, the id of the session
+    /// of the call. API tokens stay. A wrong old password counts as one at a log-in, and costs as much.
+    ///
+    /// # Errors
+    /// [`ManageError::Invalid`], [`ManageError::TooManyLogins`], [`ManageError::LoginsBusy`],
+    /// [`ManageError::WrongPassword`].
+    pub async fn change_password(
+        &self,
+        client: Client,
+        user: &User,
+        old: &str,
+        new: &str,
+        current: Option<&str>,
+    ) -> Result<(), ManageError> {
+        check_password(new).map_err(|error| ManageError::Invalid { field: "new", problem: error.to_string() })?;
+        let attempt = self.checks.begin(client, &email_key(&user.email)).await?;
+        let matches = match old.len() > *PASSWORD_BYTES.end() {
+            true => Ok(false),
+            false => self.checks.verify(client, Some(user.password_hash.clone()), old.to_owned()).await,
+        };
+        match matches {
+            Ok(true) => self.checks.limits.succeeded(attempt),
+            Ok(false) => return Err(ManageError::WrongPassword),
+            Err(error) => {
+                self.checks.limits.not_tried(attempt);
+                return Err(error);
+            }
+        }
+        let new_hash = self.checks.hash(client, new.to_owned()).await?;
+        let kept = current.and_then(hash_of);
+        let change = self.catalog.change_password(user.id, &user.password_hash, &new_hash, kept.as_deref());
+        self.writes.run(user.id, change).await.map_err(|error| match error {
+            // Somebody else was faster.
+            ManageError::Stale => ManageError::WrongPassword,
+            other => other,
+        })
     }
 }
 

@@ -7,10 +7,12 @@ pub(in crate::service) mod sessions;
 use std::sync::Arc;
 
 use argon2::{Argon2, PasswordHasher};
+use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::catalog::{ApiToken, Catalog, CatalogError};
+use crate::catalog::{ApiToken, Catalog, CatalogError, Grant};
 use crate::model::ids::UserId;
 use crate::model::limits;
+use crate::model::scope::Scope;
 use crate::model::secret::Secret;
 use crate::model::user::{Plan, User};
 use crate::service::manage::{ManageError, OwnerWrites};
@@ -40,6 +42,17 @@ pub enum AccountError {
     /// There is a user of that address.
     #[error("there is already a user {0}")]
     EmailTaken(String),
+    /// The user has datasets.
+    #[error(
+        "{email} has {count} dataset{}, and stays; only datasets without versions can be deleted (DELETE /dataset/delete)",
+        if *count == 1 { "" } else { "s" }
+    )]
+    HasDatasets {
+        /// The user.
+        email: String,
+        /// How many.
+        count: u64,
+    },
     /// The password cannot be hashed.
     #[error("the password cannot be hashed: {0}")]
     Hash(String),
@@ -79,9 +92,7 @@ impl Accounts {
         if !is_email(email) {
             return Err(AccountError::Email(email.to_owned()));
         }
-        if !PASSWORD_BYTES.contains(&password.len()) {
-            return Err(AccountError::Password);
-        }
+        check_password(password)?;
         if token_name.is_some_and(|name| name.is_empty() || name.len() > TOKEN_NAME_BYTES) {
             return Err(AccountError::TokenName);
         }
@@ -101,12 +112,23 @@ impl Accounts {
     /// # Errors
     /// [`AccountError`]; nothing has changed then.
     pub async fn set_password(&self, email: &str, password: &str) -> Result<(), AccountError> {
-        if !PASSWORD_BYTES.contains(&password.len()) {
-            return Err(AccountError::Password);
-        }
+        check_password(password)?;
         let user = self.user_by_email(email).await?;
         let hash = hash_password(password.to_owned()).await?;
         self.catalog.set_password(user.id, &hash).await.map_err(AccountError::Catalog)
+    }
+
+    /// Removes a user without datasets, with the user's tokens and sessions.
+    ///
+    /// # Errors
+    /// [`AccountError`]; nothing has changed then.
+    pub async fn remove_user(&self, email: &str) -> Result<(), AccountError> {
+        let user = self.user_by_email(email).await?;
+        self.catalog.remove_user(user.id).await.map_err(|error| match error {
+            CatalogError::HasDatasets { count } => AccountError::HasDatasets { email: user.email, count },
+            CatalogError::NotFound => AccountError::NoUser(user.email),
+            other => AccountError::Catalog(other),
+        })
     }
 
     /// Changes a user's plan. What the user has beyond the new plan's limits stays.
@@ -139,18 +161,37 @@ impl Accounts {
         user.ok_or_else(|| AccountError::NoUser(email.to_owned()))
     }
 
-    /// Makes an API token of a user. It is kept hashed and cannot be shown again.
+    /// Makes an API token of a user, and says what it allows. It is kept hashed and cannot be shown again. Without
+    /// `expires_in_s`, seconds from now, it does not expire.
     ///
     /// # Errors
     /// [`ManageError::Invalid`], [`ManageError::TooManyTokens`], [`ManageError::TokenNameTaken`].
-    pub async fn create_token(&self, user: &User, name: &str) -> Result<Secret, ManageError> {
+    pub async fn create_token(
+        &self,
+        user: &User,
+        name: &str,
+        scope: Scope,
+        expires_in_s: Option<u64>,
+    ) -> Result<(Secret, Grant), ManageError> {
         if name.is_empty() || name.len() > TOKEN_NAME_BYTES {
             let problem = format!("it must have 1 to {TOKEN_NAME_BYTES} bytes");
             return Err(ManageError::Invalid { field: "name", problem });
         }
-        let token = Secret::api_token(rand::random());
-        self.writes.run(user.id, self.catalog.add_token(user.id, name, &token.hash(), limits::TOKENS)).await?;
-        Ok(token)
+        let expires_at = expires_in_s.map(|seconds| self.after(seconds)).transpose()?;
+        let (token, grant) = (Secret::api_token(rand::random()), Grant { scope, expires_at });
+        let hash = token.hash();
+        let add = self.catalog.add_granted_token(user.id, name, &hash, grant, limits::TOKENS);
+        self.writes.run(user.id, add).await?;
+        Ok((token, grant))
+    }
+
+    /// The time so many seconds from now, at least one.
+    fn after(&self, seconds: u64) -> Result<DateTime<Utc>, ManageError> {
+        let most = limits::TOKEN_LIFETIME_S as u64;
+        let within = i64::try_from(seconds).ok().filter(|_| (1..=most).contains(&seconds));
+        let time = within.and_then(TimeDelta::try_seconds).and_then(|span| self.catalog.now().checked_add_signed(span));
+        let problem = || format!("{seconds} is not valid; valid: 1 to {most} seconds");
+        time.ok_or_else(|| ManageError::Invalid { field: "expires_in_s", problem: problem() })
     }
 
     /// Deletes an API token, which opens nothing from then on.
@@ -179,6 +220,12 @@ fn is_email(text: &str) -> bool {
     text.len() <= EMAIL_BYTES
         && !text.chars().any(|character| character.is_whitespace() || character.is_control())
         && text.split_once('@').is_some_and(shape)
+}
+
+/// # Errors
+/// [`AccountError::Password`] for a password that no user may have.
+fn check_password(password: &str) -> Result<(), AccountError> {
+    if PASSWORD_BYTES.contains(&password.len()) { Ok(()) } else { Err(AccountError::Password) }
 }
 
 pub(in crate::service) async fn hash_password(password: String) -> Result<String, AccountError> {

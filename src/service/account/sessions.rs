@@ -2,8 +2,9 @@
 //!
 //! A session is a random id that the client keeps in a cookie; the catalog knows its hash, whose it is, when it began
 //! and when it ends. Each use moves its end, at most once in [`RENEWAL_INTERVAL`] or a tenth of its length: a request
-//! should not pay for a commit each time. Where the catalog cannot be written the end stays, and the request is
-//! answered. No use moves the end beyond `sessions.absolute_s` after the log-in.
+//! should not pay for a commit each time. When it was last used is recorded to [`USE_INTERVAL`]. Where the catalog
+//! cannot be written the end stays, and the request is answered. No use moves the end beyond `sessions.absolute_s`
+//! after the log-in.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tower_sessions::session::Id;
 
-use crate::catalog::{Catalog, CatalogError, SessionRecord};
+use crate::catalog::{Catalog, CatalogError, SessionRecord, TokenUser};
 use crate::config::{self, Config};
-use crate::model::ids::UserId;
+use crate::model::limits;
 use crate::model::secret::Secret;
 use crate::model::user::User;
 use crate::service::admission::catalog::CatalogGates;
@@ -23,9 +24,40 @@ use crate::service::rate_limit::Client;
 /// How exactly the end of a session is known.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(3_600);
 
+/// How exactly the last use of a session is known.
+const USE_INTERVAL: TimeDelta = TimeDelta::seconds(60);
+
+/// Digits of the id by which its owner names a session.
+const SHOWN_DIGITS: usize = 32;
+
+/// A session as its owner sees it.
+#[derive(Clone, Debug)]
+pub struct OwnedSession {
+    /// What names it. It opens nothing: it is a hash of what the catalog keeps, which is a hash of the cookie.
+    pub id: String,
+    /// When it began.
+    pub created_at: DateTime<Utc>,
+    /// When it was last used, to the minute.
+    pub last_used_at: DateTime<Utc>,
+    /// Whether it is the session of the call.
+    pub is_current: bool,
+}
+
 /// What the catalog knows a session by: who reads the database can use none of them.
 fn hash(id: Id) -> String {
     Secret::from_stored(id.to_string()).hash()
+}
+
+/// The same of the cookie's text; `None` for what is no session's id.
+pub(in crate::service) fn hash_of(id: &str) -> Option<String> {
+    id.parse::<Id>().ok().map(hash)
+}
+
+/// What its owner knows a session by.
+fn shown_id(id_hash: &str) -> String {
+    let mut id = Secret::from_stored(id_hash.to_owned()).hash();
+    id.truncate(SHOWN_DIGITS);
+    id
 }
 
 /// When a session ends that began at `begun` and is used at `now`.
@@ -49,11 +81,11 @@ impl Sessions {
         Sessions { config, catalog, gates }
     }
 
-    /// Whose API token this is, for who sends it. One look-up.
+    /// Whose API token this is and what it allows, for who sends it; `None` if it is none or has expired. One look-up.
     ///
     /// # Errors
     /// [`ManageError::Catalog`], [`ManageError::Refused`].
-    pub async fn user_of_token(&self, client: Client, token: &str) -> Result<Option<User>, ManageError> {
+    pub async fn user_of_token(&self, client: Client, token: &str) -> Result<Option<TokenUser>, ManageError> {
         if !token.starts_with(Secret::API_TOKEN_PREFIX) {
             return Ok(None);
         }
@@ -80,18 +112,20 @@ impl Sessions {
         let Some(user) = session.user else { return Ok(None) };
         let user = catalog.user(user).await.map_err(ManageError::Catalog)?;
         let interval = RENEWAL_INTERVAL.min(Duration::from_secs(options.idle_s) / 10);
-        if user.is_some() && session.expires_at + interval <= end {
+        let unused = session.last_used_at + USE_INTERVAL <= catalog.now();
+        if user.is_some() && (unused || session.expires_at + interval <= end) {
             catalog.try_extend_session(&session.id_hash, end).await;
         }
         Ok(user)
     }
 
     /// Begins a session for a user and gives its id, which was never used before; the one of before ends, if any, so
-    /// that nobody can know the id beforehand. Also removes sessions that have expired.
+    /// that nobody can know the id beforehand. Also removes sessions that have expired. A user has at most
+    /// [`limits::SESSIONS`]: more end those that were not used the longest.
     ///
     /// # Errors
-    /// [`ManageError::Catalog`].
-    pub(in crate::service) async fn begin(&self, user: UserId, before: Option<&str>) -> Result<Secret, ManageError> {
+    /// [`ManageError::Catalog`]; [`ManageError::WrongCredentials`] if the user has another password by now.
+    pub(in crate::service) async fn begin(&self, user: &User, before: Option<&str>) -> Result<Secret, ManageError> {
         if let Some(before) = before {
             self.end(before).await?;
         }
@@ -101,19 +135,53 @@ impl Sessions {
             let (id, now) = (Id::default(), catalog.now());
             let session = SessionRecord {
                 id_hash: hash(id),
-                user: Some(user),
+                user: Some(user.id),
                 data: "{}".to_owned(),
                 created_at: now,
                 expires_at: end(&self.config.sessions, now, now),
+                last_used_at: now,
             };
-            match catalog.create_session(&session).await {
+            match catalog.create_session(&session, Some(&user.password_hash), limits::SESSIONS).await {
                 Ok(true) => return Ok(Secret::from_stored(id.to_string())),
                 // Taken, of 2^128.
                 Ok(false) => {}
-                // The user was removed meanwhile.
-                Err(CatalogError::NotFound) => return Err(ManageError::WrongCredentials),
+                // The user was removed meanwhile, or the password changed.
+                Err(CatalogError::NotFound | CatalogError::Conflict) => return Err(ManageError::WrongCredentials),
                 Err(error) => return Err(ManageError::Catalog(error)),
             }
+        }
+    }
+
+    /// The sessions of a user, the newest first. `current` is the id of the session of the call.
+    ///
+    /// # Errors
+    /// [`ManageError::Catalog`].
+    pub async fn list(&self, user: &User, current: Option<&str>) -> Result<Vec<OwnedSession>, ManageError> {
+        let current = current.and_then(hash_of);
+        let sessions = self.catalog.sessions_of(user.id).await.map_err(ManageError::Catalog)?;
+        let (options, now) = (&self.config.sessions, self.catalog.now());
+        let lasting = sessions.into_iter().filter(|session| end(options, session.created_at, now) > now);
+        let owned = lasting.map(|session| OwnedSession {
+            id: shown_id(&session.id_hash),
+            created_at: session.created_at,
+            last_used_at: session.last_used_at,
+            is_current: current.as_deref() == Some(&session.id_hash),
+        });
+        Ok(owned.collect())
+    }
+
+    /// Ends the session of a user that [`Sessions::list`] gives this id.
+    ///
+    /// # Errors
+    /// [`ManageError::SessionNotFound`], [`ManageError::Catalog`].
+    pub async fn end_listed(&self, user: &User, id: &str) -> Result<(), ManageError> {
+        let sessions = self.catalog.sessions_of(user.id).await.map_err(ManageError::Catalog)?;
+        let named = sessions.iter().find(|session| shown_id(&session.id_hash) == id);
+        let session = named.ok_or(ManageError::SessionNotFound)?;
+        match self.catalog.delete_session_of(user.id, &session.id_hash).await.map_err(ManageError::Catalog)? {
+            true => Ok(()),
+            // Another call was faster.
+            false => Err(ManageError::SessionNotFound),
         }
     }
 

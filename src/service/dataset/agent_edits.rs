@@ -24,6 +24,10 @@ pub struct Pulled {
     pub version: VersionNumber,
     /// The version's [`alternate_etag`] when the entities were looked up.
     pub etag: String,
+    /// Entities of the whole list, of which these are a page.
+    pub total_count: u64,
+    /// Where the next page begins; `None` at the end, and after an empty page.
+    pub next_offset: Option<u64>,
     /// The entities as a compact JSON array, each exactly as it is stored.
     pub entities: AnswerBody,
 }
@@ -50,8 +54,8 @@ impl AgentEdits {
         AgentEdits { catalog, reads }
     }
 
-    /// The entities of a version of the owner's dataset, or those of its
-    /// alternate; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
+    /// The entities of a version of the owner's dataset, or those of its alternate, from an offset on and at most so
+    /// many; also while the dataset is frozen. One look-up finds them and their etag. Dropping it, or a streamed
     /// body, stops the work.
     ///
     /// # Errors
@@ -62,14 +66,19 @@ impl AgentEdits {
         dataset: DatasetId,
         selector: VersionSelector,
         alt: bool,
+        (offset, limit): (u64, Option<u64>),
     ) -> Result<Pulled, PullError> {
         let resolved = self.catalog.resolve_read(dataset, selector).await.map_err(ManageError::from)?;
         let resolved = resolved.filter(|resolved| resolved.dataset.owner == owner.id);
         let Resolved { dataset, version } = resolved.ok_or(ManageError::DatasetNotFound)?;
         let version = version.ok_or_else(|| ReadError::no_version(selector, &dataset))?;
         let admitted = Admitted::of(&dataset, &version, alt, Holder::User(owner.id))?;
-        let request = ReadRequest { pretty: false, ..ReadRequest::default() };
+        let request = ReadRequest { pretty: false, offset, limit, ..ReadRequest::default() };
         let answer = self.reads.answer(&admitted, Arc::new(request), ContentCoding::Identity).await?;
-        Ok(Pulled { version: version.number, etag: alternate_etag(&version), entities: answer.body })
+        let total_count = admitted.file.entity_count;
+        let end = offset.saturating_add(answer.total);
+        let next_offset = (answer.total > 0 && end < total_count).then_some(end);
+        let etag = alternate_etag(&version);
+        Ok(Pulled { version: version.number, etag, total_count, next_offset, entities: answer.body })
     }
 }

@@ -14,10 +14,11 @@ use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
 use crate::model::user::User;
 use crate::model::version::{Version, VersionNumber};
+use crate::query::Engine;
 use crate::service::admission::semaphore::Refused;
 use crate::service::manage::{ManageError, OwnerWrites};
 use crate::service::refresh::error::RefreshError;
-use crate::service::refresh::ingest::PushedEntities;
+use crate::service::refresh::ingest::{Ingest, PushedEntities};
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::VersionFiles;
 use crate::source::SourceError;
@@ -38,9 +39,22 @@ pub enum AlternateError {
     /// Too many others are at it.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// An edit of the list cannot be made.
+    #[error(transparent)]
+    Edit(#[from] EditError),
     /// The process is about to stop.
     #[error("the service stopped before the alternate was saved")]
     Stopping,
+}
+
+/// Why an edit of a list cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("edits[{index}]: {problem}")]
+pub struct EditError {
+    /// Which of the edits, from 0.
+    pub index: usize,
+    /// What is wrong with it, and what would be right.
+    pub problem: String,
 }
 
 impl From<RefreshError> for AlternateError {
@@ -76,18 +90,58 @@ fn names(etag: &str, version: &Version) -> bool {
 pub struct Alternates {
     catalog: Catalog,
     writes: Arc<OwnerWrites>,
-    files: Arc<VersionFiles>,
-    tasks: Arc<RefreshTasks>,
+    pub(super) ingest: Arc<Ingest>,
+    pub(super) files: Arc<VersionFiles>,
+    pub(super) tasks: Arc<RefreshTasks>,
+    pub(super) engine: Engine,
+}
+
+/// A version whose alternate is to be saved.
+pub(super) struct Current {
+    pub(super) version: Version,
+    /// The dataset's.
+    pub(super) index: IndexSettings,
+}
+
+impl Current {
+    /// That the version is as it is now.
+    ///
+    /// # Errors
+    /// [`ManageError::Stale`] if the etag is another one.
+    pub(super) fn base(&self, etag: &str) -> Result<AlternateBase, ManageError> {
+        match names(etag, &self.version) {
+            true => Ok(AlternateBase::of(&self.version)),
+            false => Err(ManageError::Stale),
+        }
+    }
 }
 
 impl Alternates {
     pub(in crate::service) fn new(
         catalog: Catalog,
         writes: Arc<OwnerWrites>,
+        ingest: Arc<Ingest>,
         files: Arc<VersionFiles>,
         tasks: Arc<RefreshTasks>,
+        engine: Engine,
     ) -> Alternates {
-        Alternates { catalog, writes, files, tasks }
+        Alternates { catalog, writes, ingest, files, tasks, engine }
+    }
+
+    /// A version of the owner's dataset.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`], [`ManageError::NoVersionOf`].
+    pub(super) async fn current(
+        &self,
+        owner: &User,
+        dataset: DatasetId,
+        version: VersionNumber,
+    ) -> Result<Current, ManageError> {
+        let Dataset { index, latest_version, .. } = self.catalog.owned_dataset(owner.id, dataset).await?;
+        let found = self.catalog.version(dataset, version).await.map_err(ManageError::from);
+        let version = found.map_err(|error| error.naming(version, latest_version))?.version;
+        Ok(Current { version, index })
     }
 
     /// Gives a version of the owner's dataset these entities as its alternate; one that is there is replaced as a
@@ -104,22 +158,17 @@ impl Alternates {
         entities: PushedEntities,
         expected: Option<&str>,
     ) -> Result<VersionRecord, AlternateError> {
-        let Dataset { index, latest_version, .. } =
-            self.catalog.owned_dataset(owner.id, dataset).await.map_err(ManageError::from)?;
-        let found = self.catalog.version(dataset, version).await.map_err(ManageError::from);
-        let current = found.map_err(|error| error.naming(version, latest_version))?.version;
-        let base = match expected {
-            Some(etag) if names(etag, &current) => Some(AlternateBase::of(&current)),
-            Some(_) => return Err(ManageError::Stale.into()),
-            None => None,
-        };
+        let current = self.current(owner, dataset, version).await?;
+        let base = expected.map(|etag| current.base(etag)).transpose()?;
+        let index = current.index;
         let (alternates, owner) = (self.clone(), owner.id);
         self.tasks
             .run(async move { Ok(alternates.save_now(owner, (dataset, version), entities, index, base).await) })
             .await?
     }
 
-    async fn save_now(
+    /// Writes entities and makes them the alternate of a version, if that is as `base` says.
+    pub(super) async fn save_now(
         &self,
         owner: UserId,
         (dataset, version): (DatasetId, VersionNumber),

@@ -180,7 +180,7 @@ impl VersionDiff {
     pub async fn answer(&self, page: &DiffPage, form: DiffForm, coding: ContentCoding) -> Result<Answer, ReadError> {
         let (total, content_type) = (self.page_count(page), form.content_type());
         let body = self.body(page, form).await?;
-        let plain = Answer { total, content_type, coding: ContentCoding::Identity, body };
+        let plain = Answer { total, matches: None, content_type, coding: ContentCoding::Identity, body };
         coded(&self.capacity, plain, coding).await
     }
 

@@ -1,17 +1,19 @@
 //! An owner's datasets: making and changing them, and the states of their versions.
 
 pub(in crate::service) mod agent_edits;
+pub(in crate::service) mod alternate_edits;
 pub(in crate::service) mod alternates;
 pub(in crate::service) mod clones;
 pub(in crate::service) mod diffs;
+pub(in crate::service) mod listings;
 pub(in crate::service) mod profile;
 
 use std::sync::Arc;
 
 use crate::catalog::{Attempt, Catalog, CatalogError, DatasetView};
 use crate::config::Config;
-use crate::model::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
-use crate::model::ids::DatasetId;
+use crate::model::dataset::{About, Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use crate::model::ids::{AttemptId, DatasetId};
 use crate::model::index::IndexSettings;
 use crate::model::limits;
 use crate::model::path::Path as FieldPath;
@@ -45,6 +47,12 @@ pub struct OwnedDataset {
 pub struct DatasetSettings {
     /// Its name.
     pub name: Option<DatasetName>,
+    /// What it holds.
+    pub description: Option<Option<String>>,
+    /// The terms under which its entities may be used.
+    pub licence: Option<Option<String>>,
+    /// Whether it is among the datasets that the service lists for everybody.
+    pub listed: Option<bool>,
     /// Whether reading it needs a key.
     pub private: Option<bool>,
     /// `push` or a URL.
@@ -55,6 +63,8 @@ pub struct DatasetSettings {
     pub records_path: Option<Option<String>>,
     /// Whether the `_source` of its entities keeps the query of the source's URL.
     pub publish_query: Option<bool>,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    pub infer_types: Option<bool>,
     /// When it is refreshed.
     pub schedule: Option<Option<Schedule>>,
     /// Which paths of its next versions get a shredded column, and which get none.
@@ -104,11 +114,17 @@ impl Datasets {
         let new = NewDataset {
             owner: owner.id,
             name,
+            about: About {
+                description: settings.description.flatten(),
+                licence: settings.licence.flatten(),
+                listed: settings.listed.unwrap_or(false),
+            },
             private_key: (settings.private == Some(true)).then(|| Secret::private_key(rand::random())),
             source: settings.source.unwrap_or(DatasetSource::Push),
             format: settings.format.flatten(),
             records_path: settings.records_path.flatten(),
             publish_query: settings.publish_query.unwrap_or(false),
+            infer_types: settings.infer_types.unwrap_or(false),
             schedule: match settings.schedule {
                 None => Some(default_schedule.to_owned()),
                 Some(schedule) => schedule.map(|schedule| schedule.to_string()),
@@ -136,6 +152,9 @@ impl Datasets {
         self.check_settings(owner, &settings).await?;
         let change = DatasetChange {
             name: settings.name,
+            description: settings.description,
+            licence: settings.licence,
+            listed: settings.listed,
             visibility: settings.private.map(|private| match private {
                 true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
                 false => Visibility::Public,
@@ -144,6 +163,7 @@ impl Datasets {
             format: settings.format,
             records_path: settings.records_path,
             publish_query: settings.publish_query,
+            infer_types: settings.infer_types,
             schedule: settings.schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
             index: settings.index,
         };
@@ -198,6 +218,21 @@ impl Datasets {
         view.filter(|view| view.dataset.owner == owner.id).ok_or(ManageError::DatasetNotFound)
     }
 
+    /// The newest attempts to refresh a dataset, those before one, at most `limit`.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`].
+    pub async fn attempts(
+        &self,
+        owner: &User,
+        id: DatasetId,
+        before: Option<AttemptId>,
+        limit: u32,
+    ) -> Result<Vec<Attempt>, ManageError> {
+        self.catalog.owned_dataset(owner.id, id).await?;
+        Ok(self.catalog.attempts(id, before, limit).await?)
+    }
+
     /// Replaces the key of a private dataset. The old one opens nothing from then on.
     ///
     /// # Errors
@@ -209,6 +244,15 @@ impl Datasets {
             ManageError::Stale => ManageError::Public,
             other => other,
         })
+    }
+
+    /// Replaces the token of the ping URL. The old URL finds nothing from then on.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`].
+    pub async fn rotate_ping(&self, owner: &User, id: DatasetId) -> Result<OwnedDataset, ManageError> {
+        let new_token = Secret::ping_token(rand::random());
+        self.change(owner, id, self.catalog.rotate_ping_token(id, &new_token)).await
     }
 
     /// Makes a version the active one for good, and with `freeze` freezes the dataset there.
@@ -269,6 +313,20 @@ impl Datasets {
     /// What can be wrong with settings whatever the dataset; looks the name in the source's address up.
     async fn check_settings(&self, owner: &User, settings: &DatasetSettings) -> Result<(), ManageError> {
         let invalid = |field, problem: String| Err(ManageError::Invalid { field, problem });
+        for (field, text, characters) in [
+            ("description", &settings.description, limits::DESCRIPTION_CHARACTERS),
+            ("licence", &settings.licence, limits::LICENCE_CHARACTERS),
+        ] {
+            match text {
+                Some(Some(text)) if text.contains('\0') => {
+                    return invalid(field, "it must not hold the character U+0000".to_owned());
+                }
+                Some(Some(text)) if text.chars().nth(characters).is_some() => {
+                    return invalid(field, format!("it is longer than {characters} characters"));
+                }
+                _ => {}
+            }
+        }
         if let Some(Some(path)) = &settings.records_path {
             if path.len() > RECORDS_PATH_BYTES {
                 return invalid("records_path", format!("it is longer than {RECORDS_PATH_BYTES} bytes"));

@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-use super::Explanation;
 use super::text::size;
+use super::{Explanation, IgnoredParameter};
 use crate::model::path::Path;
-use crate::model::request::{PathValue, ReadRequest};
+use crate::model::request::{PathValue, RangeBound, ReadRequest};
 use crate::model::similar;
 use crate::model::source::foreign_delimiter;
 use crate::query::cost;
 use crate::query::fetch::reshape::Reshape;
 use crate::query::scan::access::{self, Access};
-use crate::query::scan::predicate::{Comparison, Predicate};
+use crate::query::scan::predicate::Predicate;
 use crate::query::scan::report::AccessName;
 use crate::storage::profile::StoredProfile;
 use crate::storage::reader::VersionReader;
@@ -35,12 +35,17 @@ pub(super) fn hints(
         hints.push("The dataset is frozen, so a read of it is 410.".to_owned());
     }
     if !explanation.ignored.is_empty() {
-        let names: Vec<&str> = explanation.ignored.iter().map(|ignored| ignored.name.as_str()).collect();
+        let name = |ignored: &IgnoredParameter| match ignored.nearest {
+            Some(nearest) => format!("{} (did you mean `{nearest}`?)", ignored.name),
+            None => ignored.name.clone(),
+        };
+        let names: Vec<String> = explanation.ignored.iter().map(name).collect();
         hints.push(format!("Ignored parameters, which no read knows: {}.", names.join(", ")));
     }
     hints.extend(profile.and_then(one_column));
     let absent = absent(request, profile, &mut hints);
     predicates(explanation, request, reader, &absent, &mut hints);
+    hints.extend(comparisons(explanation, request));
     keys(explanation, reader, &absent, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
@@ -87,11 +92,16 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
     let sort = request.sort.as_ref().and_then(|sort| Path::from_keys([sort.field.as_str()]).ok());
     let conditions =
         |conditions: &[PathValue]| -> Vec<Path> { conditions.iter().map(|condition| condition.path.clone()).collect() };
+    let ranges = |bound: RangeBound| conditions(&request.ranges[bound as usize]);
     let steps = [
         ("keep_field", request.keep.clone(), "keeps nothing for it"),
         ("drop_field", request.drop.clone(), "removes nothing for it"),
         ("filter", conditions(&request.filters), "finds nothing"),
         ("filter_contains", conditions(&request.filters_contain), "finds nothing"),
+        ("filter_gt", ranges(RangeBound::Greater), "finds nothing"),
+        ("filter_gte", ranges(RangeBound::GreaterOrEqual), "finds nothing"),
+        ("filter_lt", ranges(RangeBound::Less), "finds nothing"),
+        ("filter_lte", ranges(RangeBound::LessOrEqual), "finds nothing"),
         ("sort", sort.into_iter().collect(), "changes nothing"),
         (
             "dedup_key",
@@ -112,10 +122,13 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
                 // Every comparison costs time, and nobody reads a hundred suggestions.
                 let known = profile.filter(|_| absent.len() < SUGGESTED).into_iter().flat_map(|profile| &profile.paths);
                 let nearest = similar::nearest(&text, known.map(|record| record.path.as_str()));
-                let instead = nearest.map_or_else(
-                    || "The profile lists the existing paths.".to_owned(),
-                    |nearest| format!("Did you mean `{nearest}`?"),
-                );
+                let instead = match nearest {
+                    None => "The profile lists the existing paths.".to_owned(),
+                    Some(nearest) if step == "sort" && Path::is_deep(nearest) => {
+                        format!("sort takes one top-level field, and `{nearest}` is a path.")
+                    }
+                    Some(nearest) => format!("Did you mean `{nearest}`?"),
+                };
                 hints.push(format!("No entity of this version has `{text}`, so `{step}` {consequence}. {instead}"));
             } else if is_later && !reshape.sees(path.keys()) && !(step == "dedup_key" && is_partly_kept(&path)) {
                 hints.push(format!(
@@ -137,6 +150,28 @@ fn absent(request: &ReadRequest, profile: Option<&StoredProfile>, hints: &mut Ve
         );
     }
     absent
+}
+
+/// What is said of filters whose values look like comparisons, where nothing is found.
+fn comparisons<'a>(explanation: &'a Explanation, request: &'a ReadRequest) -> impl Iterator<Item = String> + 'a {
+    let filters = request.filters.iter().filter(|_| explanation.answer.total == 0);
+    filters.filter_map(|PathValue { path, value }| {
+        let (parameter, rest) = if let Some(rest) = value.strip_prefix(">=") {
+            ("filter_gte", rest)
+        } else if let Some(rest) = value.strip_prefix("<=") {
+            ("filter_lte", rest)
+        } else if let Some(rest) = value.strip_prefix('>') {
+            ("filter_gt", rest)
+        } else if let Some(rest) = value.strip_prefix('<') {
+            ("filter_lt", rest)
+        } else {
+            ("filter", value.strip_prefix('=')?.trim_start_matches('='))
+        };
+        Some(format!(
+            "`filter={path}:{value}` finds the text `{value}` alone. Did you mean `{parameter}={path}:{}`?",
+            rest.trim_start()
+        ))
+    })
 }
 
 fn predicates(
@@ -161,10 +196,7 @@ fn predicates(
                 continue;
             }
         };
-        let name = match compare.comparison() {
-            Comparison::Equal => "filter",
-            Comparison::Contains => "filter_contains",
-        };
+        let name = compare.comparison().parameter();
         let path = compare.path();
         if absent.contains(path) {
             continue;
@@ -173,6 +205,7 @@ fn predicates(
             Access::ShreddedColumn(_) | Access::Search => continue,
             // Texts are looked up without one.
             Access::Shapes if access::needle(compare).is_some() => continue,
+            Access::Shapes if compare.needs_exact_text() => "reads the documents of the entities that have it",
             Access::Shapes => "reads the search text of the entities that have it",
             Access::SearchThenDocuments => "scans the search text, and reads the documents of its matches",
             Access::Documents => "reads the documents",

@@ -33,7 +33,7 @@ use crate::service::lookup::error::ReadError;
 use crate::service::manage::ManageError;
 use crate::service::read::observer::{Observed, Observer, StageName};
 use crate::service::read::responses::Responses;
-use crate::service::read::{AnswerBody, Reads};
+use crate::service::read::{Answer, AnswerBody, Reads};
 use crate::storage::reader_metrics::{CacheUse, ReaderMetrics};
 
 use record::microseconds;
@@ -126,7 +126,7 @@ impl Explains {
         let mut observer = Observer::start();
         let answer =
             self.reads.make_answer(capacity, &admitted, request.clone(), Taker::Service, Some(&mut observer)).await?;
-        let (total, content_type) = (answer.total, answer.content_type);
+        let Answer { total, matches, content_type, .. } = answer;
         let streamed = !matches!(answer.body, AnswerBody::Whole(_));
         let body_bytes = self.discard(answer.body).await?;
         observer.over(StageName::Encode);
@@ -150,6 +150,7 @@ impl Explains {
             ignored,
             answer: AnswerUse {
                 total,
+                matches,
                 content_type,
                 body_bytes,
                 streamed,

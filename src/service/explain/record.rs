@@ -91,6 +91,8 @@ impl From<(&'static str, String)> for RequestParameter {
 pub struct AnswerUse {
     /// Entities in it, or the count that it holds.
     pub total: u64,
+    /// Entities that match, where `total` asks for them; null otherwise.
+    pub matches: Option<u64>,
     /// Its content type.
     pub content_type: &'static str,
     /// Bytes of its body, not compressed.
@@ -134,7 +136,7 @@ pub struct WorkUse {
 /// Where the answer lay ready when the explanation was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// Whether it may be kept at all: no sample is.
+    /// Whether it may be kept at all: no sample without a seed is.
     pub cacheable: bool,
     /// The codings in which it was in the cache of small answers.
     pub response: Vec<&'static str>,

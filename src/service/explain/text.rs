@@ -71,6 +71,9 @@ impl Explanation {
             write!(out, ", {}", counted(columns, "column", "columns"))?;
         }
         writeln!(out, ", {parts}")?;
+        if let Some(matches) = answer.matches {
+            writeln!(out, "  {} in all, whatever the page", counted(matches, "entity matches", "entities match"))?;
+        }
         let work = &self.work;
         let (bytes, heavy, medium) = (size(work.work_bytes), size(work.heavy_bytes), size(work.medium_bytes));
         let weight = match work.weight {
@@ -130,7 +133,7 @@ impl Explanation {
 
 fn lies_ready(kept: &KeptAnswer) -> String {
     match (kept.cacheable, kept.export) {
-        (false, _) => "never kept: each request makes a new sample".to_owned(),
+        (false, _) => "never kept: each request without a seed makes a new sample".to_owned(),
         (true, Some("made")) => "kept on disk: a read takes the export from there".to_owned(),
         (true, Some("being_made")) => "being made for the cache on disk".to_owned(),
         (true, Some(_)) => "not kept: it does not fit into the cache of exports".to_owned(),
@@ -147,6 +150,7 @@ fn about(stage: StageName) -> &'static str {
         StageName::Wait => "wait for a permit",
         StageName::Plan => "plan",
         StageName::Select => "select entities",
+        StageName::Count => "count what matches",
         StageName::Order => "put documents in order",
         StageName::Columns => "find columns",
         StageName::Encode => "fetch documents and encode",
@@ -178,6 +182,7 @@ fn scan(out: &mut Formatter<'_>, scan: &ScanUse) -> fmt::Result {
     for (count, why) in [
         (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
         (groups.pruned_by_numbers, "pruned by the minimum and maximum of numbers"),
+        (groups.pruned_by_texts, "pruned by the minimum and maximum of texts"),
         (groups.pruned_by_keyword_index, "pruned by keyword index"),
         (groups.pruned_by_order, "pruned by the order"),
         (groups.outside_positions, "outside of the positions"),
@@ -224,6 +229,10 @@ fn predicate(out: &mut Formatter<'_>, used: &PredicateUse) -> fmt::Result {
     if let Some(shapes) = &used.shapes {
         let (settled, left) = (number(shapes.settled), number(shapes.left_to_documents));
         writeln!(out, "    shapes: row groups: {settled} settled without documents, {left} left to documents")?;
+    }
+    if let Some(whole) = used.settled_by_statistics.filter(|whole| *whole > 0) {
+        let row_groups = counted(whole, "row group", "row groups");
+        writeln!(out, "    statistics: all entities of {row_groups} match")?;
     }
     let Some(index) = &used.keyword_index else { return Ok(()) };
     let entities = counted(index.rows, "entity", "entities");

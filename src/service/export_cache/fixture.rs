@@ -15,7 +15,7 @@ use crate::service::admission::Admission;
 use crate::service::admission::capacity::Capacity;
 use crate::service::export_cache::index::Entry;
 use crate::service::export_cache::room::Room;
-use crate::service::export_cache::{Content, Export, Exports, MOST_FILES, Make};
+use crate::service::export_cache::{Content, Export, Exports, MOST_FILES, Make, Totals};
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
 use crate::service::maintenance::scratch::Scratch;
@@ -30,6 +30,9 @@ pub(super) struct Setup {
 }
 
 /// A failure that is nobody's share.
+/// Of what the fixtures make.
+pub(super) const SEVEN: Totals = Totals { total: 7, matches: None };
+
 pub(super) const LATE: ReadError = ReadError::Timeout { seconds: 1 };
 
 /// Everything is everybody's.
@@ -117,7 +120,7 @@ pub(super) fn chunks(chunks: &[&[u8]]) -> (Make, Arc<AtomicUsize>) {
     let make: Make = Arc::new(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
         let chunks = stream::iter(chunks.clone()).map(Ok).boxed();
-        Box::pin(async move { Ok(Content { total: 7, chunks }) })
+        Box::pin(async move { Ok(Content { totals: SEVEN, chunks }) })
     });
     (make, made)
 }
@@ -129,7 +132,7 @@ pub(super) fn sent() -> (Make, mpsc::Sender<Result<Bytes, ReadError>>) {
     let make: Make = Arc::new(move |_| {
         let receiver = receiver.lock().expect("not poisoned").take().expect("made once");
         let chunks = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
-        Box::pin(async move { Ok(Content { total: 7, chunks: chunks.boxed() }) })
+        Box::pin(async move { Ok(Content { totals: SEVEN, chunks: chunks.boxed() }) })
     });
     (make, sender)
 }

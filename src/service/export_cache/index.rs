@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::service::admission::semaphore::Holder;
 use crate::service::export_cache::MOST_FILES;
@@ -18,9 +18,16 @@ pub(super) struct Files {
     index: Mutex<Index>,
     /// How long a making goes on when nobody waits for it any more.
     pub(super) linger: Duration,
+    /// Reads of blocks at once.
+    pub(super) reads: Arc<Semaphore>,
     /// Last, so that the files go before it does.
     pub(super) directory: Scratch,
 }
+
+/// Blocks that are read at once, for all readers. Each read takes a thread, and an idle thread keeps freed memory for a
+/// while: with a thread for each of 64 readers that was most of a gigabyte. A block is read in far less time than it is
+/// sent.
+const READS: usize = 8;
 
 /// What is known of them.
 pub(super) struct Index {
@@ -53,7 +60,7 @@ impl Files {
             uses: 0,
             files: 0,
         };
-        Files { index: Mutex::new(index), linger, directory }
+        Files { index: Mutex::new(index), linger, reads: Arc::new(Semaphore::new(READS)), directory }
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {

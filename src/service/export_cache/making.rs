@@ -15,7 +15,7 @@ use crate::service::admission::Admission;
 use crate::service::admission::semaphore::Holder;
 use crate::service::export_cache::checksums::Sums;
 use crate::service::export_cache::index::{Entry, Files};
-use crate::service::export_cache::progress::{Head, MadeFile, Progress, remove, vanished};
+use crate::service::export_cache::progress::{Head, MadeFile, Progress, Totals, remove, vanished};
 use crate::service::export_cache::room::Space;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
@@ -37,8 +37,8 @@ pub(in crate::service) type Make = Arc<dyn Fn(Taker) -> BoxFuture<'static, Resul
 
 /// An export as it is made.
 pub(in crate::service) struct Content {
-    /// Entities in it.
-    pub total: u64,
+    /// How many entities it is about.
+    pub totals: Totals,
     /// Its bytes.
     pub chunks: BoxStream<'static, Result<Bytes, ReadError>>,
 }
@@ -100,7 +100,7 @@ impl Making {
             () = abandoned(&files, &admission, key, &progress) => None,
         };
         let end = match written {
-            Some(Ok(total)) => return self.made(total),
+            Some(Ok(totals)) => return self.made(totals),
             Some(Err(Stopped::NoRoom)) => Progress::GivenUp,
             Some(Err(Stopped::Disk(error))) => {
                 tracing::warn!(%error, directory = %self.files.directory.path().display(), "an export is not kept");
@@ -113,11 +113,11 @@ impl Making {
         self.unmade(end);
     }
 
-    /// Writes the file, and returns the number of entities. Each chunk is shown when the next one is there: so the last
-    /// comes together with the end, and of an export of one chunk everybody knows the length.
-    async fn write(&mut self, make: Make) -> Result<u64, Stopped> {
-        let Content { total, mut chunks } = make(Taker::Service).await?;
-        let head = Head { total, partial: self.partial.clone(), whole: self.whole.clone() };
+    /// Writes the file, and returns how many entities it is about. Each chunk is shown when the next one is there: so
+    /// the last comes together with the end, and of an export of one chunk everybody knows the length.
+    async fn write(&mut self, make: Make) -> Result<Totals, Stopped> {
+        let Content { totals, mut chunks } = make(Taker::Service).await?;
+        let head = Head { totals, partial: self.partial.clone(), whole: self.whole.clone() };
         self.files.directory.restore()?;
         let mut file = tokio::fs::File::create_new(&self.partial).await?;
         while let Some(chunk) = chunks.try_next().await? {
@@ -133,7 +133,7 @@ impl Making {
             self.sums.update(&chunk);
         }
         tokio::fs::rename(&self.partial, &self.whole).await?;
-        Ok(total)
+        Ok(totals)
     }
 
     /// Takes room for more bytes.
@@ -148,10 +148,10 @@ impl Making {
         Err(Stopped::NoRoom)
     }
 
-    fn made(mut self, total: u64) {
+    fn made(mut self, totals: Totals) {
         self.over = true;
         let (path, sums) = (self.whole.clone(), std::mem::take(&mut self.sums));
-        let file = Arc::new(MadeFile { path, bytes: self.bytes, total, sums });
+        let file = Arc::new(MadeFile { path, bytes: self.bytes, totals, sums });
         let mut index = self.files.index();
         index.uses += 1;
         let used = index.uses;
@@ -244,7 +244,7 @@ mod tests {
         // One of a single chunk is all there when it begins.
         let (single, _) = chunks(&[b"alone"]);
         let export = setup.get(2, &single).await.expect("no error").expect("an export");
-        assert_eq!((export.total(), export.known_bytes()), (7, Some(5)));
+        assert_eq!((export.totals().total, export.known_bytes()), (7, Some(5)));
         assert_eq!(made.load(Ordering::SeqCst), 1);
         assert_eq!((setup.accounted(), setup.files()), ((2, 18), vec![5, 13]));
     }

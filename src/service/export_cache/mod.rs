@@ -49,6 +49,7 @@ use crate::service::export_cache::checksums::BLOCK_BYTES;
 use crate::service::export_cache::index::{Entry, Files};
 use crate::service::export_cache::making::Making;
 use crate::service::export_cache::progress::Progress;
+pub(in crate::service) use crate::service::export_cache::progress::Totals;
 use crate::service::export_cache::room::Room;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;

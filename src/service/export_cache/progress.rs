@@ -23,10 +23,19 @@ pub(super) enum Progress {
     Failed(ReadError),
 }
 
+/// How many entities an export is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::service) struct Totals {
+    /// Those in it.
+    pub total: u64,
+    /// Those that match, where the request asks for them.
+    pub matches: Option<u64>,
+}
+
 /// What is known of an answer before its first byte, and where the file is in the making.
 #[derive(Clone)]
 pub(super) struct Head {
-    pub(super) total: u64,
+    pub(super) totals: Totals,
     pub(super) partial: Arc<Path>,
     pub(super) whole: Arc<Path>,
 }
@@ -36,7 +45,7 @@ pub(super) struct Head {
 pub(super) struct MadeFile {
     pub(super) path: Arc<Path>,
     pub(super) bytes: u64,
-    pub(super) total: u64,
+    pub(super) totals: Totals,
     pub(super) sums: Sums,
 }
 

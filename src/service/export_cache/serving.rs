@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::service::admission::Permit;
 use crate::service::export_cache::checksums::Sums;
 use crate::service::export_cache::index::Files;
 use crate::service::export_cache::making::{Make, Taker};
-use crate::service::export_cache::progress::{Head, Progress, unreadable, vanished};
+use crate::service::export_cache::progress::{Head, Progress, Totals, unreadable, vanished};
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
 use crate::storage::shortage::Shortage;
@@ -25,7 +25,7 @@ pub struct Export {
     files: Arc<Files>,
     key: CacheKey,
     progress: watch::Receiver<Progress>,
-    total: u64,
+    totals: Totals,
     make: Make,
     /// Its place among the streamed answers, unless it is short.
     pub(super) place: Option<Permit>,
@@ -41,18 +41,18 @@ impl Export {
     ) -> Result<Option<Export>, ReadError> {
         let known = progress.wait_for(|progress| !matches!(progress, Progress::Started)).await;
         let known = known.map_err(|_| vanished())?.clone();
-        let total = match known {
-            Progress::Writing { head: Head { total, .. }, .. } => total,
-            Progress::Made(file) => file.total,
+        let totals = match known {
+            Progress::Writing { head: Head { totals, .. }, .. } => totals,
+            Progress::Made(file) => file.totals,
             Progress::Started | Progress::GivenUp => return Ok(None),
             Progress::Failed(error) => return Err(error),
         };
-        Ok(Some(Export { files, key, progress, total, make, place: None }))
+        Ok(Some(Export { files, key, progress, totals, make, place: None }))
     }
 
-    /// Entities in it.
-    pub fn total(&self) -> u64 {
-        self.total
+    /// How many entities it is about.
+    pub(in crate::service) fn totals(&self) -> Totals {
+        self.totals
     }
 
     /// Its length in bytes, if that is known by now.
@@ -133,7 +133,8 @@ impl Reading {
                 Progress::Failed(error) => return Err(error.clone()),
             };
             if let Some((first, second, sums)) = written.filter(|(.., sums)| self.at < sums.bytes.min(self.end)) {
-                match read_block(first.clone(), second.clone(), sums.clone(), self.at).await {
+                let turn = self.export.files.reads.clone().acquire_owned().await.map_err(|_| vanished())?;
+                match read_block(turn, first.clone(), second.clone(), sums.clone(), self.at).await {
                     Ok(mut chunk) => {
                         let most = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
                         chunk.truncate(most);
@@ -171,8 +172,15 @@ impl Reading {
 
 /// The block of a file that holds a byte, from that byte on, once all of it verifies. The file has one name or, later,
 /// the other. It is opened for each block: readers may be many and slow, and descriptors are few.
-async fn read_block(first: Arc<Path>, second: Arc<Path>, sums: Sums, at: u64) -> io::Result<Bytes> {
+async fn read_block(
+    turn: OwnedSemaphorePermit,
+    first: Arc<Path>,
+    second: Arc<Path>,
+    sums: Sums,
+    at: u64,
+) -> io::Result<Bytes> {
     let read = move || {
+        let _turn = turn;
         let file = match fs::File::open(&first) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs::File::open(&second)?,
             other => other?,
@@ -212,7 +220,7 @@ mod tests {
     use super::*;
     use crate::service::export_cache::Content;
     use crate::service::export_cache::checksums::BLOCK_BYTES;
-    use crate::service::export_cache::fixture::{HOUR, Setup, chunks, read, sent, setup};
+    use crate::service::export_cache::fixture::{HOUR, SEVEN, Setup, chunks, read, sent, setup};
 
     #[tokio::test]
     async fn a_reader_gets_what_is_written_before_the_end_and_at_its_own_pace() {
@@ -386,7 +394,7 @@ mod tests {
                 Ok(Bytes::from_static(b"end"))
             });
             let chunks = stream::iter([chunk.clone(), Bytes::from_static(b"middle")]).map(Ok).chain(wait).boxed();
-            Box::pin(async move { Ok(Content { total: 7, chunks }) })
+            Box::pin(async move { Ok(Content { totals: SEVEN, chunks }) })
         });
         let export = setup.get(1, &make).await.expect("no error").expect("an export");
         damage(&setup, |bytes| bytes[400_000] ^= 1);

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::model::request::ReadRequest;
 use crate::service::lookup::Admitted;
 
-/// Raise it when any encoder writes other bytes for the same entities: what clients and caches hold is void then.
+/// Raise it when any encoder writes other bytes for the same entities, or a seed draws others: what clients and caches
+/// hold is void then.
 const ENCODER_VERSION: u32 = 3;
 
 /// A hash over the file, the dataset and version it is served as, the canonical request and the encoder's version.
@@ -17,9 +18,9 @@ const ENCODER_VERSION: u32 = 3;
 pub struct CacheKey([u8; 32]);
 
 impl CacheKey {
-    /// The key of the answer to a request; `None` when every answer is another one, as with `sample`.
+    /// The key of the answer to a request; `None` when every answer is another one, as with `sample` and no `seed`.
     pub fn of(admitted: &Admitted, request: &ReadRequest) -> Option<CacheKey> {
-        if request.sample.is_some() {
+        if request.is_drawn_anew() {
             return None;
         }
         let mut hash = Sha256Hasher(Sha256::new());

@@ -59,6 +59,14 @@ pub enum ReadError {
         /// What `query.memory_bytes` allows.
         limit_bytes: u64,
     },
+    /// The answer needs more disk than it can ever have.
+    #[error("the answer needs {needed_bytes} bytes of disk, and may have {limit_bytes}")]
+    TooMuchDisk {
+        /// What it needs.
+        needed_bytes: u64,
+        /// What `query.spill_bytes` allows.
+        limit_bytes: u64,
+    },
     /// Too many are at work, of this client or in all, and too many wait.
     #[error(transparent)]
     Busy(#[from] Refused),
@@ -102,14 +110,15 @@ impl ReadError {
         match self {
             ReadError::Busy(refused) => refused.is_anothers(since),
             // What it may have at most is less, perhaps.
-            ReadError::OutOfMemory | ReadError::TooMuchMemory { .. } => true,
+            ReadError::OutOfMemory | ReadError::TooMuchMemory { .. } | ReadError::TooMuchDisk { .. } => true,
             _ => false,
         }
     }
 
     /// Whether there was no room, or no permit, for whom it was done.
     pub(in crate::service) fn is_of_a_share(&self) -> bool {
-        matches!(self, ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::TooMuchMemory { .. })
+        use ReadError::{Busy, OutOfMemory, TooMuchDisk, TooMuchMemory};
+        matches!(self, Busy(_) | OutOfMemory | TooMuchMemory { .. } | TooMuchDisk { .. })
     }
 }
 

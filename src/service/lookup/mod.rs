@@ -112,9 +112,20 @@ pub struct Lookup {
 }
 
 impl Lookup {
+    /// The dataset, if there is such a one.
+    pub fn dataset(&self) -> Option<DatasetId> {
+        self.resolved.as_ref().map(|resolved| resolved.dataset.id)
+    }
+
     /// Whether there is such a dataset and it is private.
     pub fn is_private(&self) -> bool {
         self.resolved.as_ref().is_some_and(|resolved| resolved.dataset.is_private())
+    }
+
+    /// The version, if the dataset is the user's.
+    pub fn owned_version(&self, user: &User) -> Option<&Version> {
+        let resolved = self.resolved.as_ref().filter(|resolved| resolved.dataset.owner == user.id)?;
+        resolved.version.as_ref()
     }
 
     /// What may be read; `alt` asks for the version's alternate. With the private key it is read for the dataset's

@@ -20,6 +20,7 @@ use object_store::path::Path as ObjectPath;
 
 use crate::catalog::{Catalog, CatalogError, Installation};
 use crate::config::{Config, VERSIONS_FOLDER};
+use crate::model::causes::Causes;
 use crate::storage::StorageError;
 use crate::storage::store::{IDENTITY, Store};
 
@@ -194,7 +195,7 @@ impl StoreBinding {
             Ok(()) => Ok(()),
             Err(BindingError::Store(error)) => Err(error),
             Err(error) => {
-                tracing::error!(cause = &error as &dyn std::error::Error, "the store cannot be used");
+                tracing::error!(cause = %Causes(&error), "the store cannot be used");
                 Err(StorageError::gone("whether it is the catalog's own is not known"))
             }
         }

@@ -132,10 +132,13 @@ impl Damage {
     /// # Errors
     /// When the store, or this process, cannot read at the moment.
     pub(in crate::service) fn lasting(self) -> Result<Damage, StorageError> {
-        use Shortage::{Descriptors, Gone, Memory, Threads, Unreachable};
+        use Shortage::{Credentials, Descriptors, Gone, Memory, Threads, Unreachable};
         match self {
             Damage::Unreadable(error)
-                if matches!(Shortage::of(&error), Some(Unreachable | Descriptors | Memory | Threads | Gone)) =>
+                if matches!(
+                    Shortage::of(&error),
+                    Some(Unreachable | Credentials | Descriptors | Memory | Threads | Gone)
+                ) =>
             {
                 Err(error)
             }
@@ -337,6 +340,7 @@ pub(in crate::service) async fn inspect(store: &Store, file: &VersionFile, depth
     inspect_size(store, file).await?;
     // What another check has read is no evidence.
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
+    reader.verify_places()?;
     if depth == CheckDepth::Everything && verify::verify(&reader, &mut Unbounded).await? != file.content_hash {
         return Err(Damage::Content);
     }

@@ -1,8 +1,8 @@
 //! Logs version files that cannot be read: the file, its damage, and every version that needs it. So an operator knows
 //! what to restore.
 //!
-//! Readers report ([`crate::storage::cache::PartCache::reporting`]) and fail; they wait for nobody. A task of the
-//! process looks up who needs the file, and logs it: once a minute for each file, however many reads fail.
+//! Readers report ([`crate::storage::cache::PartCache::reporting`]), and fail or do without; they wait for nobody. A
+//! task of the process looks up who needs the file, and logs it: once a minute for each file, however many reads fail.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::catalog::{Catalog, CatalogError, FileReference};
 use crate::model::ids::FileId;
-use crate::storage::cache::DamageReport;
+use crate::storage::cache::{DamageReport, Loss};
 
 /// Reports that wait. More are dropped; the reads fail all the same.
 pub(in crate::service) const WAITING: usize = 64;
@@ -28,24 +28,34 @@ const NAMED: u32 = 100;
 
 /// Logs what is reported, until nobody is left who could report.
 pub(in crate::service) async fn log_reports(catalog: &Catalog, reports: &mut mpsc::Receiver<DamageReport>) {
-    let mut said: HashMap<String, Instant> = HashMap::new();
-    while let Some(DamageReport { path, cause }) = reports.recv().await {
+    let mut said: HashMap<(String, Loss), Instant> = HashMap::new();
+    while let Some(DamageReport { path, cause, loss }) = reports.recv().await {
         let now = Instant::now();
         said.retain(|_, at| now.duration_since(*at) < QUIET);
-        if said.contains_key(&path) || said.len() >= REMEMBERED {
+        let key = (path, loss);
+        if said.contains_key(&key) || said.len() >= REMEMBERED {
             continue;
         }
-        let versions = match named(catalog, &path).await {
+        let path = &key.0;
+        let versions = match named(catalog, path).await {
             Ok(versions) => versions,
             Err(error) => format!("not known: {error}"),
         };
-        tracing::error!(
-            path,
-            cause,
-            versions,
-            "a version file cannot be read; its versions answer 500 until it is restored"
-        );
-        said.insert(path, now);
+        match loss {
+            Loss::Answers => tracing::error!(
+                path,
+                cause,
+                versions,
+                "a version file cannot be read; its versions answer 500 until it is restored"
+            ),
+            Loss::Time => tracing::error!(
+                path,
+                cause,
+                versions,
+                "a version file is damaged where it only saves time; its versions are slower until it is restored"
+            ),
+        }
+        said.insert(key, now);
     }
 }
 

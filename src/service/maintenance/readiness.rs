@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::model::causes::chain;
 use crate::service::maintenance::binding::StoreBinding;
 use crate::storage::StorageError;
+use crate::storage::shortage::Shortage;
 use crate::storage::store::Store;
 
 /// How long a part may take before it counts as not ready. Below the usual patience of a prober.
@@ -171,12 +172,25 @@ fn store_reason(error: &StorageError) -> String {
     if let StorageError::Gone(gone) = error {
         return gone.reason.to_owned();
     }
+    match Shortage::of(error) {
+        Some(Shortage::Forbidden(Some(permission))) => {
+            return format!("it refuses access: the credentials lack the permission {permission}");
+        }
+        Some(Shortage::Forbidden(None)) => return "it refuses access: the credentials lack a permission".to_owned(),
+        Some(Shortage::Credentials) => return "it does not accept the credentials".to_owned(),
+        _ => {}
+    }
     for error in chain(error) {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
             match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => return "its disk is full".to_owned(),
                 ErrorKind::PermissionDenied => return "it is not allowed".to_owned(),
                 ErrorKind::ReadOnlyFilesystem => return "its disk takes no writes".to_owned(),
+                ErrorKind::ConnectionRefused => return "the connection is refused".to_owned(),
+                ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
+                    return "the connection breaks off".to_owned();
+                }
+                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => return "it cannot be reached".to_owned(),
                 _ => {}
             }
         }

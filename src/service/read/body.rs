@@ -6,7 +6,7 @@
 //! ([`crate::service::read::stream`]) and admitted by [`crate::service::admission`].
 //!
 //! A table needs its columns first. The file tells those of all entities. Of others, one pass over the same units finds
-//! them.
+//! them. Typed columns need their types, too ([`crate::service::read::column_types`]).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::config;
 use crate::document::{Columns, ColumnsBuilder, TooManyColumns};
 use crate::encode::{self, Encode, EntityBound};
 use crate::metrics::metrics;
-use crate::model::request::ReadRequest;
+use crate::model::request::{Format, ReadRequest};
 use crate::query::fetch::documents::{self, SelectedDocuments, Unit};
 use crate::query::fetch::reshape::Reshape;
 use crate::query::fetch::selection::Selection;
@@ -29,6 +29,7 @@ use crate::service::admission::{Permit, WHOLE_BYTES};
 use crate::service::export_cache::Taker;
 use crate::service::lookup::error::ReadError;
 use crate::service::read::AnswerBody;
+use crate::service::read::column_types::column_types;
 use crate::service::read::observer::Observer;
 use crate::service::read::parquet;
 use crate::service::read::source::{Source, in_order};
@@ -68,6 +69,10 @@ impl BodyMaker<'_> {
         let source = Arc::new(Source::new(documents, Reshape::of(request)));
         let is_table = request.format.is_table();
         let columns = if is_table { self.table_columns(&source).await? } else { Arc::default() };
+        let types = match request.typed && request.format == Format::Parquet {
+            true => Some(within_time(engine, column_types(engine, &source, &columns)).await?),
+            false => None,
+        };
         if let (Some(observer), true) = (observer, is_table) {
             observer.columns_found(columns.len());
         }
@@ -77,7 +82,7 @@ impl BodyMaker<'_> {
         let bound = EntityBound::new(limits.encoded_entity_bytes);
         match encode::text_encoder(request, Some(columns.clone()), bound) {
             Some(encoder) => text(capacity, source, encoder.into(), names).await,
-            None => parquet::body(capacity, source, columns, taker).await,
+            None => parquet::body(capacity, source, (columns, types), taker).await,
         }
     }
 

@@ -74,6 +74,21 @@ impl Reads {
         Ok(fields.map(|fields| fields.unknown).unwrap_or_default())
     }
 
+    /// As [`Reads::unknown_fields`], with the nearest paths that exist.
+    ///
+    /// # Errors
+    /// As of [`Reads::unknown_fields`].
+    pub async fn explained_unknown_fields(
+        &self,
+        admitted: &Admitted,
+        request: &ReadRequest,
+    ) -> Result<Vec<UnknownField>, ReadError> {
+        match self.look_for_fields(admitted, request).await? {
+            Some(Fields { index, unknown, .. }) if !unknown.is_empty() => self.with_nearest(unknown, index).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Refuses a request that names paths that are not there. Reads all documents where nothing else tells.
     ///
     /// # Errors
@@ -90,6 +105,15 @@ impl Reads {
         if unknown.is_empty() {
             return Ok(());
         }
+        Err(ReadError::UnknownFields(self.with_nearest(unknown, index).await?.into()))
+    }
+
+    /// Looks for the nearest path that exists, for each of the first fields.
+    async fn with_nearest(
+        &self,
+        mut unknown: Vec<UnknownField>,
+        index: Option<Arc<PathIndex>>,
+    ) -> Result<Vec<UnknownField>, ReadError> {
         let explaining = self.capacity.engine().spawn(async move {
             // The paths have no order of their own: of several that are as near, the first by name.
             let mut known: Vec<&str> = index.iter().flat_map(|index| index.paths()).collect();
@@ -102,8 +126,7 @@ impl Reads {
             }
             unknown
         });
-        let unknown = explaining.await.map_err(|_| ReadError::from(StorageError::Worker))?;
-        Err(ReadError::UnknownFields(unknown.into()))
+        explaining.await.map_err(|_| ReadError::from(StorageError::Worker))
     }
 
     /// What shredded columns and profile tell; `None` where all paths are there.
@@ -126,7 +149,11 @@ impl Reads {
                         false => admission.try_query(Weight::Light),
                     };
                     match permit {
-                        Some(_permit) => fields.reader.paths().await?,
+                        Some(_permit) => match fields.reader.paths().await {
+                            // It has been reported. Footer and documents tell what `strict` has to know.
+                            Err(error) if error.is_damage() => None,
+                            read => read?,
+                        },
                         None => None,
                     }
                 }

@@ -3,6 +3,7 @@
 //! Steps: select entities on the query engine; encode the selected documents ([`crate::service::read::body`]).
 
 pub(in crate::service) mod body;
+pub(in crate::service) mod column_types;
 pub(in crate::service) mod fields;
 pub(in crate::service) mod observer;
 pub(in crate::service) mod parquet;
@@ -20,10 +21,11 @@ use futures::stream::BoxStream;
 use crate::config::Config;
 use crate::encode::{self, ContentCoding};
 use crate::model::request::{Format, ReadRequest};
+use crate::query::fetch::selection::Positions;
 use crate::query::{Outcome, cost};
 use crate::service::admission::Weight;
 use crate::service::admission::capacity::Capacity;
-use crate::service::export_cache::{Content, Export, Exports, Make, Taker};
+use crate::service::export_cache::{Content, Export, Exports, Make, Taker, Totals};
 use crate::service::lookup::Admitted;
 use crate::service::lookup::cache_key::CacheKey;
 use crate::service::lookup::error::ReadError;
@@ -38,6 +40,8 @@ use crate::storage::store::Store;
 pub struct Answer {
     /// Entities in the answer, or the count that it holds.
     pub total: u64,
+    /// Those that the steps before `sample` leave, where the request asks for them.
+    pub matches: Option<u64>,
     /// `Content-Type` of the body.
     pub content_type: &'static str,
     /// How the body is coded.
@@ -110,6 +114,26 @@ impl Reads {
         }
     }
 
+    /// The positions in the file of the entities that a read returns, in its order; not of a count or a sample. Runs
+    /// the query once more, in its own turn.
+    ///
+    /// # Errors
+    /// [`ReadError`] of the query and of the file.
+    pub async fn positions(&self, admitted: &Admitted, request: Arc<ReadRequest>) -> Result<Vec<u64>, ReadError> {
+        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await?;
+        let weight = Weight::of(cost::work_bytes(&reader, &request).await, &self.config.query);
+        let capacity = self.capacity.of(admitted.holder);
+        let _permit = capacity.admission().query(weight).await?;
+        let outcome = capacity.engine().at(weight.priority()).select(reader, request).await?;
+        Ok(match outcome {
+            Outcome::Count(_) => Vec::new(),
+            Outcome::Selection(selection) => match selection.positions() {
+                Positions::Range(range) => range.clone().collect(),
+                Positions::List(list) => list.clone(),
+            },
+        })
+    }
+
     /// An answer in Parquet: from the cache if it fits in there.
     async fn export(
         self: &Arc<Self>,
@@ -124,22 +148,22 @@ impl Reads {
             let (reads, capacity) = (reads.clone(), own.clone());
             let (admitted, request) = (owned.clone(), wanted.clone());
             Box::pin(async move {
-                let Answer { total, body, .. } = reads.make_answer(&capacity, &admitted, request, taker, None).await?;
+                let Answer { total, matches, body, .. } =
+                    reads.make_answer(&capacity, &admitted, request, taker, None).await?;
                 let chunks = match body {
                     AnswerBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
                     AnswerBody::Stream(chunks) => chunks,
                     AnswerBody::Export(export) => export.whole(),
                 };
-                Ok(Content { total, chunks })
+                Ok(Content { totals: Totals { total, matches }, chunks })
             })
         });
         match self.exports.get(&capacity, key, make).await? {
-            Some(export) => Ok(Answer {
-                total: export.total(),
-                content_type: request.format.content_type(),
-                coding: ContentCoding::Identity,
-                body: AnswerBody::Export(export),
-            }),
+            Some(export) => {
+                let Totals { total, matches } = export.totals();
+                let (content_type, coding) = (request.format.content_type(), ContentCoding::Identity);
+                Ok(Answer { total, matches, content_type, coding, body: AnswerBody::Export(export) })
+            }
             None => self.make_answer(&capacity, admitted, request, Taker::Client, None).await,
         }
     }
@@ -160,7 +184,16 @@ impl Reads {
         let observed = observer.as_ref().map(|observer| self.cache.observed(observer.selecting.clone()));
         let cache = observed.as_ref().unwrap_or(&self.cache);
         let reader = VersionReader::open_recorded(&self.store, &admitted.file, cache).await?;
-        let work_bytes = cost::work_bytes(&reader, &request).await;
+        let matching = request.total.then(|| Matching::of(admitted, &request));
+        let kept = match &matching {
+            // Explained is what the count itself takes.
+            Some(matching) if observer.is_none() => self.responses.kept_count(matching.key).await,
+            _ => None,
+        };
+        let work_bytes = match kept {
+            None => cost::work_bytes(&reader, &request).await,
+            Some(_) => cost::work_bytes(&reader, &ReadRequest { total: false, ..(*request).clone() }).await,
+        };
         let weight = Weight::of(work_bytes, &self.config.query);
         if let Some(observer) = &mut observer {
             observer.opened(&reader, work_bytes);
@@ -178,15 +211,24 @@ impl Reads {
                 outcome
             }
         };
-        match outcome {
-            Outcome::Count(count) => {
-                let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, request.pretty);
-                let content_type = Format::Json.content_type();
-                let body = AnswerBody::Whole(body.into());
-                Ok(Answer { total: count, content_type, coding: ContentCoding::Identity, body })
+        let total = outcome.len();
+        let told = kept.or_else(|| request.matches_told_by(total));
+        let matches = match (matching, told) {
+            (Some(_), Some(told)) => Some(told),
+            (Some(Matching { key, request }), None) => {
+                let count = engine.select(reader.clone(), request).await?.len();
+                match &mut observer {
+                    Some(observer) => observer.counted(),
+                    // The next page asks again.
+                    None => self.responses.keep_count(key, counted(count, admitted, true)).await,
+                }
+                Some(count)
             }
+            (None, _) => None,
+        };
+        match outcome {
+            Outcome::Count(count) => Ok(Answer { matches, ..counted(count, admitted, request.pretty) }),
             Outcome::Selection(selection) => {
-                let total = selection.len();
                 let reader = match &observer {
                     None => reader,
                     Some(observer) => reader.observed(observer.answering.clone()),
@@ -194,8 +236,29 @@ impl Reads {
                 let maker = BodyMaker { capacity, engine: &engine, limits: &self.config.limits };
                 let body = maker.body(reader, selection, &request, (permit, taker), observer).await?;
                 let content_type = request.format.content_type();
-                Ok(Answer { total, content_type, coding: ContentCoding::Identity, body })
+                Ok(Answer { total, matches, content_type, coding: ContentCoding::Identity, body })
             }
         }
     }
+}
+
+/// The count that `total` asks for.
+struct Matching {
+    /// The key of the answer that is this count.
+    key: Option<CacheKey>,
+    request: Arc<ReadRequest>,
+}
+
+impl Matching {
+    fn of(admitted: &Admitted, request: &ReadRequest) -> Matching {
+        let request = request.matching();
+        Matching { key: CacheKey::of(admitted, &request), request: Arc::new(request) }
+    }
+}
+
+/// The answer that is a count.
+fn counted(count: u64, admitted: &Admitted, pretty: bool) -> Answer {
+    let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, pretty);
+    let (content_type, coding) = (Format::Json.content_type(), ContentCoding::Identity);
+    Answer { total: count, matches: None, content_type, coding, body: AnswerBody::Whole(body.into()) }
 }

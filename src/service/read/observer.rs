@@ -18,6 +18,8 @@ pub enum StageName {
     Plan,
     /// The selection: which entities, in which order.
     Select,
+    /// The count that `total` asks for.
+    Count,
     /// Documents in the order of the answer, where they are many and it is not the file's.
     Order,
     /// The columns of a table.
@@ -99,6 +101,11 @@ impl Observer {
         self.took(StageName::Plan, explained.planning);
         self.took(StageName::Select, explained.selecting);
         self.explained = Some(explained);
+    }
+
+    /// What matches has been counted.
+    pub(in crate::service) fn counted(&mut self) {
+        self.over(StageName::Count);
     }
 
     /// Documents have been put in order by way of the disk, so many bytes of them.

@@ -15,7 +15,7 @@
 //! [`Admission::parquet`]: crate::service::admission::Admission::parquet
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::document::Columns;
-use crate::encode::{Batch, Batches, ColumnChunk, ColumnEncoder, EncodeError, ParquetStream, RowGroup};
+use crate::encode::{Batch, Batches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetStream, RowGroup};
 use crate::metrics::metrics;
 use crate::priority::{Priority, SHORT_BYTES};
 use crate::query::fetch::documents::Unit;
@@ -47,6 +47,10 @@ const PART_MEMORY: usize = 2 * PART_BYTES;
 /// Columns that are encoded at once, if there are so many threads: each takes memory of its own. One more part is made
 /// at once, because the first is waited for.
 const ENCODERS: usize = 4;
+
+/// Most rows of a row group of typed columns. Analysis tools work on row groups in parallel, and leave them out by
+/// their minimum and maximum: many enough for the one, few enough for the other.
+const TYPED_ROWS: u64 = 1 << 16;
 
 /// Bytes that the service takes at once, and how many times as many lie ahead of it.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -68,12 +72,19 @@ struct Memory {
 }
 
 impl Memory {
-    /// For the first row group, before there is an answer.
-    async fn first(&self) -> Result<Held, ReadError> {
-        let (needed_bytes, limit_bytes) = (self.size_bytes as u64, self.capacity.engine().most_memory_bytes());
-        if needed_bytes > limit_bytes {
-            return Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes });
+    /// Refuses what would not fit beside so many bytes of the footer if nobody else had any memory.
+    fn check(&self, footer_bytes: usize) -> Result<(), ReadError> {
+        let needed_bytes = (self.size_bytes + footer_bytes) as u64;
+        let limit_bytes = self.capacity.engine().most_memory_bytes();
+        match needed_bytes > limit_bytes {
+            true => Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes }),
+            false => Ok(()),
         }
+    }
+
+    /// For the first row group, before there is an answer.
+    async fn first(&self, footer_bytes: usize) -> Result<Held, ReadError> {
+        self.check(footer_bytes)?;
         let permit = self.capacity.admission().parquet(self.size_bytes as u64).await?;
         let memory = self.capacity.engine().reserve("parquet body", self.size_bytes)?;
         Ok(Held { _permit: Some(permit), _memory: memory })
@@ -112,11 +123,12 @@ impl Piece {
     }
 }
 
-/// An answer in Parquet: batches are built several at once, and written by one task in order.
+/// An answer in Parquet, with typed columns if types are given: batches are built several at once, and written by one
+/// task in order.
 pub(in crate::service) async fn body(
     capacity: &Capacity,
     source: Arc<Source>,
-    columns: Arc<Columns>,
+    (columns, types): (Arc<Columns>, Option<Arc<[ColumnType]>>),
     taker: Taker,
 ) -> Result<AnswerBody, ReadError> {
     let long = source.document_bytes() > SHORT_BYTES;
@@ -134,11 +146,18 @@ pub(in crate::service) async fn body(
     let size_bytes = needed_bytes(encoders);
     let place = capacity.admission().stream().await?;
     let memory = Memory { capacity, size_bytes };
-    let mut held = Some(memory.first().await?);
     let footer_bytes = ParquetStream::footer_bytes(&columns);
+    let mut held = Some(memory.first(footer_bytes).await?);
     let footer = engine.reserve("parquet footer", 0)?;
-    let mut writer = ParquetStream::try_new(&columns, row_group_bytes).map_err(failed)?;
-    let batches = Batches::new(columns);
+    let (writer, batches) = match types {
+        None => (ParquetStream::try_new(&columns, row_group_bytes), Batches::new(columns.clone())),
+        Some(types) => {
+            let rows = typed_rows(&source, row_group_bytes);
+            let writer = ParquetStream::typed(&columns, types.clone(), row_group_bytes, rows);
+            (writer, Batches::typed(columns.clone(), types))
+        }
+    };
+    let mut writer = writer.map_err(failed)?;
     let mut parts = Parts::new(engine.clone(), source, batches, encoders + 1);
     let work = engine.clone();
     let room = match taker {
@@ -153,14 +172,16 @@ pub(in crate::service) async fn body(
             };
             let mut over = false;
             while !writer.is_full() {
-                let Some(batch) = parts.next(writer.missing_bytes()).await? else {
+                let Some(batch) = parts.next(writer.missing_bytes(), writer.missing_rows()).await? else {
                     over = true;
                     break;
                 };
                 metrics().sent_rows.increment(batch.rows() as u64);
                 writer.push(batch);
             }
-            footer.try_grow(footer_bytes).map_err(QueryError::from)?;
+            let grown_bytes = footer_bytes + writer.index_bytes(&columns);
+            memory.check(footer.size() + grown_bytes)?;
+            footer.try_grow(grown_bytes).map_err(QueryError::from)?;
             // A row group waits for the service while the cells of the next one are found, no longer. Without room,
             // nobody is there.
             if taker == Taker::Service && pieces.reserve_many(CHUNKS_AHEAD).await.is_err() {
@@ -196,6 +217,15 @@ pub(in crate::service) async fn body(
     Ok(AnswerBody::Stream(body.boxed()))
 }
 
+/// Rows of a row group of typed columns: all have as many, whole units, as far as the mean of documents tells how many
+/// fit. A reader that looks for values leaves out whole row groups.
+fn typed_rows(source: &Source, row_group_bytes: usize) -> usize {
+    let unit_rows = source.units().next().map_or(1, |unit| unit.places.end - unit.places.start).max(1);
+    let fitting = row_group_bytes as u64 / source.mean_bytes().max(1);
+    let units = (TYPED_ROWS.min(fitting) / unit_rows).max(1);
+    usize::try_from(units * unit_rows).unwrap_or(usize::MAX)
+}
+
 /// The batches of an answer, in order. A few are made at once, but none for a row group that is full without it: it
 /// would wait as long as the reader of the row group does.
 struct Parts<U> {
@@ -209,9 +239,9 @@ struct Parts<U> {
     batch_bytes: usize,
 }
 
-/// A part in the making: its end, and the batch with the place where it ended.
+/// A part in the making: its places, and the batch with the place where it ended.
 struct Part {
-    end: u64,
+    places: Range<u64>,
     task: AbortOnDropHandle<Result<(Batch, u64), ReadError>>,
 }
 
@@ -228,16 +258,17 @@ impl Parts<()> {
 }
 
 impl<U: Iterator<Item = Unit>> Parts<U> {
-    /// The next batch for a row group that so many bytes are missing from; `None` at the end.
-    async fn next(&mut self, missing_bytes: usize) -> Result<Option<Batch>, ReadError> {
+    /// The next batch for a row group that so many bytes and rows are missing from; `None` at the end.
+    async fn next(&mut self, missing_bytes: usize, missing_rows: usize) -> Result<Option<Batch>, ReadError> {
         while self.making.len() < self.most
             && self.making.len() * self.batch_bytes < missing_bytes
+            && self.making.iter().map(|part| part.places.end - part.places.start).sum::<u64>() < missing_rows as u64
             && let Some(unit) = self.units.next()
         {
             let part = self.begin(unit);
             self.making.push_back(part);
         }
-        let Some(Part { end, task }) = self.making.pop_front() else { return Ok(None) };
+        let Some(Part { places: Range { end, .. }, task }) = self.making.pop_front() else { return Ok(None) };
         let (batch, next) = task.await.map_err(QueryError::from)??;
         if next < end {
             // Before what comes after it.
@@ -250,7 +281,7 @@ impl<U: Iterator<Item = Unit>> Parts<U> {
 
     fn begin(&self, unit: Unit) -> Part {
         let (source, mut batch) = (self.source.clone(), self.batches.begin());
-        let end = unit.places.end;
+        let places = unit.places.clone();
         let task = self.engine.spawn(async move {
             let each = |entity: &[u8]| {
                 batch.push(entity);
@@ -260,7 +291,7 @@ impl<U: Iterator<Item = Unit>> Parts<U> {
             let next = source.for_each(&unit, each).await?;
             Ok((batch.finish(), next))
         });
-        Part { end, task }
+        Part { places, task }
     }
 }
 
@@ -319,8 +350,11 @@ async fn give(
 
 /// Bytes that may wait for their reader for long.
 async fn waiting(engine: &Engine, bytes: Bytes) -> Result<Piece, ReadError> {
-    match bytes.len() as u64 {
-        ..=WHOLE_BYTES => Ok(Piece::Memory(bytes)),
+    match (bytes.len() as u64, engine.most_spilled_bytes()) {
+        (..=WHOLE_BYTES, _) => Ok(Piece::Memory(bytes)),
+        (needed_bytes, limit_bytes) if needed_bytes > limit_bytes => {
+            Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes })
+        }
         _ => Ok(Piece::Disk(engine.spill("parquet body", &bytes).await?)),
     }
 }

@@ -83,6 +83,7 @@ enum Keep {
 #[derive(Clone)]
 struct Small {
     total: u64,
+    matches: Option<u64>,
     content_type: &'static str,
     coding: ContentCoding,
     bytes: Bytes,
@@ -148,8 +149,8 @@ impl Kept {
 
 impl From<Small> for Answer {
     fn from(small: Small) -> Answer {
-        let Small { total, content_type, coding, bytes, sent: _ } = small;
-        Answer { total, content_type, coding, body: AnswerBody::Whole(bytes) }
+        let Small { total, matches, content_type, coding, bytes, sent: _ } = small;
+        Answer { total, matches, content_type, coding, body: AnswerBody::Whole(bytes) }
     }
 }
 
@@ -207,6 +208,23 @@ impl Responses {
         }
     }
 
+    /// The count that the answer of this key is, if it is kept.
+    pub(in crate::service) async fn kept_count(&self, key: Option<CacheKey>) -> Option<u64> {
+        match self.kept.get(&(key?, ContentCoding::Identity)).await {
+            Some(Kept::Small(small)) => Some(small.total),
+            Some(Kept::Streamed | Kept::Once) | None => None,
+        }
+    }
+
+    /// Keeps a count, as if it had been asked for.
+    pub(in crate::service) async fn keep_count(&self, key: Option<CacheKey>, answer: Answer) {
+        let Answer { total, matches, content_type, coding, body } = answer;
+        if let (Some(key), AnswerBody::Whole(bytes), true) = (key, body, self.capacity_bytes > 0) {
+            let small = Small { total, matches, content_type, coding, bytes, sent: Arc::default() };
+            self.kept.insert((key, ContentCoding::Identity), Kept::Small(small)).await;
+        }
+    }
+
     /// The codings in which the answer of this key is kept whole.
     pub(in crate::service) async fn kept(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
@@ -234,11 +252,11 @@ impl Responses {
                 let answer = made.await?;
                 Ok(match answer.body {
                     AnswerBody::Whole(bytes) => {
-                        let Answer { total, content_type, coding, .. } = answer;
+                        let Answer { total, matches, content_type, coding, .. } = answer;
                         // What is kept must not count as waiting to be sent.
                         let few = bytes.len() < LEAST_COMPRESSED_BYTES;
                         let bytes = if few { Bytes::copy_from_slice(&bytes) } else { bytes };
-                        Kept::Small(Small { total, content_type, coding, bytes, sent: Arc::default() })
+                        Kept::Small(Small { total, matches, content_type, coding, bytes, sent: Arc::default() })
                     }
                     AnswerBody::Stream(_) | AnswerBody::Export(_) => {
                         *streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
@@ -334,12 +352,12 @@ mod tests {
 
     fn whole(bytes: usize, coding: ContentCoding) -> Answer {
         let body = AnswerBody::Whole(vec![7; bytes].into());
-        Answer { total: 3, content_type: "text/plain", coding, body }
+        Answer { total: 3, matches: Some(9), content_type: "text/plain", coding, body }
     }
 
     fn streamed() -> Answer {
         let body = AnswerBody::Stream(stream::iter([Ok(Bytes::from_static(b"part"))]).boxed());
-        Answer { total: 3, content_type: "text/plain", coding: ContentCoding::Zstd, body }
+        Answer { total: 3, matches: Some(9), content_type: "text/plain", coding: ContentCoding::Zstd, body }
     }
 
     /// Counts how often it makes its answer.
@@ -382,7 +400,8 @@ mod tests {
         for _ in 0..3 {
             for coding in [ContentCoding::Zstd, ContentCoding::Gzip] {
                 let answer = maker.get(&responses, 1, coding).await.expect("an answer");
-                assert_eq!((answer.total, answer.content_type, answer.coding), (3, "text/plain", ContentCoding::Zstd));
+                assert_eq!((answer.total, answer.matches), (3, Some(9)));
+                assert_eq!((answer.content_type, answer.coding), ("text/plain", ContentCoding::Zstd));
                 assert!(matches!(answer.body, AnswerBody::Whole(bytes) if bytes == vec![7; 2_000]));
             }
         }

@@ -29,6 +29,11 @@ impl Source {
         &self.documents
     }
 
+    /// What becomes of its entities before they are written.
+    pub(in crate::service) fn reshape(&self) -> &Reshape {
+        &self.reshape
+    }
+
     /// Bytes of a document on average.
     pub(in crate::service) fn mean_bytes(&self) -> u64 {
         let layout = self.documents.reader().layout();

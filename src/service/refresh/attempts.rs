@@ -30,7 +30,7 @@ const RECORD_AGAIN: std::ops::Range<Duration> = Duration::from_millis(50)..Durat
 /// How many attempts whose end is not recorded are remembered.
 const UNRECORDED: usize = 1_000;
 
-/// How many attempts of a dataset are looked through for one: as many as the catalog keeps.
+/// How many attempts of a dataset are looked through for one that has just ended.
 const ATTEMPTS: u32 = 50;
 
 /// The attempts of this process.

@@ -82,6 +82,7 @@ impl Ingest {
         let options = DecodeOptions {
             format: document.format,
             records_path: document.records_path,
+            infer_types: document.infer_types,
             fetched_from: document.fetched_from,
             entity_limit_bytes: number(self.config.limits.entity_bytes),
             source_limit_bytes: sources.max_bytes,
@@ -232,6 +233,7 @@ mod tests {
             input: SourceInput::stream(Blanks { reads, begun: false }),
             format: Some(SourceFormat::Json),
             records_path: None,
+            infer_types: source::InferTypes::No,
             fetched_from: None,
             charge: SpoolCharge::unbounded(),
             envelope: None,

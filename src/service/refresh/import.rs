@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::catalog::{Catalog, CatalogError};
 use crate::config::Config;
 use crate::model::dataset::{
-    DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
+    About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, InvalidDatasetName, NewDataset, RefreshTrigger,
 };
 use crate::model::ids::{DatasetId, UserId};
 use crate::model::index::IndexSettings;
@@ -26,7 +26,7 @@ use crate::service::refresh::ingest::{Document, Ingest};
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
 use crate::service::refresh::{Entities, Refreshes, not_asked};
-use crate::source::{Opened, SourceError, SourceInput};
+use crate::source::{InferTypes, Opened, SourceError, SourceInput};
 
 /// The source of an import, and the owner.
 #[derive(Clone, Debug)]
@@ -46,6 +46,9 @@ pub struct ImportRequest {
     /// Whether the `_source` of entities keeps the query of the URL; so it does where the dataset says so. A dataset
     /// that is created says so if this does.
     pub publish_query: bool,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls; so they do where the dataset says so. A dataset
+    /// that is created says so if this does.
+    pub infer_types: bool,
 }
 
 /// A version that was imported.
@@ -175,7 +178,7 @@ impl Imports {
         progress: &Arc<ImportProgress>,
     ) -> Result<WrittenFile, RefreshError> {
         let permit = self.ingest.permit(owner).await?;
-        let document = self.ingest.open_import(owner, request, request.publish_query).await?;
+        let document = self.ingest.open_import(owner, request).await?;
         let spooled = self.ingest.decode(document, &permit, progress).finish().await?;
         self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await
     }
@@ -191,11 +194,13 @@ impl Imports {
         let new = NewDataset {
             owner: owner.id,
             name,
+            about: About::default(),
             private_key: request.private.then(|| Secret::private_key(rand::random())),
             source: if url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
             format: request.format,
             records_path: request.records_path.as_ref().map(ToString::to_string),
             publish_query: request.publish_query,
+            infer_types: request.infer_types,
             // What was read from a file cannot be fetched again by a schedule.
             schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
             index: IndexSettings::default(),
@@ -210,18 +215,17 @@ impl Imports {
 }
 
 impl Ingest {
-    /// Opens what is to be imported. With `publish_query` the `_source` of entities keeps the query of the URL.
+    /// Opens what is to be imported.
     pub(in crate::service) async fn open_import(
         &self,
         owner: UserId,
         request: &ImportRequest,
-        publish_query: bool,
     ) -> Result<Document, RefreshError> {
         let (input, fetched_from) = match local_path(&request.source) {
             Some(path) => (SourceInput::open_file(&path)?, None),
             None => match self.source_client(owner).open(&request.source, None).await? {
                 Opened::Document(fetched) => {
-                    let url = fetched.published_url(publish_query);
+                    let url = fetched.published_url(request.publish_query);
                     (fetched.input, Some(url))
                 }
                 Opened::NotModified(_) => return Err(not_asked().into()),
@@ -229,7 +233,9 @@ impl Ingest {
         };
         let records_path = request.records_path.clone();
         let charge = self.budget().charge(owner.get());
-        Ok(Document { input, format: request.format, records_path, fetched_from, charge, envelope: None })
+        let infer_types = if request.infer_types { InferTypes::Tables } else { InferTypes::No };
+        let format = request.format;
+        Ok(Document { input, format, records_path, infer_types, fetched_from, charge, envelope: None })
     }
 }
 

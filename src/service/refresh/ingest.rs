@@ -21,9 +21,10 @@ use crate::net::Outgoing;
 use crate::service::admission::semaphore::{Bounds, FairSemaphore, Gate, Holder, Permit, Refused};
 use crate::service::maintenance::scratch::Scratch;
 use crate::service::refresh::error::RefreshError;
-use crate::source::{EnvelopeFields, LeastRate, Receiver, SourceInput, envelope_of_head};
+use crate::source::{EnvelopeFields, InferTypes, LeastRate, Receiver, SourceInput, envelope_of_head};
+use crate::storage::StorageError;
 use crate::storage::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
-use crate::storage::spool::Spooled;
+use crate::storage::spool::{Spool, Spooled};
 use crate::storage::store::Store;
 
 /// Bytes of a pushed body in which its dataset is looked for before the rest is received.
@@ -40,6 +41,8 @@ pub(in crate::service) struct Document {
     pub format: Option<SourceFormat>,
     /// Where the array of entities lies in a JSON document.
     pub records_path: Option<FieldPath>,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls.
+    pub infer_types: InferTypes,
     /// What entities without `_source` get as one.
     pub fetched_from: Option<String>,
     /// The disk that the bytes take; what is decoded of them is added.
@@ -117,6 +120,14 @@ impl Ingest {
     /// A place among what is received, if there is one now.
     pub(in crate::service) fn try_place(&self, user: UserId) -> Option<Permit> {
         self.receiving.try_acquire(Holder::User(user), 1)
+    }
+
+    /// An empty spool, charged to a user.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(in crate::service) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
+        Spool::create(self.scratch.restored_path(), self.budget.charge(user.get()))
     }
 
     /// The disk that spools may take.
@@ -210,7 +221,9 @@ impl Ingest {
         let input = self.pushed_input(body);
         let envelope = Some(members);
         let charge = SpoolCharge::unbounded();
-        let document = Document { input, format: None, records_path: None, fetched_from: None, charge, envelope };
+        let (infer_types, fetched_from) = (InferTypes::No, None);
+        let document =
+            Document { input, format: None, records_path: None, infer_types, fetched_from, charge, envelope };
         let mut receiving = self.begin_receiving(owner, document, None).await?;
         let (head, ended) = receiving.head().await?;
         // One that is no number is told when the body is decoded.

@@ -57,7 +57,7 @@ use crate::service::refresh::import::ImportRequest;
 use crate::service::refresh::ingest::{DATASET_ID, Document, Ingest, Receiving, RefreshPermit};
 use crate::service::refresh::tasks::RefreshTasks;
 use crate::service::refresh::version_file::{VersionFiles, WrittenFile};
-use crate::source::{Opened, SourceError};
+use crate::source::{InferTypes, Opened, SourceError};
 use crate::storage::budget::SpoolCharge;
 use crate::storage::spool::Spooled;
 
@@ -67,8 +67,15 @@ pub(in crate::service) enum Entities {
     Fetched(Option<Permit>),
     /// From what is imported.
     Imported(Box<ImportRequest>),
-    /// From a body that still comes. While it does, the token tells that its sender has left.
-    Pushed(Box<Receiving>, CancellationToken),
+    /// From a body that still comes.
+    Pushed {
+        /// What has come of it.
+        receiving: Box<Receiving>,
+        /// While it comes, tells that its sender has left.
+        left: CancellationToken,
+        /// Whether the dataset says what cells of tables become, because the sender does not.
+        as_dataset: bool,
+    },
     /// From a document that has been decoded; the permit is held.
     Decoded(Box<Decoding>, RefreshPermit),
 }
@@ -210,11 +217,13 @@ impl Refreshes {
                 // A command has the process to itself, and reads while it decodes.
                 let permit = self.ingest.permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
-                let document = self.ingest.open_import(owner, &request, publish_query).await?;
+                let infers = request.infer_types || lease.dataset.infer_types;
+                let request = ImportRequest { infer_types: infers, publish_query, ..*request };
+                let document = self.ingest.open_import(owner, &request).await?;
                 let decoding = self.ingest.decode(document, &permit, progress);
                 return self.write_version(lease, decoding.finish().await?, before, None, permit, progress).await;
             }
-            Entities::Pushed(receiving, left) => {
+            Entities::Pushed { receiving, left, as_dataset } => {
                 let document = tokio::select! {
                     document = receiving.receive() => document?,
                     () = left.cancelled() => {
@@ -225,7 +234,8 @@ impl Refreshes {
                     Some(_) => None,
                     None => records_path(&lease.dataset)?,
                 };
-                (Document { records_path, ..document }, None)
+                let infer_types = if as_dataset { infer_types(&lease.dataset) } else { document.infer_types };
+                (Document { records_path, infer_types, ..document }, None)
             }
             Entities::Fetched(place) => {
                 let DatasetSource::Url(url) = &lease.dataset.source else { return Err(RefreshError::NothingToFetch) };
@@ -256,6 +266,7 @@ impl Refreshes {
                             input: fetched.input,
                             format: lease.dataset.format,
                             records_path: records_path(&lease.dataset)?,
+                            infer_types: infer_types(&lease.dataset),
                             fetched_from: Some(url),
                             charge: SpoolCharge::unbounded(),
                             envelope: None,
@@ -339,6 +350,11 @@ impl Refreshes {
     pub async fn finish(&self, limit: Duration) {
         self.tasks.finish(limit).await;
     }
+}
+
+/// What cells of tables become.
+fn infer_types(dataset: &Dataset) -> InferTypes {
+    if dataset.infer_types { InferTypes::Tables } else { InferTypes::No }
 }
 
 /// Where in a document the dataset's entities are.

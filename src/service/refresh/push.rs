@@ -13,7 +13,7 @@ use crate::model::source::SourceFormat;
 use crate::service::refresh::error::RefreshError;
 use crate::service::refresh::ingest::{DATASET_ID, Document};
 use crate::service::refresh::{Entities, Refreshes};
-use crate::source::SourceError;
+use crate::source::{InferTypes, SourceError};
 use crate::storage::budget::SpoolCharge;
 
 /// Entities that an owner sends.
@@ -26,6 +26,9 @@ pub struct Push<S> {
     pub content_type: Option<String>,
     /// The format of the body; `None` detects it.
     pub format: Option<SourceFormat>,
+    /// Whether cells of csv and tsv become numbers, booleans and nulls, where the sender says; else as the dataset has
+    /// it. With `Some(true)` a body of another format is refused.
+    pub infer_types: Option<bool>,
     /// Whether the body is an object with a member `entities`, and perhaps `dataset_id`.
     pub enveloped: bool,
 }
@@ -51,8 +54,13 @@ impl Refreshes {
         }
         let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
         let charge = SpoolCharge::unbounded();
+        let infer_types = match push.infer_types {
+            Some(true) => InferTypes::TablesOnly,
+            Some(false) | None => InferTypes::No,
+        };
+        let format = push.format;
         let document =
-            Document { input, format: push.format, records_path: None, fetched_from: None, charge, envelope };
+            Document { input, format, records_path: None, infer_types, fetched_from: None, charge, envelope };
         let mut receiving = self.ingest.begin_receiving(owner, document, None).await?;
         let mut dataset = push.dataset;
         if dataset.is_none() && push.enveloped {
@@ -69,7 +77,8 @@ impl Refreshes {
             Some(dataset) => {
                 let left = CancellationToken::new();
                 let leaving = left.clone().drop_guard();
-                let entities = Entities::Pushed(Box::new(receiving), left);
+                let entities =
+                    Entities::Pushed { receiving: Box::new(receiving), left, as_dataset: push.infer_types.is_none() };
                 let trigger = RefreshTrigger::Manual;
                 let made = async move { refreshes.make_version(dataset, trigger, entities).await };
                 let made = self.tasks.run(made).await;

@@ -84,6 +84,14 @@ impl VersionFiles {
         is_sound(&self.store, file).await
     }
 
+    /// A file that the catalog records, ready to be read.
+    ///
+    /// # Errors
+    /// When it is not there, or is damaged.
+    pub(in crate::service) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
+        VersionReader::open_recorded(&self.store, file, &self.cache).await
+    }
+
     /// The file of the newest version, if the same entities would be written as they are in it: not where the dataset's
     /// index was another one, or an older build wrote it, without a profile or without checksums, or it cannot be read.
     pub(in crate::service) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {

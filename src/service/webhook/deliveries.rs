@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::catalog::{Catalog, CatalogError, Delivery};
+use crate::catalog::{Catalog, CatalogError, Delivery, DeliveryOutcome};
 use crate::config::Config;
 use crate::crash;
 use crate::metrics::metrics;
@@ -142,15 +143,17 @@ impl Deliveries {
             entity_count: delivery.entity_count,
             refreshed_at: delivery.refreshed_at,
         };
-        let status = sender.send(&delivery.url, delivery.secret.as_ref(), &event).await;
+        let begun = Instant::now();
+        let answer = sender.send(&delivery.url, delivery.secret.as_ref(), &event).await;
         crash::point("delivery.sent");
-        let outcome = match status {
-            Some(200..300) => "accepted",
-            Some(_) => "rejected",
-            None => "unanswered",
+        let ended = match answer {
+            Ok(200..300) => "accepted",
+            Ok(_) => "rejected",
+            Err(_) => "unanswered",
         };
-        metrics().webhooks.of([outcome.into()]).increment(1);
-        if let Err(error) = self.catalog.record_delivery(delivery, status).await {
+        metrics().webhooks.of([ended.into()]).increment(1);
+        let outcome = DeliveryOutcome { duration: Some(begun.elapsed()), answer };
+        if let Err(error) = self.catalog.record_delivery(delivery, &outcome).await {
             tracing::warn!(%error, dataset_id = delivery.dataset.get(), "what came of a webhook could not be recorded");
         }
     }

@@ -3,27 +3,68 @@
 pub(in crate::service) mod deliveries;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::catalog::{Catalog, Webhook};
+use chrono::TimeDelta;
+
+use crate::catalog::{Catalog, DeliveryOutcome, SentDelivery, Webhook};
+use crate::config::Config;
 use crate::model::ids::DatasetId;
 use crate::model::limits;
 use crate::model::user::User;
+use crate::model::version::VersionNumber;
 use crate::net::{Outgoing, parse_http_url};
 use crate::service::manage::{ManageError, OwnerWrites};
 
 /// The longest signing secret, in bytes.
 const SECRET_BYTES: usize = limits::WEBHOOK_SECRET_BYTES;
 
+/// What is told of a delivery whose process ended before it was recorded.
+const LOST: &str = "its process ended, or could not reach the catalog, before the answer was recorded";
+
+/// How long after its time is over a delivery is taken for lost.
+const LATE: TimeDelta = TimeDelta::seconds(60);
+
 /// Keeps the webhooks of datasets.
 pub struct Webhooks {
+    config: Arc<Config>,
     catalog: Catalog,
     outgoing: Outgoing,
     writes: Arc<OwnerWrites>,
 }
 
 impl Webhooks {
-    pub(in crate::service) fn new(catalog: Catalog, outgoing: Outgoing, writes: Arc<OwnerWrites>) -> Webhooks {
-        Webhooks { catalog, outgoing, writes }
+    pub(in crate::service) fn new(
+        config: Arc<Config>,
+        catalog: Catalog,
+        outgoing: Outgoing,
+        writes: Arc<OwnerWrites>,
+    ) -> Webhooks {
+        Webhooks { config, catalog, outgoing, writes }
+    }
+
+    /// The newest deliveries of a dataset, of versions before one, at most `limit`.
+    ///
+    /// # Errors
+    /// [`ManageError::DatasetNotFound`].
+    pub async fn deliveries(
+        &self,
+        owner: &User,
+        id: DatasetId,
+        before: Option<VersionNumber>,
+        limit: u32,
+    ) -> Result<Vec<SentDelivery>, ManageError> {
+        self.catalog.owned_dataset(owner.id, id).await?;
+        let mut deliveries = self.catalog.deliveries(id, before, limit).await?;
+        let timeout = Duration::from_secs(self.config.webhook.timeout_s);
+        let late = LATE + TimeDelta::from_std(timeout).unwrap_or(TimeDelta::MAX - LATE);
+        let now = self.catalog.now();
+        for delivery in deliveries.iter_mut().filter(|delivery| delivery.outcome.is_none()) {
+            if now.signed_duration_since(delivery.fired_at) > late {
+                delivery.outcome = Some(DeliveryOutcome { duration: None, answer: Err(LOST.to_owned()) });
+            }
+        }
+        Ok(deliveries)
     }
 
     /// Registers the webhook of a dataset, in place of the one that is there.

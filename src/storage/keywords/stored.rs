@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::storage::StorageError;
 use crate::storage::keywords::cut::Class;
 use crate::storage::keywords::segment::{Header, Lengths, Segment};
+use crate::storage::section_format;
 
 /// Where the keyword index lies in the key-value metadata of the Parquet footer.
 pub const KEYWORDS_KEY: &str = "strata.keywords";
@@ -40,11 +41,6 @@ impl StoredSegment {
         let range = self.header.entries_range(class);
         self.offset + range.start..self.offset + range.end
     }
-}
-
-#[derive(Deserialize)]
-struct FormatRecord {
-    format: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,11 +94,8 @@ impl KeywordIndex {
     /// When a segment lies outside of the file, or has other row groups than the file.
     pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex, StorageError> {
         let damaged = || StorageError::Layout("its footer is damaged: its keyword index has no place".to_owned());
-        let format: FormatRecord = serde_json::from_str(text).map_err(|_| damaged())?;
-        if format.format != FORMAT {
-            return Ok(KeywordIndex::default());
-        }
-        let record: IndexRecord = serde_json::from_str(text).map_err(|_| damaged())?;
+        let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;
+        let Some(record) = record else { return Ok(KeywordIndex::default()) };
         let mut segments = Vec::with_capacity(record.segments.len());
         let mut next = 0;
         for segment in record.segments {

@@ -53,9 +53,10 @@ impl VersionReader {
     }
 
     /// Whether the texts of a shredded column in a row group may include one of `texts`: false only when none is there.
+    /// A damaged filter is reported, and tells nothing.
     ///
     /// # Errors
-    /// When the store fails or the filter is damaged.
+    /// When the store fails.
     pub async fn may_hold_text(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool, StorageError> {
         let Some(index) = self.footer.layout.column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
         let key = self.bloom_key(row_group, index);
@@ -79,10 +80,11 @@ impl VersionReader {
         };
         let load = load.map(|loaded| {
             let part = || format!("the bloom filter of column {index} of row group {row_group}");
-            loaded.map_err(|error| self.file.blame(&part(), error))
+            loaded.map_err(|error| self.file.blame_accelerator(&part(), error))
         });
-        match self.file.cache.get_or_load(key, load).await? {
-            Part::Bloom(Some(bloom)) => Ok(bloom.check(text)),
+        match self.file.cache.get_or_load(key, load).await {
+            Ok(Part::Bloom(Some(bloom))) => Ok(bloom.check(text)),
+            Err(error) if !error.is_damage() => Err(error),
             _ => Ok(true),
         }
     }
@@ -95,6 +97,37 @@ impl VersionReader {
         match self.footer.metadata.metadata().row_group(row_group).column(index).statistics() {
             Some(Statistics::Double(numbers)) => Some((*numbers.min_opt()?, *numbers.max_opt()?)),
             _ => None,
+        }
+    }
+
+    /// Bounds of a shredded column's strings in a row group, as exact texts: none is below the first or above the
+    /// second, by code point. `None` where the footer does not tell, as in files from before it held them. Costs
+    /// nothing.
+    pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
+        let layout = &self.footer.layout;
+        let row_group = self.footer.metadata.metadata().row_group(row_group);
+        let statistics = |part| {
+            let column = row_group.column(layout.column_index(shredded, part)?);
+            let statistics = column.statistics()?;
+            let Statistics::ByteArray(texts) = statistics else { return None };
+            let values = u64::try_from(column.num_values()).ok().zip(texts.null_count_opt());
+            let values = values.map(|(all, nulls)| all.saturating_sub(nulls));
+            // What older ways of writing Parquet stored has another order.
+            let is_ordered = !statistics.is_min_max_deprecated();
+            let bounds = texts.min_opt().zip(texts.max_opt()).map(|(min, max)| (min.data(), max.data()));
+            Some((bounds.filter(|_| is_ordered), values))
+        };
+        // A string is its folded text, or it is among the exact ones.
+        let (Some((min, max)), texts) = statistics(ShreddedPart::Text)? else { return None };
+        if layout.column_index(shredded, ShreddedPart::Exact).is_none() {
+            return Some((min, max));
+        }
+        match statistics(ShreddedPart::Exact)? {
+            (_, Some(0)) => Some((min, max)),
+            // All have an exact one, so that no folded one is a string.
+            (Some(exact), exacts) if exacts.is_some() && exacts == texts => Some(exact),
+            (Some((exact_min, exact_max)), _) => Some((min.min(exact_min), max.max(exact_max))),
+            (None, _) => None,
         }
     }
 

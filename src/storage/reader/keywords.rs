@@ -137,7 +137,7 @@ impl VersionReader {
 
     fn blame_keywords(&self, stored: &StoredSegment, error: StorageError) -> StorageError {
         let Range { start, end } = stored.row_groups;
-        self.file.blame(&format!("the keyword index of row groups {start} to {end}"), error)
+        self.file.blame_accelerator(&format!("the keyword index of row groups {start} to {end}"), error)
     }
 
     async fn keyword_entries(

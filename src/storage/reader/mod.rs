@@ -64,6 +64,9 @@ impl VersionReader {
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), ahead: None };
         let load = async {
             let footer = end::load_footer(&file, size_bytes).await.map_err(|error| file.blame("the footer", error))?;
+            if let Some(cause) = &footer.misplaced {
+                file.blame_accelerator("the footer", StorageError::Layout(cause.clone()));
+            }
             Ok(Part::Footer(Arc::new(footer)))
         };
         let key = PartKey::Footer(path.as_ref().into());
@@ -107,6 +110,17 @@ impl VersionReader {
     /// What the file's metadata says.
     pub fn layout(&self) -> &Layout {
         &self.footer.layout
+    }
+
+    /// Checks that what the footer says of the keyword index and the shapes can be followed. Reads do without it.
+    ///
+    /// # Errors
+    /// [`StorageError::Damaged`].
+    pub fn verify_places(&self) -> Result<(), StorageError> {
+        match &self.footer.misplaced {
+            Some(cause) => Err(self.file.blame_accelerator("the footer", StorageError::Layout(cause.clone()))),
+            None => Ok(()),
+        }
     }
 
     /// Whether the file holds a profile: none does that was written before there were profiles.
@@ -165,7 +179,7 @@ impl VersionReader {
             };
             tokio::task::spawn_blocking(decode).await.map_err(|_| StorageError::Worker)?
         };
-        load.await.map_err(|error| self.file.blame("the profile", error))
+        load.await.map_err(|error| self.file.blame_accelerator("the profile", error))
     }
 
     /// Entities in the file.

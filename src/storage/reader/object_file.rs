@@ -1,22 +1,36 @@
 //! A file in the store: its bytes fetched, and what is wrong with it reported.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::ahead::ReadAhead;
 use crate::metrics::metrics;
+use crate::priority::{Priority, processors};
 use crate::storage::StorageError;
-use crate::storage::cache::PartCache;
+use crate::storage::cache::{Loss, PartCache};
 use crate::storage::reader_metrics::ReaderMetrics;
-use crate::storage::shortage::Shortage;
 use crate::storage::store::Store;
 
 /// How long a store that has just failed is asked for an object's size.
 const SIZE_WAIT: Duration = Duration::from_secs(5);
+
+/// Requests of the threads of one priority that a directory answers at a time, at least; two for each processor, if
+/// that is more. Each takes a thread, and an allocator keeps some MiB for each thread.
+const LOCAL_REQUESTS: usize = 16;
+
+/// Waits until a directory may be asked, and holds the place. Threads of lower priority have places of their own, so
+/// that nobody waits for them.
+async fn local_request() -> Option<SemaphorePermit<'static>> {
+    static PLACES: LazyLock<[Semaphore; 4]> =
+        LazyLock::new(|| Priority::ALL.map(|_| Semaphore::new(LOCAL_REQUESTS.max(2 * processors()))));
+    // They are never closed.
+    PLACES[Priority::current() as usize].acquire().await.ok()
+}
 
 /// Where a file lies, and who keeps parts of it.
 #[derive(Clone)]
@@ -52,6 +66,7 @@ impl ObjectFile {
     }
 
     async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes, StorageError> {
+        let _place = if self.store.is_local() { Box::pin(local_request()).await } else { None };
         count_fetch(&range, self.cache.reader_metrics());
         let expected = range.end - range.start;
         let bytes = match self.store.objects().get_range(&self.path, range).await {
@@ -82,10 +97,22 @@ impl ObjectFile {
 
     /// The error that names this file, where its part is at fault; reports it.
     pub(super) fn blame(&self, part: &str, error: StorageError) -> StorageError {
+        self.blame_for(Loss::Answers, part, error)
+    }
+
+    /// The same of a part that only saves time: reads answer without it.
+    pub(super) fn blame_accelerator(&self, part: &str, error: StorageError) -> StorageError {
+        self.blame_for(Loss::Time, part, error)
+    }
+
+    fn blame_for(&self, mut loss: Loss, part: &str, error: StorageError) -> StorageError {
         let path = self.path.to_string();
         let damaged = |cause: String| StorageError::Damaged { path: path.clone(), part: part.to_owned(), cause };
         let error = match error {
-            StorageError::Store(object_store::Error::NotFound { .. }) => damaged("the file is missing".to_owned()),
+            StorageError::Store(object_store::Error::NotFound { .. }) => {
+                loss = Loss::Answers;
+                damaged("the file is missing".to_owned())
+            }
             StorageError::Store(source) => StorageError::Unreadable { path: path.clone(), source },
             StorageError::Parquet(error) => damaged(error.to_string()),
             StorageError::Arrow(error) => damaged(error.to_string()),
@@ -93,9 +120,8 @@ impl ObjectFile {
             other => other,
         };
         // A shortage, as of descriptors, is not the file's fault, and passes.
-        let at_fault = matches!(error, StorageError::Damaged { .. } | StorageError::Unreadable { .. });
-        if at_fault && Shortage::of(&error).is_none() {
-            self.cache.report(&path, error.to_string());
+        if error.is_damage() {
+            self.cache.report(&path, error.to_string(), loss);
         }
         error
     }

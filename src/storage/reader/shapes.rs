@@ -38,14 +38,13 @@ impl VersionReader {
         }
     }
 
-    /// The error of shapes that are not those of the search text.
-    pub fn foreign_shapes(&self, row_group: usize) -> StorageError {
-        let cause = StorageError::Layout("they are not those of the search text".to_owned());
-        self.blame_shapes(row_group, cause)
+    /// Reports shapes that are not those of the search text.
+    pub fn report_foreign_shapes(&self, row_group: usize) {
+        self.blame_shapes(row_group, StorageError::Layout("they are not those of the search text".to_owned()));
     }
 
     fn blame_shapes(&self, row_group: usize, error: StorageError) -> StorageError {
-        self.file.blame(&format!("the shapes of row group {row_group}"), error)
+        self.file.blame_accelerator(&format!("the shapes of row group {row_group}"), error)
     }
 
     /// The shapes of every row group with their checksum.

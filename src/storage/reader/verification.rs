@@ -16,6 +16,7 @@ impl VersionReader {
     /// # Errors
     /// When the store fails, or a part is damaged.
     pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<(), StorageError> {
+        self.verify_places()?;
         let (Some(checksums), Some(sealed_from)) = (&self.footer.checksums, self.footer.sealed_from) else {
             return Ok(());
         };

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::storage::StorageError;
+use crate::storage::{StorageError, section_format};
 
 /// Where the places of shapes lie in the key-value metadata of the Parquet footer.
 pub const SHAPES_KEY: &str = "strata.shapes";
@@ -25,11 +25,6 @@ pub struct StoredShapes {
     pub range: Range<u64>,
     /// The CRC-32 of these bytes.
     pub checksum: u32,
-}
-
-#[derive(Deserialize)]
-struct FormatRecord {
-    format: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,11 +66,8 @@ impl ShapeIndex {
     /// When shapes lie outside of the file, or are those of other row groups.
     pub fn parse(text: &str, row_groups: usize, size_bytes: u64) -> Result<ShapeIndex, StorageError> {
         let damaged = || StorageError::Layout("its footer is damaged: its shapes have no place".to_owned());
-        let format: FormatRecord = serde_json::from_str(text).map_err(|_| damaged())?;
-        if format.format != FORMAT {
-            return Ok(ShapeIndex::default());
-        }
-        let record: IndexRecord = serde_json::from_str(text).map_err(|_| damaged())?;
+        let record: Option<IndexRecord> = section_format::record(text, FORMAT).map_err(|_| damaged())?;
+        let Some(record) = record else { return Ok(ShapeIndex::default()) };
         if record.row_groups.len() != row_groups {
             return Err(damaged());
         }

@@ -68,6 +68,7 @@ impl Lab {
                     format: Some(strata::model::source::SourceFormat::Jsonl),
                     records_path: None,
                     publish_query: false,
+                    infer_types: false,
                 };
                 app.imports().import(request, std::sync::Arc::new(ImportProgress::default())).await.expect("imported");
             }
@@ -132,7 +133,7 @@ pub fn check(bytes: &[u8]) {
     }
     assert_eq!(answer.status, 200, "{} for {uri}", String::from_utf8_lossy(&answer.body));
     let entities = &LAB.versions[number];
-    if request.sample.is_some() {
+    if request.is_drawn_anew() {
         is_sample(&answer, entities, &request);
         return;
     }
@@ -162,7 +163,9 @@ fn is_that_of_the_reference(answer: &Answer, entities: &[Value], request: &ReadR
     assert_eq!(answer.header("x-total-count"), Some(total.to_string().as_str()), "{uri}");
     let format = if request.count { Format::Json } else { request.format };
     assert_eq!(answer.header("content-type"), Some(format.content_type()), "{uri}");
-    assert_eq!(Expected::read(&answer.body, format), expected, "{uri}");
+    let matches = request.total.then(|| pipeline::selected(entities, request).len().to_string());
+    assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "{uri}");
+    assert_eq!(Expected::of(&answer.body, request), expected, "{uri}");
 }
 
 /// The same request under conditions, for a part, or in another coding.

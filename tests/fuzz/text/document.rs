@@ -3,8 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use strata::document::{self, ContainsNeedle, EqualNeedle, Projection};
+use strata::document::{self, ContainsNeedle, EqualNeedle, Projection, RangeNeedle};
 use strata::model::path::Path;
+use strata::model::request::RangeBound;
 
 use crate::harness::{line, text};
 use crate::reference::{Value, rules};
@@ -81,13 +82,19 @@ fn reaches(document: &[u8], entity: &Value, path: &Path) {
 
 fn predicates(document: &[u8], entity: &Value, needle: &str) {
     let (equal, contains) = (EqualNeedle::new(needle), ContainsNeedle::new(needle));
+    let ranges = RangeBound::ALL.map(|bound| RangeNeedle::new(bound, needle));
     let mut found = Vec::new();
     document::scalars(document, |scalar| {
-        let matches = (document::matches_equal(scalar, &equal), document::matches_contains(scalar, &contains));
+        let in_ranges = ranges.each_ref().map(|range| document::matches_range(scalar, range));
+        let texts = (document::matches_equal(scalar, &equal), document::matches_contains(scalar, &contains));
+        let matches = (texts, in_ranges);
         found.push((Value::of(scalar), matches));
         ControlFlow::Continue(())
     });
-    let of = |scalar: &Value| (rules::matches_equal(scalar, needle), rules::matches_contains(scalar, needle));
+    let of = |scalar: &Value| {
+        let in_ranges = RangeBound::ALL.map(|bound| rules::matches_range(scalar, bound, needle));
+        ((rules::matches_equal(scalar, needle), rules::matches_contains(scalar, needle)), in_ranges)
+    };
     let expected: Vec<_> = rules::scalars(entity).into_iter().map(|scalar| (scalar.clone(), of(scalar))).collect();
     assert_eq!(found, expected);
     assert_eq!(document::fold(needle), rules::fold(needle));

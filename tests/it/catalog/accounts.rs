@@ -3,18 +3,23 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use strata::catalog::{CatalogError, SessionRecord};
+use strata::catalog::{Catalog, CatalogError, Grant, SessionRecord};
 use strata::model::ids::UserId;
+use strata::model::scope::Scope;
 use strata::model::user::Plan;
 
 use crate::support::databases::on_both_databases;
 
-use super::{Database, clock, with_owner};
+use super::{Database, clock, create, with_owner};
 
 on_both_databases! {
     Database:
     a_user_is_found_by_id_and_changes
     a_new_password_ends_all_sessions
+    a_changed_password_keeps_one_session
+    a_user_without_datasets_is_removed
+    the_sessions_that_were_used_last_stay
+    a_token_expires_and_its_name_is_free
     a_token_opens_until_it_is_deleted
     of_many_tokens_at_once_no_more_than_allowed_are_added
     the_use_of_a_token_is_recorded_once_a_minute
@@ -48,10 +53,11 @@ async fn a_new_password_ends_all_sessions(database: Database) {
         data: "{}".to_owned(),
         created_at: catalog.now(),
         expires_at: catalog.now() + TimeDelta::days(1),
+        last_used_at: catalog.now(),
     };
     for session in [session("1", Some(owner)), session("2", Some(owner)), session("3", Some(other)), session("4", None)]
     {
-        assert!(catalog.create_session(&session).await.unwrap());
+        assert!(catalog.create_session(&session, None, 100).await.unwrap());
     }
     catalog.add_token(owner, "ci", "hash", 1_000).await.unwrap();
     catalog.set_password(owner, "new hash").await.unwrap();
@@ -61,6 +67,106 @@ async fn a_new_password_ends_all_sessions(database: Database) {
     assert!(catalog.user_by_token("hash").await.unwrap().is_some());
     assert_eq!(catalog.delete_sessions_of(other).await.unwrap(), 1);
     assert_eq!(catalog.session("3").await.unwrap(), None);
+}
+
+async fn a_changed_password_keeps_one_session(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let old = catalog.user(owner).await.unwrap().unwrap().password_hash;
+    for id in ["1", "2", "3"] {
+        assert!(catalog.create_session(&session(&catalog, id, owner), Some(&old), 100).await.unwrap());
+    }
+    catalog.change_password(owner, &old, "new", Some("2")).await.unwrap();
+    for (id, there) in [("1", false), ("2", true), ("3", false)] {
+        assert_eq!(catalog.session(id).await.unwrap().is_some(), there, "{id}");
+    }
+    // Who checked the old password before it was changed comes too late.
+    let late = catalog.change_password(owner, &old, "other", None).await;
+    assert!(matches!(late, Err(CatalogError::Conflict)), "{late:?}");
+    let late = catalog.create_session(&session(&catalog, "4", owner), Some(&old), 100).await;
+    assert!(matches!(late, Err(CatalogError::Conflict)), "{late:?}");
+    assert_eq!(catalog.user(owner).await.unwrap().unwrap().password_hash, "new");
+    catalog.change_password(owner, "new", "newer", None).await.unwrap();
+    assert_eq!(catalog.sessions_of(owner).await.unwrap(), []);
+}
+
+async fn a_user_without_datasets_is_removed(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    for (id, user) in [("1", owner), ("2", other)] {
+        catalog.create_session(&session(&catalog, id, user), None, 100).await.unwrap();
+        catalog.add_token(user, "ci", id, 10).await.unwrap();
+    }
+    let dataset = create(&catalog, owner, "A").await.unwrap();
+    let refused = catalog.remove_user(owner).await;
+    assert!(matches!(refused, Err(CatalogError::HasDatasets { count: 1 })), "{refused:?}");
+    assert!(catalog.session("1").await.unwrap().is_some() && catalog.user_by_token("1").await.unwrap().is_some());
+    catalog.delete_dataset(dataset.id).await.unwrap();
+    catalog.remove_user(owner).await.unwrap();
+    assert_eq!(catalog.user(owner).await.unwrap(), None);
+    assert!(catalog.session("1").await.unwrap().is_none() && catalog.user_by_token("1").await.unwrap().is_none());
+    assert!(catalog.session("2").await.unwrap().is_some() && catalog.user_by_token("2").await.unwrap().is_some());
+    assert!(matches!(catalog.remove_user(owner).await, Err(CatalogError::NotFound)));
+    let late = create(&catalog, owner, "B").await;
+    assert!(matches!(late, Err(CatalogError::NotFound)), "{late:?}");
+    // The address is free, the id is not used again.
+    let again = catalog.add_user("OWNER@example.test", "h", Plan::Free).await.unwrap();
+    assert!(again > other, "{again:?}");
+}
+
+async fn the_sessions_that_were_used_last_stay(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    let there = async || {
+        let sessions = catalog.sessions_of(owner).await.unwrap();
+        sessions.into_iter().map(|session| session.id_hash).collect::<Vec<_>>()
+    };
+    for id in ["1", "2", "3"] {
+        assert!(catalog.create_session(&session(&catalog, id, owner), None, 3).await.unwrap());
+        clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(there().await, ["3", "2", "1"]);
+    catalog.extend_session("1", clock.now() + TimeDelta::days(1)).await.unwrap();
+    assert!(catalog.create_session(&session(&catalog, "4", owner), None, 3).await.unwrap());
+    assert_eq!(there().await, ["4", "3", "1"]);
+    // One that comes last is never the one that ends.
+    let early = SessionRecord { last_used_at: clock.now() - TimeDelta::days(1), ..session(&catalog, "5", owner) };
+    assert!(catalog.create_session(&early, None, 1).await.unwrap());
+    assert_eq!(there().await, ["5"]);
+    clock.advance(Duration::from_secs(86_400));
+    assert_eq!(there().await, [] as [&str; 0]);
+    assert!(!catalog.delete_session_of(owner, "5").await.unwrap(), "it has expired");
+}
+
+async fn a_token_expires_and_its_name_is_free(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    let grant = Grant { scope: Scope::Read, expires_at: Some(clock.now() + TimeDelta::seconds(5)) };
+    catalog.add_granted_token(owner, "ci", "hash 1", grant, 1).await.unwrap();
+    assert_eq!(catalog.tokens(owner).await.unwrap()[0].grant, grant);
+    clock.advance(Duration::from_micros(4_999_999));
+    assert_eq!(catalog.user_by_token("hash 1").await.unwrap().unwrap().scope, Scope::Read);
+    let full = catalog.add_token(owner, "other", "hash 2", 1).await;
+    assert!(matches!(full, Err(CatalogError::TooManyTokens { limit: 1 })), "{full:?}");
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(catalog.user_by_token("hash 1").await.unwrap(), None);
+    assert_eq!(catalog.tokens(owner).await.unwrap().len(), 1, "it is shown until there is a new one");
+    catalog.add_token(owner, "ci", "hash 2", 1).await.unwrap();
+    assert_eq!(catalog.tokens(owner).await.unwrap()[0].grant, Grant::default());
+    assert_eq!(catalog.user_by_token("hash 2").await.unwrap().unwrap().scope, Scope::Write);
+}
+
+/// A session that begins now.
+fn session(catalog: &Catalog, id: &str, user: UserId) -> SessionRecord {
+    SessionRecord {
+        id_hash: id.to_owned(),
+        user: Some(user),
+        data: "{}".to_owned(),
+        created_at: catalog.now(),
+        expires_at: catalog.now() + TimeDelta::days(1),
+        last_used_at: catalog.now(),
+    }
 }
 
 async fn a_token_opens_until_it_is_deleted(database: Database) {
@@ -74,12 +180,12 @@ async fn a_token_opens_until_it_is_deleted(database: Database) {
         catalog.tokens(user).await.unwrap().into_iter().map(|token| token.name).collect()
     };
     assert_eq!(names(owner).await, ["ci", "laptop"]);
-    assert_eq!(catalog.user_by_token("hash 3").await.unwrap().unwrap().id, other);
+    assert_eq!(catalog.user_by_token("hash 3").await.unwrap().unwrap().user.id, other);
     assert_eq!(catalog.user_by_token("hash 4").await.unwrap(), None);
 
     catalog.delete_token(owner, "ci").await.unwrap();
     assert_eq!(catalog.user_by_token("hash 2").await.unwrap(), None);
-    assert_eq!(catalog.user_by_token("hash 1").await.unwrap().unwrap().id, owner);
+    assert_eq!(catalog.user_by_token("hash 1").await.unwrap().unwrap().user.id, owner);
     assert_eq!((names(owner).await, names(other).await), (vec!["laptop".to_owned()], vec!["ci".to_owned()]));
     let again = catalog.delete_token(owner, "ci").await;
     assert!(matches!(again, Err(CatalogError::NotFound)), "{again:?}");
@@ -131,14 +237,16 @@ async fn a_session_lives_until_it_expires(database: Database) {
         data: r#"{"x":"\u0000 'é"}"#.to_owned(),
         created_at: clock.now(),
         expires_at: clock.now() + TimeDelta::hours(1),
+        last_used_at: clock.now(),
     };
-    assert!(catalog.create_session(&session).await.unwrap());
+    assert!(catalog.create_session(&session, None, 100).await.unwrap());
     assert_eq!(catalog.session("a").await.unwrap(), Some(session.clone()));
 
     clock.advance(Duration::from_secs(3_599));
     assert_eq!(catalog.delete_expired_sessions().await.unwrap(), 0);
     session.expires_at = clock.now() + TimeDelta::seconds(2);
     catalog.extend_session("a", session.expires_at).await.unwrap();
+    session.last_used_at = clock.now();
     clock.advance(Duration::from_secs(1));
     assert_eq!(catalog.session("a").await.unwrap(), Some(session.clone()));
     clock.advance(Duration::from_secs(1));
@@ -158,8 +266,9 @@ async fn a_deleted_session_does_not_come_back(database: Database) {
         data: "{}".to_owned(),
         created_at: catalog.now(),
         expires_at: catalog.now() + TimeDelta::hours(1),
+        last_used_at: catalog.now(),
     };
-    assert!(catalog.create_session(&session).await.unwrap());
+    assert!(catalog.create_session(&session, None, 100).await.unwrap());
     catalog.delete_session("a").await.unwrap();
     catalog.delete_session("a").await.unwrap();
     let late = catalog.extend_session("a", session.expires_at + TimeDelta::hours(1)).await;
@@ -175,12 +284,18 @@ async fn a_session_id_is_taken_once(database: Database) {
         data: "first".to_owned(),
         created_at: catalog.now(),
         expires_at: catalog.now() + TimeDelta::hours(1),
+        last_used_at: catalog.now(),
     };
-    assert!(catalog.create_session(&first).await.unwrap());
-    assert!(!catalog.create_session(&SessionRecord { data: "second".to_owned(), ..first.clone() }).await.unwrap());
+    assert!(catalog.create_session(&first, None, 100).await.unwrap());
+    assert!(
+        !catalog
+            .create_session(&SessionRecord { data: "second".to_owned(), ..first.clone() }, None, 100)
+            .await
+            .unwrap()
+    );
     assert_eq!(catalog.session("a").await.unwrap(), Some(first.clone()));
     let nobody = SessionRecord { id_hash: "b".to_owned(), user: Some(UserId::new(owner.get() + 1)), ..first };
-    let created = catalog.create_session(&nobody).await;
+    let created = catalog.create_session(&nobody, None, 100).await;
     assert!(matches!(created, Err(CatalogError::NotFound)), "{created:?}");
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use strata::catalog::{AlternateBase, FetchedState, SessionRecord, VersionContent};
+use strata::catalog::{AlternateBase, FetchedState, Grant, SessionRecord, VersionContent};
 use strata::catalog::{Catalog, CatalogError};
 use strata::model::dataset::{DatasetSource, NewClone};
 use strata::model::ids::FileId;
+use strata::model::scope::Scope;
 use strata::model::secret::{SECRET_BYTES, Secret};
 use strata::model::source::Validators;
 use strata::model::user::Plan;
@@ -192,7 +193,7 @@ async fn records_without_a_checksum_are_sealed_when_the_catalog_is_opened(databa
     for number in 0..210 {
         catalog.add_token(owner, &format!("{number}"), &format!("hash {number}"), 1_000).await.unwrap();
     }
-    catalog.create_session(&session(&catalog, owner)).await.unwrap();
+    catalog.create_session(&session(&catalog, owner), None, 100).await.unwrap();
     let unsealed = async || {
         let mut count = 0;
         for table in ["datasets", "versions", "api_tokens", "sessions"] {
@@ -248,6 +249,7 @@ fn session(catalog: &Catalog, user: strata::model::ids::UserId) -> SessionRecord
         data: "{}".to_owned(),
         created_at: catalog.now(),
         expires_at: catalog.now() + chrono::TimeDelta::hours(1),
+        last_used_at: catalog.now(),
     }
 }
 
@@ -255,16 +257,18 @@ async fn a_token_or_session_that_was_changed_opens_nothing(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = catalog.add_user("other@example.test", "hash", Plan::Free).await.unwrap();
     catalog.add_token(owner, "ci", "a token", 1_000).await.unwrap();
-    catalog.create_session(&session(&catalog, owner)).await.unwrap();
+    catalog.create_session(&session(&catalog, owner), None, 100).await.unwrap();
     let later = catalog.now() + chrono::TimeDelta::hours(2);
     catalog.extend_session("a session", later).await.unwrap();
     assert_eq!(catalog.session("a session").await.unwrap().unwrap().user, Some(owner));
-    assert_eq!(catalog.user_by_token("a token").await.unwrap().unwrap().id, owner);
+    assert_eq!(catalog.user_by_token("a token").await.unwrap().unwrap().user.id, owner);
     for change in [
         format!("UPDATE sessions SET user_id = {other}"),
         "UPDATE sessions SET expires_at = expires_at + 4294967296".to_owned(),
         "UPDATE sessions SET data = '[2]'".to_owned(),
         format!("UPDATE api_tokens SET user_id = {other}"),
+        "UPDATE api_tokens SET scope = 'read'".to_owned(),
+        "UPDATE api_tokens SET expires_at = 1".to_owned(),
     ] {
         let token = change.contains("api_tokens");
         database.execute(&change).await;
@@ -280,11 +284,23 @@ async fn a_token_or_session_that_was_changed_opens_nothing(database: Database) {
         assert!(told.iter().any(|finding| finding.contains("is not what was written")), "{change}: {told:?}");
         let undo = [
             format!("UPDATE sessions SET user_id = {owner}, data = '{{}}', expires_at = {}", later.timestamp_micros()),
-            format!("UPDATE api_tokens SET user_id = {owner}"),
+            format!("UPDATE api_tokens SET user_id = {owner}, scope = 'write', expires_at = NULL"),
         ];
         database.execute(&undo.join(";")).await;
         assert!(catalog.session("a session").await.unwrap().is_some());
         assert!(catalog.user_by_token("a token").await.unwrap().is_some());
+    }
+    // Nor does one that may only read open more, or for longer, than it was made for.
+    let read = Grant { scope: Scope::Read, expires_at: Some(later) };
+    catalog.add_granted_token(owner, "reader", "a reader", read, 10).await.unwrap();
+    for change in
+        ["scope = 'write'", "expires_at = NULL", "expires_at = expires_at + 1", "scope = 'write', expires_at = NULL"]
+    {
+        database.execute(&format!("UPDATE api_tokens SET {change} WHERE name = 'reader'")).await;
+        is_unverified(&catalog.user_by_token("a reader").await, change);
+        let undo = format!("UPDATE api_tokens SET scope = 'read', expires_at = {}", later.timestamp_micros());
+        database.execute(&format!("{undo} WHERE name = 'reader'")).await;
+        assert_eq!(catalog.user_by_token("a reader").await.unwrap().unwrap().scope, Scope::Read);
     }
     // An end that has moved to the past ends it.
     database.execute("UPDATE sessions SET expires_at = 1").await;

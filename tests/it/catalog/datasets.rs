@@ -93,6 +93,23 @@ async fn a_change_changes_what_it_names(database: Database) {
         })
         .await;
     }
+    for (text, listed) in [(Some("Ää\n"), true), (Some(""), true), (None, false)] {
+        let text = text.map(str::to_owned);
+        let change = DatasetChange {
+            description: Some(text.clone()),
+            licence: Some(text.clone()),
+            listed: Some(listed),
+            infer_types: Some(listed),
+            ..Default::default()
+        };
+        check(change, &|dataset| {
+            dataset.about.description = text.clone();
+            dataset.about.licence = text.clone();
+            dataset.about.listed = listed;
+            dataset.infer_types = listed;
+        })
+        .await;
+    }
     for publish_query in [true, false] {
         check(DatasetChange { publish_query: Some(publish_query), ..Default::default() }, &|dataset| {
             dataset.publish_query = publish_query;

@@ -41,8 +41,9 @@ async fn in_use(database: &Database) -> Catalog {
         data: "{}".to_owned(),
         created_at: catalog.now(),
         expires_at: catalog.now() + chrono::TimeDelta::hours(1),
+        last_used_at: catalog.now(),
     };
-    assert!(catalog.create_session(&session).await.unwrap());
+    assert!(catalog.create_session(&session, None, 100).await.unwrap());
     let dataset = create(&catalog, owner, "World Countries").await.unwrap().id;
     catalog.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
     for path in ["a", "b", "c"] {

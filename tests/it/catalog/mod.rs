@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use chrono::DateTime;
 use sqlx::migrate::Migrator;
-use strata::catalog::{Catalog, CatalogError, Clock, Resolved, VersionContent};
-use strata::model::dataset::{DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
+use strata::catalog::{Catalog, CatalogError, Clock, DeliveryOutcome, Resolved, VersionContent};
+use strata::model::dataset::{
+    About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger,
+};
 use strata::model::ids::{AttemptId, DatasetId, UserId};
 use strata::model::index::IndexSettings;
 use strata::model::secret::{SECRET_BYTES, Secret};
@@ -25,10 +27,12 @@ mod checksums;
 mod datasets;
 mod files;
 mod integrity;
+mod listings;
 mod random;
 mod refreshes;
 mod schedules;
 mod states;
+mod usage;
 mod webhooks;
 
 on_both_databases! {
@@ -81,11 +85,13 @@ fn new_dataset(owner: UserId, text: &str) -> NewDataset {
     NewDataset {
         owner,
         name: name(text),
+        about: About::default(),
         private_key: None,
         source: DatasetSource::Push,
         format: None,
         records_path: None,
         publish_query: false,
+        infer_types: false,
         schedule: Some(DEFAULT_SCHEDULE.to_owned()),
         index: IndexSettings::default(),
         ping_token: Secret::ping_token(rand::random::<[u8; SECRET_BYTES]>()),
@@ -102,6 +108,11 @@ fn file(path: &str) -> NewFile {
 
 fn v(number: u64) -> VersionNumber {
     VersionNumber::new(number)
+}
+
+/// What came of a delivery that was answered with this status, or not at all.
+fn answered(status: Option<u16>) -> DeliveryOutcome {
+    DeliveryOutcome { duration: Some(Duration::from_millis(12)), answer: status.ok_or("no answer".to_owned()) }
 }
 
 /// Longer than any test takes by the machine's clock.
@@ -224,6 +235,8 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
         format: Some(SourceFormat::Json),
         records_path: Some("data.items".to_owned()),
         publish_query: true,
+        infer_types: true,
+        about: About { description: Some("Ä".to_owned()), licence: Some("".to_owned()), listed: true },
         schedule: None,
         index: IndexSettings::try_new(&["a.b", "\u{0}\"\\."], &["ü"]).expect("an index"),
         ..new_dataset(owner, "World Countries")
@@ -237,7 +250,8 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
     assert_eq!(dataset.source, new.source);
     assert_eq!(dataset.format, Some(SourceFormat::Json));
     assert_eq!(dataset.records_path.as_deref(), Some("data.items"));
-    assert!(dataset.publish_query);
+    assert!(dataset.publish_query && dataset.infer_types);
+    assert_eq!(dataset.about, new.about);
     assert_eq!(dataset.schedule, None);
     assert_eq!(dataset.index, new.index);
     assert_eq!(dataset.ping_token, new.ping_token);
@@ -595,7 +609,7 @@ async fn what_the_first_migration_made_is_brought_up_to_date(database: Database)
     database.execute(OF_0001).await;
 
     let catalog = database.open().await;
-    let user = catalog.user_by_token("hash").await.unwrap().unwrap();
+    let user = catalog.user_by_token("hash").await.unwrap().unwrap().user;
     let dataset = catalog.dataset_by_name(user.id, &name("A")).await.unwrap().unwrap();
     let due = catalog.due_schedules(10).await.unwrap();
     assert_eq!(due.iter().map(|due| (due.dataset, due.due_at)).collect::<Vec<_>>(), [(dataset.id, None)]);
@@ -655,6 +669,7 @@ async fn both_engines_have_the_same_tables_and_columns() {
         tables.into_iter().collect::<Vec<_>>(),
         [
             "api_tokens",
+            "dataset_usage",
             "datasets",
             "file_holds",
             "file_reservations",
@@ -664,6 +679,7 @@ async fn both_engines_have_the_same_tables_and_columns() {
             "refresh_leases",
             "scrub_progress",
             "sessions",
+            "usage_writers",
             "users",
             "versions",
             "webhook_deliveries",

@@ -251,12 +251,32 @@ async fn an_attempt_ends_once(database: Database) {
 
 async fn old_attempts_are_forgotten(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
+    // As many as are kept but a few, and those of another dataset.
+    let other = create(&catalog, catalog.dataset(dataset).await.unwrap().unwrap().owner, "Kept").await.unwrap().id;
+    for dataset in [dataset, other] {
+        database
+            .execute(&format!(
+                "INSERT INTO refresh_attempts (dataset_id, trigger_name, started_at, finished_at, ok, error)
+                 WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 990)
+                 SELECT {dataset}, 'ping', 1, 2, (1 = 0), 'old ' || n FROM n"
+            ))
+            .await;
+    }
     for number in 0..55 {
         let attempt = try_acquire(&catalog, dataset).await.unwrap();
         catalog.fail_refresh(attempt, &format!("number {number}")).await.unwrap();
     }
     let kept = attempts(&catalog, dataset).await;
-    assert_eq!((kept.len(), kept[0].as_str(), kept[49].as_str()), (50, "ping: number 54", "ping: number 5"));
+    assert_eq!((kept.len(), kept[0].as_str(), kept[999].as_str()), (1_000, "ping: number 54", "ping: old 46"));
+    let sql = format!("SELECT COUNT(*) FROM refresh_attempts WHERE dataset_id = {dataset}");
+    assert_eq!(database.number(&sql).await, 1_000);
+    assert_eq!(catalog.last_attempts(other, 2_000).await.unwrap().len(), 990);
+    // Page by page.
+    let all = catalog.last_attempts(dataset, 2_000).await.unwrap();
+    let next = catalog.attempts(dataset, Some(all[9].id), 10).await.unwrap();
+    assert_eq!(next, all[10..20]);
+    assert_eq!(catalog.attempts(dataset, Some(all[999].id), 10).await.unwrap(), []);
+    assert_eq!(catalog.attempts(dataset, Some(AttemptId::new(u64::MAX)), 10).await.unwrap(), all[..10]);
     let view = catalog.dataset_view(dataset).await.unwrap().unwrap();
     assert_eq!(view.last_attempts, catalog.last_attempts(dataset, 10).await.unwrap());
     assert_eq!(catalog.dataset_view(DatasetId::new(99)).await.unwrap(), None);

@@ -8,7 +8,7 @@ use strata::model::secret::Secret;
 
 use crate::support::databases::on_both_databases;
 
-use super::{Database, LEASE, clock, create, file, new_dataset, publish, v, with_owner};
+use super::{Database, LEASE, answered, clock, create, file, new_dataset, publish, v, with_owner};
 
 on_both_databases! {
     Database:
@@ -118,7 +118,7 @@ async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) ->
     publish(catalog, dataset, &format!("{name} 2")).await.unwrap();
     while let Some(delivery) = catalog.claim_delivery().await.unwrap() {
         if state.webhook == Webhook::Fired {
-            catalog.record_delivery(&delivery, Some(500)).await.unwrap();
+            catalog.record_delivery(&delivery, &answered(Some(500))).await.unwrap();
         }
     }
     for alternate in state.alternates {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use strata::catalog::{Catalog, CatalogError, Delivery};
+use strata::catalog::{Catalog, CatalogError, Delivery, SentDelivery};
 use strata::model::ids::DatasetId;
 use strata::model::user::Plan;
+use strata::model::version::VersionNumber;
 use tokio::task::JoinSet;
 
 use crate::support::databases::on_both_databases;
 
-use super::{Database, clock, create, publish, with_dataset};
+use super::{Database, answered, clock, create, publish, with_dataset};
 
 on_both_databases! {
     Database:
@@ -23,6 +24,7 @@ on_both_databases! {
     a_delivery_of_an_earlier_registration_reports_to_nobody
     the_latest_firing_is_shown
     the_last_thousand_deliveries_are_kept_and_all_that_are_due
+    what_was_sent_is_listed_also_when_the_webhook_goes
 }
 
 async fn claim(catalog: &Catalog) -> Option<Delivery> {
@@ -51,7 +53,7 @@ async fn a_webhook_is_registered_replaced_and_deleted(database: Database) {
 
     publish(&catalog, dataset, "a").await.unwrap();
     let delivery = claim(&catalog).await.unwrap();
-    catalog.record_delivery(&delivery, Some(500)).await.unwrap();
+    catalog.record_delivery(&delivery, &answered(Some(500))).await.unwrap();
     let fired = catalog.webhook(dataset).await.unwrap().unwrap();
     assert!(fired.last_fired_at.is_some() && fired.is_active);
     assert_eq!(fired.last_status, Some(500));
@@ -100,7 +102,7 @@ async fn a_delivery_tells_what_happened(database: Database) {
     assert_eq!(delivery.secret.as_ref().map(|secret| secret.expose()), Some("sesame"));
     assert!(!format!("{delivery:?}").contains("sesame"));
 
-    catalog.record_delivery(&delivery, None).await.unwrap();
+    catalog.record_delivery(&delivery, &answered(None)).await.unwrap();
     let webhook = catalog.webhook(dataset).await.unwrap().unwrap();
     assert!(webhook.last_fired_at.is_some());
     assert_eq!(webhook.last_status, None);
@@ -175,7 +177,7 @@ async fn a_delivery_of_an_earlier_registration_reports_to_nobody(database: Datab
             catalog.delete_webhook(dataset).await.unwrap();
         }
         let new = catalog.register_webhook(dataset, "https://new.test/", None).await.unwrap();
-        catalog.record_delivery(&delivery, Some(200)).await.unwrap();
+        catalog.record_delivery(&delivery, &answered(Some(200))).await.unwrap();
         assert_eq!(catalog.webhook(dataset).await.unwrap(), Some(new), "{delete}");
     }
     assert_eq!(database.number("SELECT COUNT(*) FROM webhook_deliveries WHERE done_at IS NOT NULL").await, 2);
@@ -193,8 +195,8 @@ async fn the_latest_firing_is_shown(database: Database) {
         deliveries.push((claim(&catalog).await.unwrap(), clock.now()));
     }
     // The answers come in the other order.
-    catalog.record_delivery(&deliveries[1].0, Some(204)).await.unwrap();
-    catalog.record_delivery(&deliveries[0].0, Some(500)).await.unwrap();
+    catalog.record_delivery(&deliveries[1].0, &answered(Some(204))).await.unwrap();
+    catalog.record_delivery(&deliveries[0].0, &answered(Some(500))).await.unwrap();
     let webhook = catalog.webhook(dataset).await.unwrap().unwrap();
     assert_eq!((webhook.last_status, webhook.last_fired_at), (Some(204), Some(deliveries[1].1)));
 }
@@ -235,4 +237,51 @@ async fn the_last_thousand_deliveries_are_kept_and_all_that_are_due(database: Da
     let older: Vec<String> = database.texts(&sql).await.into_iter().flatten().collect();
     assert_eq!(older, ["1", "2", "100", "200"]);
     assert_eq!(claim(&catalog).await.unwrap().version.get(), 2, "due the longest");
+}
+
+async fn what_was_sent_is_listed_also_when_the_webhook_goes(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    let list = async |before: Option<u64>, limit| {
+        catalog.deliveries(dataset, before.map(VersionNumber::new), limit).await.unwrap()
+    };
+    catalog.register_webhook(dataset, "https://a.test/", Some("sesame")).await.unwrap();
+    for path in ["a", "b", "c"] {
+        publish(&catalog, dataset, path).await.unwrap();
+    }
+    assert_eq!(list(None, 10).await, [], "nothing was sent yet");
+    let (first, second) = (claim(&catalog).await.unwrap(), claim(&catalog).await.unwrap());
+    let fired_at = clock.now();
+    clock.advance(Duration::from_secs(1));
+    let refused = format!("{}\0", "é".repeat(3_000));
+    let outcome = strata::catalog::DeliveryOutcome { duration: None, answer: Err(refused) };
+    catalog.record_delivery(&second, &outcome).await.unwrap();
+    catalog.delete_webhook(dataset).await.unwrap();
+    // Also what is recorded after it went; what was due is not sent.
+    catalog.record_delivery(&first, &answered(Some(500))).await.unwrap();
+    assert!(claim(&catalog).await.is_none());
+    let sent = |version, outcome| SentDelivery {
+        version: VersionNumber::new(version),
+        url: "https://a.test/".to_owned(),
+        fired_at,
+        outcome,
+    };
+    let kept = strata::catalog::DeliveryOutcome { duration: None, answer: Err("é".repeat(2_000)) };
+    let (first, second) = (sent(1, Some(answered(Some(500)))), sent(2, Some(kept)));
+    assert_eq!(list(None, 10).await, [second.clone(), first.clone()]);
+    assert_eq!(list(None, 1).await, [second]);
+    assert_eq!(list(Some(2), 10).await, [first]);
+    assert_eq!(list(Some(1), 10).await, []);
+    assert_eq!(list(Some(u64::MAX), 10).await.len(), 2);
+    // One that is under way, and one of a user whose plan has no webhooks.
+    let owner = catalog.dataset(dataset).await.unwrap().unwrap().owner;
+    catalog.register_webhook(dataset, "https://b.test/", None).await.unwrap();
+    publish(&catalog, dataset, "d").await.unwrap();
+    claim(&catalog).await.unwrap();
+    catalog.set_plan(owner, Plan::Free).await.unwrap();
+    publish(&catalog, dataset, "e").await.unwrap();
+    assert_eq!(claim(&catalog).await.unwrap().owner_plan, Plan::Free);
+    let newest = &list(None, 1).await[0];
+    assert_eq!((newest.version.get(), newest.url.as_str(), &newest.outcome), (4, "https://b.test/", &None));
 }

@@ -21,7 +21,7 @@ fn help_names_every_command_and_flag() {
             &["serve", "--help"],
             &["--listen", "--data", "--config", "--demo", "--no-background", "127.0.0.1:8080", "strata-data"],
         ),
-        (&["user", "--help"], &["add", "passwd", "plan", "list"]),
+        (&["user", "--help"], &["add", "passwd", "plan", "remove", "list"]),
         (
             &["diff", "--help"],
             &[
@@ -39,6 +39,7 @@ fn help_names_every_command_and_flag() {
         ),
         (&["user", "passwd", "--help"], &["<EMAIL>", "sessions"]),
         (&["user", "plan", "--help"], &["<EMAIL>", "<PLAN>", "free, pro, scale"]),
+        (&["user", "remove", "--help"], &["<EMAIL>", "without datasets", "tokens and sessions end"]),
         (&["user", "add", "--help"], &["<EMAIL>", "--plan", "free, pro, scale", "--token", "standard input"]),
         (
             &["import", "--help"],
@@ -60,6 +61,7 @@ fn a_command_line_that_cannot_be_parsed_exits_with_2() {
     for (arguments, word) in [
         (&[][..], "Usage"),
         (&["fly"], "fly"),
+        (&["serv"], "a similar subcommand exists: 'serve'"),
         (&["serve", "--port", "1"], "--port"),
         (&["user", "add", "a@b.test"], "--plan"),
         (&["user", "add", "a@b.test", "--plan", "gold"], "free, pro, scale"),
@@ -139,6 +141,36 @@ fn a_users_password_and_plan_can_be_changed() {
     let (head, body) = me("battery staple");
     assert!(head.starts_with("http/1.1 200") && head.contains("set-cookie: strata_session="), "{head}");
     assert_eq!(serde_json::from_str::<Value>(&body).expect("JSON")["user"]["plan"], "scale");
+}
+
+#[test]
+fn a_user_without_datasets_can_be_removed() {
+    let machine = Machine::with_user();
+    let add = ["user", "add", "bob@example.test", "--plan", "pro", "--token", "ci"];
+    let token =
+        succeeded(&machine.run_with_input(&add, "battery staple\n")).lines().last().expect("a token").to_owned();
+    machine.write("one.jsonl", "{\"a\":1}\n");
+    one_json_line(&machine.import("one.jsonl", &[]));
+    let message = failed(&machine.run(&["user", "remove", "ADA@example.test"]));
+    assert!(message.contains("ada@example.test has 1 dataset, and stays"), "{message}");
+
+    // While a server uses the same catalog.
+    let server = Server::start(&machine, &[], &[]);
+    let login = || {
+        let body = json!({"email": "bob@example.test", "password": "battery staple"});
+        post(&format!("{}/session/login", server.base_url), &body).0
+    };
+    let me = || {
+        let bearer = format!("Bearer {token}");
+        get(&format!("{}/session/me", server.base_url), Some(&bearer)).0
+    };
+    assert!(login().starts_with("http/1.1 200") && me().starts_with("http/1.1 200"));
+    let output = succeeded(&machine.run(&["user", "remove", "BOB@example.test"]));
+    assert_eq!(output, "removed BOB@example.test\n");
+    assert!(login().starts_with("http/1.1 401") && me().starts_with("http/1.1 401"));
+    assert_eq!(succeeded(&machine.run(&["user", "list"])).lines().count(), 2, "the head, and who is left");
+    let message = failed(&machine.run(&["user", "remove", "bob@example.test"]));
+    assert!(message.contains("there is no user bob@example.test"), "{message}");
 }
 
 #[test]
@@ -267,8 +299,10 @@ fn a_server_ends_with_0_on_either_signal_and_logs_as_configured() {
 fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let message = failed(&Machine::new().run(&["serve", "--listen", &address, "--demo"]));
+    let machine = Machine::new();
+    let message = failed(&machine.run(&["serve", "--listen", &address, "--demo"]));
     assert!(message.starts_with(&format!("strata: cannot listen on {address}: ")), "{message}");
+    assert!(!machine.path("strata-data").exists(), "it left a directory behind");
 }
 
 /// What the demo prints, as (URL, Authorization).
@@ -353,6 +387,11 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
         let message = failed(&machine.run(&[arguments, &["--data", "nowhere"]].concat()));
         assert!(message.contains("there is no catalog nowhere/catalog.sqlite"), "{message}");
         assert!(!machine.path("nowhere").exists() && !machine.path("copy").exists(), "{arguments:?}");
+    }
+    machine.write("file", "no directory");
+    for arguments in both {
+        let message = failed(&machine.run(&[arguments, &["--data", "file"]].concat()));
+        assert!(message.contains("the data directory file is not a directory"), "{message}");
     }
     // A directory with nothing in it is left so.
     std::fs::create_dir(machine.path("empty")).expect("made");
@@ -529,6 +568,20 @@ fn users_and_datasets_are_listed() {
     assert_eq!((lines.lines().count(), first), (2, record));
 
     succeeded(&machine.run_with_input(&["user", "add", "bob@example.test", "--plan", "pro"], "battery staple\n"));
+    // They waited for a store that they do not need.
+    let away = [
+        ("STRATA_STORE__URL", "s3://away/versions"),
+        ("STRATA_STORE__ENDPOINT", "http://127.0.0.1:9"),
+        ("STRATA_STORE__ALLOW_HTTP", "true"),
+    ];
+    for arguments in [&["list"][..], &["user", "list"], &["user", "plan", "bob@example.test", "pro"]] {
+        let output = machine.command(arguments).envs(away).output().expect("the binary runs");
+        assert_eq!(
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()),
+            (Some(0), ""),
+            "{arguments:?}"
+        );
+    }
     let text = succeeded(&machine.run(&["user", "list"]));
     assert!(text.starts_with("EMAIL             PLAN  CREATED\nada@example.test  free  "), "{text}");
     assert!(text.contains("\nbob@example.test  pro   "), "{text}");
@@ -582,6 +635,11 @@ fn completions_and_manual_pages_know_every_command() {
         let page = std::fs::read_to_string(machine.path("man1").join(format!("strata-{command}.1"))).expect(command);
         assert!(page.contains(".SH SYNOPSIS") && page.contains("data.directory"), "{page}");
     }
+    // Values of options were left out.
+    let page = std::fs::read_to_string(machine.path("man1/strata-user-add.1")).expect("a page");
+    let synopsis = page.split(".SH SYNOPSIS\n").nth(1).and_then(|rest| rest.lines().next()).expect("a line");
+    let written = synopsis.replace('\\', "");
+    assert!(written.contains("[--token NAME] ") && written.contains(" --plan PLAN EMAIL"), "{written}");
     assert!(machine.path("man1/strata.1").exists());
     let message = failed(&machine.run(&["manual", "strata.toml/man1"]));
     assert!(message.contains("the manual pages cannot be written to strata.toml/man1: "), "{message}");

@@ -3,11 +3,13 @@
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 use strata::document::{
-    self, CanonicalForm, ContainsNeedle, Cursor, DocumentError, EqualNeedle, NumericValue, Projection, Scalar, Token,
-    ValueScanner,
+    self, CanonicalForm, ContainsNeedle, Cursor, DocumentError, EqualNeedle, NumericValue, Projection, RangeNeedle,
+    Scalar, Token, ValueScanner,
 };
 use strata::model::path::Path;
+use strata::model::request::RangeBound;
 
 use crate::reference::{Value, hostile, number, rules};
 
@@ -31,6 +33,18 @@ fn with_scalar<T>(value: &Value, check: impl FnOnce(Scalar<'_>) -> T) -> T {
 
 fn path(keys: &[String]) -> Path {
     Path::from_keys(keys.to_vec()).expect("a path")
+}
+
+/// A scalar lies on the sides of a value on which the reference says it does.
+fn in_ranges(scalar: &Value, value: &str) -> Result<(), TestCaseError> {
+    for value in [value.to_owned(), format!("\"{value}\"")] {
+        for bound in RangeBound::ALL {
+            let needle = RangeNeedle::new(bound, &value);
+            let matches = with_scalar(scalar, |scalar| document::matches_range(scalar, &needle));
+            prop_assert_eq!(matches, rules::matches_range(scalar, bound, &value), "{:?} {}", bound, value);
+        }
+    }
+    Ok(())
 }
 
 /// One byte of a text changed, removed or inserted.
@@ -267,6 +281,7 @@ proptest! {
             let contains =
                 with_scalar(&scalar, |scalar| document::matches_contains(scalar, &ContainsNeedle::new(&needle)));
             prop_assert_eq!(contains, rules::matches_contains(&scalar, &needle), "contains {:?}", needle);
+            in_ranges(&scalar, &needle)?;
         }
     }
 
@@ -278,6 +293,9 @@ proptest! {
         prop_assert_eq!(equal, rules::matches_equal(&scalar, &text));
         let contains = with_scalar(&scalar, |scalar| document::matches_contains(scalar, &ContainsNeedle::new(&part)));
         prop_assert_eq!(contains, rules::matches_contains(&scalar, &part));
+        for text in [scalar.text().unwrap_or_default(), text, part] {
+            in_ranges(&scalar, &text)?;
+        }
     }
 
     #[test]

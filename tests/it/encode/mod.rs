@@ -2,3 +2,4 @@
 
 mod formats;
 mod other_readers;
+mod typed;

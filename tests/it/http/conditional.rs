@@ -223,6 +223,7 @@ impl TestServiceOf<'_> {
             format: None,
             records_path: None,
             publish_query: false,
+            infer_types: false,
         };
         self.1.imports().import(request, std::sync::Arc::default()).await.expect("imported");
     }

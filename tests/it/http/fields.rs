@@ -57,6 +57,8 @@ async fn unknown_fields_are_named_in_the_order_of_the_url_each_once() {
         ("filter=name:A&sort=stock&keep_field=name,stock", None),
         ("filter=nmae:A", Some("nmae")),
         ("sort=nmae&filter=nmae:A&filter_contains=stock.bärlin:1", Some("nmae,stock.b%C3%A4rlin")),
+        ("filter_lt=nmae:A&filter_gt=stock.berlin:1&sort=x&filter_gte=y:1", Some("nmae,x,y")),
+        ("keep_field=name&filter_lte=stock.berlin:3", Some("stock.berlin")),
         ("dedup_key=y&sort=x&keep_field=name", Some("y,x")),
         // An escaped path: the name of a field, and the parts of a path.
         (r"drop_field=a\.b,a.b,a\,%20b", Some("a.b")),
@@ -95,6 +97,11 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
 
     for (query, parts) in [
         ("filter=nmae:A", &["filter", "\"nmae\"", "Did you mean \"name\"?"][..]),
+        ("filter_gt=nmae:A", &["filter_gt", "\"nmae\"", "Did you mean \"name\"?"]),
+        (
+            "drop_field=stock&filter_lte=stock.berlin:3",
+            &["filter_lte", "\"stock.berlin\"", "drop_field has removed it"],
+        ),
         ("sort=zzzzzzzz", &["sort", "\"zzzzzzzz\"", "/dataset/profile"]),
         ("keep_field=name&sort=stock", &["sort", "\"stock\"", "keep_field has removed it"]),
         ("drop_field=stock&filter=stock.berlin:3", &["filter", "\"stock.berlin\"", "drop_field has removed it"]),
@@ -102,6 +109,8 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
         ("denull=true&keep_field=note", &["keep_field", "\"note\"", "denull has removed it"]),
         ("denull=true&keep_field=gone", &["keep_field", "\"gone\"", "denull has removed it"]),
         ("dedup_key=nope&count=true", &["dedup_key", "\"nope\""]),
+        // It takes paths.
+        ("dedup=true&dedup_key=stock.berln", &["Did you mean \"stock.berlin\"?"]),
         ("sort=stock.berlin", &["sort takes one top-level field, and \"stock.berlin\" is a path."]),
         ("drop_field=a1,b1,c1,d1,e1", &["\"a1\"", "\"c1\"", "And 2 more."]),
         ("lmit=1", &["\"lmit\"", "did you mean limit?"]),

@@ -13,7 +13,7 @@ use crate::support::scripts::{tool, tools_file};
 use crate::support::{Answer, FIXTURES};
 
 /// Calls `/mcp` with a token and any body.
-async fn message(owned: &Owned, token: Option<&str>, body: &str) -> Answer {
+pub(super) async fn message(owned: &Owned, token: Option<&str>, body: &str) -> Answer {
     let request = Request::post("/mcp").header("content-type", "application/json");
     let request = request.header("accept", "application/json, text/event-stream").header("host", "data.example.org");
     let request = match token {
@@ -24,28 +24,31 @@ async fn message(owned: &Owned, token: Option<&str>, body: &str) -> Answer {
 }
 
 /// The text of a call of a tool, with arguments as they are written.
-fn calling(tool: &str, arguments: &str) -> String {
+pub(super) fn calling(tool: &str, arguments: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#)
 }
 
-/// What a tool gave: its texts, and its record.
+/// What a tool gave: its texts, and the record that the first of them may be.
 #[track_caller]
-fn given(answer: &Answer) -> (Vec<String>, Value) {
+pub(super) fn given(answer: &Answer) -> (Vec<String>, Value) {
     let result = result(answer);
     assert_ne!(result["isError"], json!(true), "{result}");
-    (texts(&result), result["structuredContent"].clone())
+    assert_eq!(result["structuredContent"], Value::Null, "nothing is sent twice");
+    let texts = texts(&result);
+    let record = serde_json::from_str(&texts[0]).unwrap_or(Value::Null);
+    (texts, record)
 }
 
 /// The one text with which a tool failed.
 #[track_caller]
-fn failure(answer: &Answer) -> String {
+pub(super) fn failure(answer: &Answer) -> String {
     let result = result(answer);
     assert_eq!(result["isError"], json!(true), "{result}");
     texts(&result).concat()
 }
 
 #[track_caller]
-fn result(answer: &Answer) -> Value {
+pub(super) fn result(answer: &Answer) -> Value {
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{}", answer.text());
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     let message: Value = serde_json::from_str(answer.text()).expect("JSON");
@@ -59,7 +62,7 @@ fn texts(result: &Value) -> Vec<String> {
 }
 
 impl Owned {
-    async fn tool(&self, tool: &str, arguments: Value) -> Answer {
+    pub(super) async fn tool(&self, tool: &str, arguments: Value) -> Answer {
         message(self, Some(&self.token), &calling(tool, &arguments.to_string())).await
     }
 }
@@ -188,7 +191,27 @@ async fn a_message_is_small_but_for_the_entities_that_it_pushes() {
     let wide = format!(r#"{{"dataset_id":{id},"filter":[{}[]]}}"#, "[],".repeat(100_000));
     let answer = message(&owned, Some(&owned.token), &calling("read", &wide)).await;
     assert_eq!(answer.status, 413, "{}", answer.text());
-    assert!(answer.text().contains("longer than 131072 bytes, without the pushed entities"), "{}", answer.text());
+    assert!(
+        answer.text().contains("longer than 131072 bytes, without the pushed entities and the edits"),
+        "{}",
+        answer.text()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_names_unknown_paths_and_the_nearest_ones() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Things", json!({}), &[r#"[{"name":"a","stock":{"berlin":1}}]"#]).await;
+    let about = async |filter: Value| -> Value {
+        let (texts, _) = given(&owned.tool("read", json!({"dataset_id": id, "filter": filter})).await);
+        serde_json::from_str(&texts[0]).expect("JSON")
+    };
+    let slips = about(json!(["nmae:a", "stock.berln:1", "zzzzzz:1"])).await;
+    assert_eq!(slips["unknown_fields"], json!(["nmae", "stock.berln", "zzzzzz"]));
+    assert_eq!(slips["did_you_mean"], json!({"nmae": "name", "stock.berln": "stock.berlin"}));
+    let none = about(json!(["zzzzzz:1"])).await;
+    assert_eq!((&none["unknown_fields"], none.get("did_you_mean")), (&json!(["zzzzzz"]), None));
+    assert_eq!(about(json!(["name:a"])).await.get("unknown_fields"), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -253,6 +276,16 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     let sampled: Vec<Value> = serde_json::from_str(&texts[1]).expect("JSON");
     let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
     assert_eq!((sampled.len(), &about["total_count"], &about["next_offset"]), (30, &json!(30), &Value::Null));
+    assert_eq!(about.get("total_matches"), None);
+    // With a seed it can be paged, and the total is told.
+    check(json!({"sample": 30, "seed": 7, "limit": 20}), "sample=30&seed=7&limit=20&pretty=0", json!([20, 30, 20]))
+        .await;
+    let arguments = json!({"dataset_id": id, "sample": 30, "seed": 7, "filter": "k:a0", "total": true, "limit": 3});
+    let (texts, _) = given(&owned.tool("read", arguments).await);
+    let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
+    assert_eq!([&about["total_count"], &about["total_matches"], &about["next_offset"]], [20, 20, 3]);
+    let text = failure(&owned.tool("read", json!({"dataset_id": id, "seed": 7})).await);
+    assert!(text.contains("parameter seed: \"7\" is given without sample"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,7 +332,7 @@ async fn agents_reach_what_is_public_or_their_users() {
 async fn only_an_api_token_opens_the_tools() {
     let owned = Owned::sqlite().await;
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
-    assert_eq!(result(&message(&owned, Some(&owned.token), list).await)["tools"][2]["name"], json!("read"));
+    assert_eq!(result(&message(&owned, Some(&owned.token), list).await)["tools"][3]["name"], json!("read"));
     for token in [None, Some("strata_wrong"), Some("")] {
         let answer = message(&owned, token, list).await;
         answer.is_error(401);
@@ -407,6 +440,10 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
             "below",
             "offset",
             "none",
+            "edits",
+            "q",
+            "details",
+            "positions",
         ];
         let parameters = PARAMETERS.iter().map(|parameter| parameter.name);
         for name in names.into_iter().chain(parameters.filter(|_| ["read", "explain"].contains(&tool))) {
@@ -414,6 +451,9 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
                 let mut arguments = json!({"dataset_id": id});
                 if tool == "push_alt_version" {
                     arguments = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": []});
+                } else if tool == "edit_alt_version" {
+                    let edits = json!([{"position": 0, "remove": true}]);
+                    arguments = json!({"dataset_id": id, "version": 1, "etag": "x", "edits": edits});
                 } else if tool == "diff" {
                     arguments = json!({"dataset_id": id, "v1": 1, "v2": 1});
                 }

@@ -1,5 +1,6 @@
 //! The server: routes, parameters, headers, connections.
 
+mod agent_tools;
 mod around;
 mod compression;
 mod conditional;
@@ -9,6 +10,7 @@ mod fields;
 mod management;
 mod mcp;
 mod openapi;
+mod pages;
 mod params;
 mod ranges;
 mod read;

@@ -241,7 +241,10 @@ async fn every_example_of_a_parameter_finds_something_alone_and_beside_the_other
         .filter_map(|parameter| Some((parameter.name, encoded(parameter.name, parameter.example?))))
         .collect();
     let all = examples.values().cloned().collect::<Vec<_>>().join("&");
-    for query in examples.into_values().chain([all]) {
+    // A seed is one of a sample.
+    let alone =
+        examples.into_iter().map(|(name, query)| if name == "seed" { format!("{query}&sample=9") } else { query });
+    for query in alone.chain([all]) {
         let answer = service.get(&format!("{path}?{query}")).await;
         assert_eq!(answer.status, 200, "{query}: {}", String::from_utf8_lossy(&answer.body));
         let total = answer.header("x-total-count").and_then(|total| total.parse::<u64>().ok());
@@ -266,7 +269,8 @@ const MANAGEMENT: usize = 1;
 /// public one and a private one to read, and one of another user, who manages it.
 fn schemathesis(config: &str, arguments: &[&str]) -> Run {
     const EMAIL: &str = "grace@example.test";
-    const PASSWORD: &str = "a password";
+    // None of the document's examples, which would change it.
+    const PASSWORD: &str = "the password of Grace";
     let machine = Machine::with_user();
     succeeded(&machine.run_with_input(&["user", "add", EMAIL, "--plan", "scale"], PASSWORD));
     import_first(&machine, "world-countries/countries.json", "World Countries", &[]);
@@ -334,7 +338,7 @@ impl Run {
 fn schemathesis_finds_nothing_in_the_whole_service_with_a_session() {
     let run = schemathesis("schemathesis.toml", &["--phases", "examples,coverage,fuzzing,stateful"]);
     run.found_nothing(READS, &[(200, 150), (400, 150), (404, 100), (405, 10)]);
-    run.found_nothing(MANAGEMENT, &[(200, 300), (400, 300), (401, 100), (404, 100), (405, 100), (409, 50), (422, 20)]);
+    run.found_nothing(MANAGEMENT, &[(200, 300), (400, 300), (401, 100), (404, 100), (405, 100), (409, 50), (422, 3)]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use strata::http::params::{
 };
 use strata::http::read::path;
 use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
+use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 
 use crate::reference;
 use crate::support::pages::check_table;
@@ -65,6 +65,11 @@ fn each_parameter_sets_its_part_of_the_request() {
     accepts("drop_field=a,b.c", ReadRequest { drop: paths(&["a", "b.c"]), ..defaults() }, &[]);
     accepts("filter=a.b:C", ReadRequest { filters: vec![condition("a.b", "C")], ..defaults() }, &[]);
     accepts("filter_contains=a:", ReadRequest { filters_contain: vec![condition("a", "")], ..defaults() }, &[]);
+    for (bound, name) in RangeBound::ALL.into_iter().zip(["filter_gt", "filter_gte", "filter_lt", "filter_lte"]) {
+        let mut expected = defaults();
+        expected.ranges[bound as usize] = vec![condition("a.b", "\"5\""), condition("c", " 1 ")];
+        accepts(&format!("{name}=a.b:%225%22&limit=1&{name}=c:+1+"), ReadRequest { limit: Some(1), ..expected }, &[]);
+    }
     accepts("keywords=a,B+c", ReadRequest { keywords: texts(&["a", "B c"]), ..defaults() }, &[]);
     accepts("keywords_mode=and", ReadRequest { keywords_mode: KeywordsMode::And, ..defaults() }, &[]);
     accepts("sort=a:desc", sorted("a", true), &[]);
@@ -189,18 +194,25 @@ fn the_order_in_the_url_does_not_matter() {
         "drop_field=a.b",
         "filter=c:1",
         "filter_contains=d:2",
+        "filter_gt=g:3",
+        "filter_gte=g:\"3\"",
+        "filter_lt=g:4",
+        "filter_lte=g:",
         "keywords=x",
         "keywords_mode=and",
         "sort=e:desc",
         "dedup=true",
         "dedup_key=f",
         "sample=3",
+        "seed=6",
         "offset=4",
         "limit=5",
         "flatten=true",
         "format=xml",
+        "typed=true",
         "pretty=false",
         "count=true",
+        "total=true",
         "alt=true",
         "strict=true",
     ];
@@ -214,18 +226,22 @@ fn the_order_in_the_url_does_not_matter() {
         drop: paths(&["a.b"]),
         filters: vec![condition("c", "1")],
         filters_contain: vec![condition("d", "2")],
+        ranges: ["3", "\"3\"", "4", ""].map(|value| vec![condition("g", value)]),
         keywords: texts(&["x"]),
         keywords_mode: KeywordsMode::And,
         sort: Some(Sort { field: "e".to_owned(), descending: true }),
         dedup: true,
         dedup_key: paths(&["f"]),
         sample: Some(3),
+        seed: Some(6),
         offset: 4,
         limit: Some(5),
         flatten: true,
         format: Format::Xml,
+        typed: true,
         pretty: false,
         count: true,
+        total: true,
         alt: true,
         strict: true,
     };
@@ -266,6 +282,19 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
             format!(
                 r#"parameter filter_contains: "a\:b" has no colon between a path and a value; valid: {path_value}"#
             ),
+        ),
+        (
+            "filter_gt=price",
+            format!(r#"parameter filter_gt: "price" has no colon between a path and a value; valid: {path_value}"#),
+        ),
+        ("filter_gte=:1", format!(r#"parameter filter_gte: ":1" has an empty path; valid: {path_value}"#)),
+        (
+            "filter_lt=",
+            format!(r#"parameter filter_lt: "" has no colon between a path and a value; valid: {path_value}"#),
+        ),
+        (
+            "filter_lte=a%5C:1",
+            format!(r#"parameter filter_lte: "a\:1" has no colon between a path and a value; valid: {path_value}"#),
         ),
     ] {
         refuses(query, &text);
@@ -308,6 +337,12 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
             &format!(r#"parameter format: "{value}" is not a supported format; valid: {formats}"#),
         );
     }
+}
+
+#[test]
+fn a_seed_needs_a_sample() {
+    refuses("seed=1", r#"parameter seed: "1" is given without sample; valid: seed beside sample"#);
+    accepts("seed=1&sample=0", ReadRequest { sample: Some(0), seed: Some(1), ..defaults() }, &[]);
 }
 
 #[test]
@@ -357,19 +392,22 @@ fn the_query_string_is_bounded() {
 fn the_items_of_a_request_are_bounded_over_all_lists() {
     let list = |items: usize| vec!["a"; items].join(",");
     let exact = format!(
-        "keywords={}&keep_field={}&drop_field=a&dedup_key=a&filter=a:1&filter_contains=a:1",
+        "keywords={}&keep_field={}&drop_field=a&dedup_key=a&filter=a:1&filter_contains=a:1&filter_gt=a:1\
+         &filter_gte=a:1&filter_lt=a:1&filter_lte=a:1",
         list(ITEMS_LIMIT / 2),
-        list(ITEMS_LIMIT / 2 - 4)
+        list(ITEMS_LIMIT / 2 - 8)
     );
     assert!(parse(Some(&exact)).is_ok());
     // Empty items do not count, nor does what takes one value.
     assert!(parse(Some(&format!("{exact}&keywords=,,&keep_field=&limit=1&sort=a"))).is_ok());
     let text = format!(
-        "keep_field, drop_field, filter, filter_contains, keywords and dedup_key hold {} items; valid: at most \
-         {ITEMS_LIMIT} in all",
+        "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords and \
+         dedup_key hold {} items; valid: at most {ITEMS_LIMIT} in all",
         ITEMS_LIMIT + 1
     );
-    for more in ["keywords=b", "keep_field=b", "drop_field=b", "dedup_key=b", "filter=b:1", "filter_contains=b:1"] {
+    let ranges = ["filter_gt=b:1", "filter_gte=b:1", "filter_lt=b:1", "filter_lte=b:1"];
+    let lists = ["keywords=b", "keep_field=b", "drop_field=b", "dedup_key=b", "filter=b:1", "filter_contains=b:1"];
+    for more in lists.into_iter().chain(ranges) {
         refuses(&format!("{exact}&{more}"), &text);
     }
 }
@@ -380,6 +418,8 @@ fn paths_are_not_deeper_than_entities() {
     let valid = "valid: paths of at most 128 names, because entities nest no deeper";
     for (name, value) in
         [("keep_field", ""), ("drop_field", ""), ("dedup_key", ""), ("filter", ":1"), ("filter_contains", ":1")]
+            .into_iter()
+            .chain(RangeBound::ALL.map(|bound| (bound.parameter(), ":1")))
     {
         assert!(parse(Some(&format!("{name}={longest}{value}"))).is_ok(), "{name}");
         for (path, names) in [(format!("{longest}.a"), 129), (".".repeat(30_000), 30_001)] {
@@ -441,9 +481,9 @@ fn hostile() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         4 => prop::sample::select(vec![
             "&", "=", "+", "%", ":", ".", "\\", ",", "/", "%2", "%41", "%FF", "%C3%A4", "%00", "%2F", "ä", "\u{202e}",
-            "filter", "filter_contains", "limit", "offset", "format", "pretty", "count", "alt", "true", "0", "1",
+            "filter", "filter_contains", "filter_gt", "filter_lte", "_gte", "\"", "limit", "offset", "format", "pretty", "count", "alt", "true", "0", "1",
             "include_source", "denull", "keep_field", "drop_field", "keywords", "keywords_mode", "sort", "dedup",
-            "dedup_key", "sample", "flatten", "asc", "desc", "or", "and", "csv", "json", " ", "\t", "/api/", "v1", "active", "latest", "18446744073709551616",
+            "dedup_key", "sample", "seed", "total", "typed", "flatten", "asc", "desc", "or", "and", "csv", "json", " ", "\t", "/api/", "v1", "active", "latest", "18446744073709551616",
         ]).prop_map(str::to_owned),
         1 => ".*",
     ];

@@ -320,14 +320,64 @@ async fn a_file_that_is_cut_short_while_it_is_served_is_made_again_and_served_wh
 }
 
 #[tokio::test]
-async fn an_export_that_can_never_have_its_memory_does_not_ask_to_be_tried_again() {
+async fn an_export_that_can_never_have_its_memory_is_400_and_not_to_be_tried_again() {
     let service = TestService::configured(|config| config.query.memory_bytes = Some(16 << 20)).await;
     let imported = service.import("Things", r#"[{"a":1}]"#).await;
     let uri = format!("/api/{}/things/v1/?format=parquet", imported.dataset_id);
     for headers in [&[][..], &[("range", "bytes=0-3")]] {
         let answer = service.get_with(&uri, headers).await;
-        answer.is_error(503);
+        answer.is_error(400);
         let text = answer.text();
-        assert!(text.contains("query.memory_bytes allows") && !text.contains("Try again"), "{text}");
+        assert!(text.contains("query.memory_bytes allows") && !text.contains("ry again"), "{text}");
     }
+}
+
+/// What the footer takes was not counted at first, and then asked for another try.
+#[tokio::test]
+async fn an_export_whose_footer_can_never_have_its_memory_is_400() {
+    let refusal = async |memory_bytes| {
+        let service = TestService::configured(|config| {
+            config.query.memory_bytes = Some(memory_bytes);
+            config.fair.space_percent = 100;
+        })
+        .await;
+        let imported = service.import("Things", r#"[{"a":1}]"#).await;
+        let answer = service.get(&format!("/api/{}/things/v1/?format=parquet", imported.dataset_id)).await;
+        answer.is_error(400);
+        let text = answer.text();
+        assert!(text.contains("query.memory_bytes allows") && !text.contains("ry again"), "{text}");
+        text.to_owned()
+    };
+    let needed = |text: String| {
+        let number = text.split(' ').find_map(|word| word.parse::<u64>().ok());
+        number.expect("a number of bytes")
+    };
+    let needed_bytes = needed(refusal(16 << 20).await);
+    // Anonymous clients have 75 % of this: all but some of what the footer takes.
+    let limit_bytes = (needed_bytes - 300) * 4 / 3;
+    assert_eq!(needed(refusal(limit_bytes).await), needed_bytes);
+}
+
+#[tokio::test]
+async fn an_export_whose_row_group_can_never_have_its_disk_is_400_and_not_to_be_tried_again() {
+    let service = TestService::configured(|config| {
+        config.cache.export_bytes = 0;
+        config.query.spill_bytes = 1 << 20;
+    })
+    .await;
+    // Random text does not compress.
+    let word = |number: u64| -> String {
+        (0..300_u64)
+            .map(|at| format!("{:016x}", (number * 1_000 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            .collect()
+    };
+    let text: String = (0..2_000).map(|number| format!("{{\"n\":{number},\"word\":\"{}\"}}\n", word(number))).collect();
+    let imported = service.import("Words", &text).await;
+    let read = |query: &str| format!("/api/{}/words/v1/?format=parquet{query}", imported.dataset_id);
+    let answer = service.get(&read("")).await;
+    answer.is_error(400);
+    let text = answer.text();
+    assert!(text.contains("query.spill_bytes allows one client") && !text.contains("ry again"), "{text}");
+    assert_eq!(service.get(&read("&keep_field=n")).await.status, 200);
+    assert_eq!(service.get(&read("").replace("parquet", "jsonl")).await.status, 200);
 }

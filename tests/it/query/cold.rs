@@ -22,6 +22,7 @@ use strata::storage::writer::{WriteOptions, Written};
 
 use crate::support::engines::Lab;
 use crate::support::versions::segments;
+use crate::support::watched_store::Watched;
 use crate::support::waves::{Asked, Waves, waves};
 
 const ROW_GROUPS: usize = 50;
@@ -53,9 +54,9 @@ impl Done {
 impl Cold {
     fn new() -> Cold {
         let lab = Lab::new();
-        let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let waves = Waves::new(memory);
-        let store = Store::from(Arc::new(waves.clone()) as Arc<dyn ObjectStore>);
+        let waves = Waves::default();
+        let watched = Watched { inner: Arc::new(InMemory::new()), watch: waves.clone() };
+        let store = Store::from(Arc::new(watched) as Arc<dyn ObjectStore>);
         let random = &mut StdRng::seed_from_u64(11);
         let entity = |number: usize| {
             let noise: String = (0..6_000).map(|_| char::from(random.random_range(b'g'..=b'z'))).collect();

@@ -1,22 +1,17 @@
 //! Searches for text with a keyword index: exact over any segments, and without the search text where the index
 //! decides.
 
-use std::sync::Arc;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::model::path::Path;
 use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest};
-use strata::query::Outcome;
-use strata::query::scan::report::{KeywordIndexUse, ScanUse};
-use strata::storage::reader::VersionReader;
-use strata::storage::reader_metrics::ReaderMetrics;
+use strata::query::scan::report::KeywordIndexUse;
 use strata::storage::writer::WriteOptions;
 
 use crate::reference::Value;
-use crate::support::engines::Lab as Engines;
+use crate::support::engines::{Lab as Engines, hundred};
 use crate::support::reads::{Lab, cases, no_failure};
 use crate::support::versions::{nothing_shredded, segments};
 
@@ -161,25 +156,12 @@ fn searches_are_exact_over_any_segments() {
 }
 
 /// A hundred entities with a common word, rare ones, and hashes.
-fn hundred() -> Vec<Value> {
-    let entity = |number: usize| {
-        let rare = if number == 57 { "zebra" } else { "horse" };
+fn things() -> Vec<Value> {
+    hundred(|number, rare| {
         let name =
             format!("common n{number} {rare} half-{} {:x}", ["done", "open"][number % 2], 0xABCDE + number * 7919);
         entity(&name, &[format!("tag {}", number / 10)], "https://a.test/1")
-    };
-    (0..100).map(entity).collect()
-}
-
-fn scan(lab: &Engines, reader: &VersionReader, request: ReadRequest) -> (u64, ScanUse, Arc<ReaderMetrics>) {
-    let metrics = Arc::new(ReaderMetrics::default());
-    let explain = lab.engines[1].explain(reader.observed(metrics.clone()), Arc::new(request));
-    let (outcome, explained) = lab.bench.runtime.block_on(explain).expect("explained");
-    let found = match outcome {
-        Outcome::Count(count) => count,
-        Outcome::Selection(selection) => selection.len(),
-    };
-    (found, explained.scan.expect("a scan"), metrics)
+    })
 }
 
 #[test]
@@ -191,51 +173,51 @@ fn what_the_index_did_is_told() {
         shredding: nothing_shredded(),
         ..WriteOptions::default()
     };
-    let reader = lab.reader(&hundred(), &options);
+    let reader = lab.reader(&things(), &options);
     assert_eq!(reader.keyword_index().segments().len(), 3);
     let count = |word: &str| ReadRequest { keywords: vec![word.to_owned()], count: true, ..ReadRequest::default() };
     let used = |exact, candidates, left_to_scan, rows| Some(KeywordIndexUse { exact, candidates, left_to_scan, rows });
 
     // The index decides: neither search text nor documents are read.
-    let (found, scan_use, metrics) = scan(&lab, &reader, count("zebra"));
+    let (found, scan_use, metrics) = lab.scan(&reader, count("zebra"));
     assert_eq!((found, scan_use.row_groups.pruned_by_keyword_index, scan_use.row_groups.scanned), (1, 9, 1));
     assert_eq!(scan_use.predicates[0].keyword_index, used(10, 0, 0, 1));
     assert_eq!(scan_use.verification, None);
     assert_eq!((metrics.columns().misses, metrics.documents().misses), (0, 0));
-    let (found, scan_use, metrics) = scan(&lab, &reader, count("COMMON"));
+    let (found, scan_use, metrics) = lab.scan(&reader, count("COMMON"));
     assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (100, used(10, 0, 0, 100)));
     assert_eq!((metrics.columns().misses, metrics.documents().misses), (0, 0));
 
     // Of several pieces: candidates are verified.
-    let (found, scan_use, _) = scan(&lab, &reader, count("57 zebra"));
+    let (found, scan_use, _) = lab.scan(&reader, count("57 zebra"));
     assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (1, used(9, 1, 0, 1)));
-    let (found, scan_use, _) = scan(&lab, &reader, count("57 horse"));
+    let (found, scan_use, _) = lab.scan(&reader, count("57 horse"));
     assert!(found == 0 && scan_use.row_groups.scanned >= 1, "{scan_use:?}");
 
     // White space, and pieces of most entities, are left to the scan.
     for word in ["n5 ", "common n"] {
-        let (_, scan_use, _) = scan(&lab, &reader, count(word));
+        let (_, scan_use, _) = lab.scan(&reader, count(word));
         let index = scan_use.predicates[0].keyword_index.clone().expect("asked");
         assert!(index.left_to_scan > 0 || index.exact + index.candidates == 10, "{word}: {index:?}");
     }
     let blank =
         ReadRequest { keywords: vec!["\u{a0}".to_owned(), "\u{1f}".to_owned()], count: true, ..ReadRequest::default() };
-    let (found, scan_use, _) = scan(&lab, &reader, blank);
+    let (found, scan_use, _) = lab.scan(&reader, blank);
     assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (0, used(0, 0, 10, 0)));
 
     // A path without a shredded column: documents decide.
     let filter = |value: &str| vec![PathValue { path: Path::parse("tags").expect("a path"), value: value.to_owned() }];
     let request = ReadRequest { filters: filter("TAG 7"), count: true, ..ReadRequest::default() };
-    let (found, scan_use, _) = scan(&lab, &reader, request);
+    let (found, scan_use, _) = lab.scan(&reader, request);
     assert_eq!((found, scan_use.row_groups.scanned), (10, 1));
     assert_eq!(scan_use.verification.map(|verified| (verified.rows_in, verified.rows_out)), Some((10, 10)));
     let request = ReadRequest { filters_contain: filter("zebra"), count: true, ..ReadRequest::default() };
-    let (found, scan_use, _) = scan(&lab, &reader, request);
+    let (found, scan_use, _) = lab.scan(&reader, request);
     assert_eq!((found, scan_use.row_groups.pruned_by_keyword_index), (0, 9));
 
     // A page stops with the row group that fills it.
     let page = ReadRequest { keywords: vec!["horse".to_owned()], limit: Some(3), ..ReadRequest::default() };
-    let (found, scan_use, metrics) = scan(&lab, &reader, page);
+    let (found, scan_use, metrics) = lab.scan(&reader, page);
     assert_eq!((found, metrics.columns().misses), (3, 0));
     assert!(scan_use.row_groups.not_reached >= 7, "{scan_use:?}");
 }
@@ -244,10 +226,10 @@ fn what_the_index_did_is_told() {
 fn versions_without_an_index_are_scanned() {
     let lab = Engines::new();
     let options = WriteOptions { row_group_rows: 10, shredding: nothing_shredded(), ..WriteOptions::default() };
-    let reader = lab.reader(&hundred(), &options);
+    let reader = lab.reader(&things(), &options);
     assert!(reader.keyword_index().is_empty());
     let request = ReadRequest { keywords: vec!["zebra".to_owned()], count: true, ..ReadRequest::default() };
-    let (found, scan_use, metrics) = scan(&lab, &reader, request);
+    let (found, scan_use, metrics) = lab.scan(&reader, request);
     assert_eq!((found, scan_use.row_groups.scanned, metrics.columns().misses), (1, 10, 10));
     assert_eq!(scan_use.predicates[0].keyword_index, None);
 }

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value as Json, json};
 use strata::http::params::ITEMS_LIMIT;
 use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
+use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 use strata::storage::writer::WriteOptions;
 
 use crate::reference::Value;
@@ -38,6 +38,17 @@ fn conditions(random: &mut StdRng, count: usize, last: &PathValue) -> ReadReques
     let mut request = ReadRequest { format: Format::Jsonl, ..ReadRequest::default() };
     for _ in 1..count {
         let field = random.random_range(0..40);
+        if random.random_bool(0.3) {
+            let (bound, place, value) = [
+                (RangeBound::Greater, format!("f{field}"), "Text".to_owned()),
+                (RangeBound::GreaterOrEqual, format!("f{field}.in"), format!("\"{field}\"")),
+                (RangeBound::Less, format!("f{field}"), format!("{field}.5")),
+                (RangeBound::LessOrEqual, format!("f{field}"), "\"u\"".to_owned()),
+            ][random.random_range(0..4)]
+            .clone();
+            request.ranges[bound as usize].push(PathValue { path: path(&place), value });
+            continue;
+        }
         let (place, value) = match random.random_range(0..4) {
             0 => (format!("f{field}"), format!("TEXT {field}")),
             1 => (format!("f{field}"), format!("{field}.0")),
@@ -66,7 +77,8 @@ fn a_thousand_conditions_are_as_exact_as_one() {
         {
             let last = PathValue { path: path(place), value: value.to_owned() };
             let request = conditions(random, count, &last);
-            assert_eq!(request.filters.len() + request.filters_contain.len(), count);
+            let others = request.filters_contain.len() + request.ranges().count();
+            assert_eq!(request.filters.len() + others, count);
             let checked = lab.check(version, &entities, &request).map_err(|error| error.to_string());
             assert_eq!(checked.map_err(|text| text.chars().take(300).collect::<String>()), Ok(()));
         }

@@ -4,6 +4,7 @@ mod cold;
 mod columns;
 mod keyword_index;
 mod many_conditions;
+mod ranges;
 mod reads;
 mod selection;
 mod sets;

@@ -8,7 +8,6 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata::model::path::Path;
 use strata::model::request::{Format, PathValue, ReadRequest, Sort};
-use strata::query::Outcome;
 use strata::query::scan::report::{AccessName, KeywordIndexUse, PredicateUse, ScanUse, ShapeUse};
 use strata::storage::reader::VersionReader;
 use strata::storage::reader_metrics::ReaderMetrics;
@@ -16,7 +15,7 @@ use strata::storage::shapes::builder::ShapeLimits;
 use strata::storage::writer::{ROW_GROUP_ROWS, WriteOptions};
 
 use crate::reference::Value;
-use crate::support::engines::Lab as Engines;
+use crate::support::engines::{Lab as Engines, hundred};
 use crate::support::reads::{Lab, cases, entities, no_failure, plan};
 use crate::support::versions::{nothing_shredded, segments, shapes, some_segments};
 
@@ -76,9 +75,8 @@ fn filters_are_exact_over_any_shapes() {
 }
 
 /// A hundred entities with the same words at several paths, of several shapes.
-fn hundred() -> Vec<Value> {
-    let entity = |number: usize| {
-        let rare = if number == 57 { "zebra" } else { "horse" };
+fn things() -> Vec<Value> {
+    hundred(|number, rare| {
         let text = format!(
             r#"{{"name":"{rare} n{number}","other":[null,"zebra {}",{{"deep":"ZEBRA"}}],"size":{},"none":{},"_source":"horse"}}"#,
             number % 3,
@@ -86,20 +84,11 @@ fn hundred() -> Vec<Value> {
             ["null", "\"null\"", "\"\""][number % 3],
         );
         Value::parse_entity(&text).expect("an entity")
-    };
-    (0..100).map(entity).collect()
+    })
 }
 
-fn scan(lab: &Engines, reader: &VersionReader, request: ReadRequest) -> (u64, ScanUse, Arc<ReaderMetrics>) {
-    let metrics = Arc::new(ReaderMetrics::default());
-    let request = ReadRequest { count: true, ..request };
-    let explain = lab.engines[1].explain(reader.observed(metrics.clone()), Arc::new(request));
-    let (outcome, explained) = lab.bench.runtime.block_on(explain).expect("explained");
-    let found = match outcome {
-        Outcome::Count(count) => count,
-        Outcome::Selection(selection) => selection.len(),
-    };
-    (found, explained.scan.expect("a scan"), metrics)
+fn count(lab: &Engines, reader: &VersionReader, request: ReadRequest) -> (u64, ScanUse, Arc<ReaderMetrics>) {
+    lab.scan(reader, ReadRequest { count: true, ..request })
 }
 
 fn on(path: &str, value: &str) -> Vec<PathValue> {
@@ -116,7 +105,7 @@ fn what_shapes_did_is_told() {
         shapes: shapes(),
         ..WriteOptions::default()
     };
-    let reader = lab.reader(&hundred(), &options);
+    let reader = lab.reader(&things(), &options);
     // What is in memory is searched, however few documents would tell, too.
     lab.bench.runtime.block_on(async {
         for row_group in 0..10 {
@@ -124,7 +113,7 @@ fn what_shapes_did_is_told() {
         }
     });
     let check = |request: ReadRequest, expected: u64, settled: u64| {
-        let (found, used, metrics) = scan(&lab, &reader, request);
+        let (found, used, metrics) = count(&lab, &reader, request);
         let PredicateUse { access, shapes, .. } = &used.predicates[0];
         assert_eq!((found, *access), (expected, AccessName::SearchTextAndShapes), "{used:?}");
         assert_eq!(shapes, &Some(ShapeUse { settled, left_to_documents: 0 }), "{used:?}");
@@ -182,11 +171,11 @@ fn few_candidates_of_a_cold_row_group_are_left_to_documents() {
     };
     let reader = lab.reader(&entities, &options);
     let request = ReadRequest { filters: on("word", "W1234"), ..ReadRequest::default() };
-    let (found, used, metrics) = scan(&lab, &reader, request.clone());
+    let (found, used, metrics) = count(&lab, &reader, request.clone());
     assert_eq!((found, &used.predicates[0].shapes), (1, &Some(ShapeUse { settled: 0, left_to_documents: 1 })));
     assert_eq!((used.verification.map(|verified| verified.rows_in), metrics.columns().misses), (Some(1), 0));
     lab.bench.runtime.block_on(reader.search(0)).expect("search text");
-    let (found, used, metrics) = scan(&lab, &reader, request);
+    let (found, used, metrics) = count(&lab, &reader, request);
     assert_eq!((found, &used.predicates[0].shapes), (1, &Some(ShapeUse { settled: 1, left_to_documents: 0 })));
     assert_eq!((metrics.documents().hits, metrics.documents().misses, metrics.shapes().misses), (0, 0, 1));
 }
@@ -195,11 +184,11 @@ fn few_candidates_of_a_cold_row_group_are_left_to_documents() {
 fn versions_without_shapes_read_documents() {
     let lab = Engines::new();
     let options = WriteOptions { row_group_rows: 10, shredding: nothing_shredded(), ..WriteOptions::default() };
-    let reader = lab.reader(&hundred(), &options);
+    let reader = lab.reader(&things(), &options);
     assert!(reader.shape_index().is_empty());
-    let (found, used, _) = scan(&lab, &reader, ReadRequest { filters: on("size", "1"), ..ReadRequest::default() });
+    let (found, used, _) = count(&lab, &reader, ReadRequest { filters: on("size", "1"), ..ReadRequest::default() });
     assert_eq!((found, used.predicates[0].access, &used.predicates[0].shapes), (80, AccessName::Documents, &None));
     let request = ReadRequest { filters_contain: on("name", "zebra"), ..ReadRequest::default() };
-    let (found, used, _) = scan(&lab, &reader, request);
+    let (found, used, _) = count(&lab, &reader, request);
     assert_eq!((found, used.predicates[0].access), (1, AccessName::SearchTextThenDocuments));
 }

@@ -5,7 +5,7 @@
 //! | Module | Rules of |
 //! |---|---|
 //! | `value`, `number`, `rules` | entities, numbers, and each step of a read |
-//! | `pipeline`, `formats`, `diff`, `profile` | whole reads, formats, diffs, profiles |
+//! | `pipeline`, `sample`, `formats`, `types`, `diff`, `profile` | whole reads, seeded samples, formats, types of columns, diffs, profiles |
 //! | `query`, `path`, `url`, `headers` | requests: parameters, paths to fields, the address, headers |
 //! | `delimited` | CSV and TSV as sources |
 //! | `parquet`, `coding` | nothing: they read answers by libraries |
@@ -24,6 +24,8 @@ pub mod pipeline;
 pub mod profile;
 pub mod query;
 pub mod rules;
+pub mod sample;
+pub mod types;
 pub mod url;
 pub mod value;
 

@@ -1,9 +1,38 @@
 //! What a Parquet export holds, read by the library.
 
 use arrow::array::{Array, AsArray};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use super::types;
+
+/// The cells of each row; none where it has none.
+type Rows = Vec<Vec<Option<String>>>;
+
+/// The columns with their types, and each row's cells in them.
+pub fn typed_cells(file: &Bytes) -> (Vec<(String, String)>, Rows) {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("a Parquet file");
+    let columns = builder.parquet_schema().columns().iter();
+    let columns = columns.map(|column| (column.name().to_owned(), column.physical_type().to_string())).collect();
+    let mut rows: Vec<Vec<Option<String>>> = Vec::new();
+    for batch in builder.build().expect("a reader") {
+        let batch = batch.expect("a batch");
+        let start = rows.len();
+        rows.resize(start + batch.num_rows(), Vec::new());
+        for column in batch.columns() {
+            let cell = |row: usize| match column.data_type() {
+                _ if column.is_null(row) => None,
+                DataType::Boolean => Some(column.as_boolean().value(row).to_string()),
+                DataType::Int64 => Some(column.as_primitive::<Int64Type>().value(row).to_string()),
+                DataType::Float64 => Some(types::double(column.as_primitive::<Float64Type>().value(row))),
+                _ => Some(column.as_string::<i32>().value(row).to_owned()),
+            };
+            (0..batch.num_rows()).for_each(|row| rows[start + row].push(cell(row)));
+        }
+    }
+    (columns, rows)
+}
 
 /// The columns, and each row's cells.
 pub fn cells(file: &Bytes) -> (Vec<String>, Vec<Vec<Option<String>>>) {

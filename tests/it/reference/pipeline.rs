@@ -4,10 +4,13 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
+use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 
 use super::value::Value;
-use super::{formats, number, parquet, rules};
+use super::{formats, number, parquet, rules, sample, types};
+
+/// An entity and its position in the version.
+type Placed = (u64, Value);
 
 /// What a body holds.
 #[derive(Debug, PartialEq)]
@@ -16,10 +19,21 @@ pub enum Body {
     Text(String),
     /// The columns and the cells of a Parquet file.
     Cells(Vec<String>, Vec<Vec<Option<String>>>),
+    /// The columns of a typed Parquet file with their types, and the cells in them.
+    Typed(Vec<(String, String)>, Vec<Vec<Option<String>>>),
 }
 
 impl Body {
-    /// What the body of an answer holds.
+    /// What the body of an answer to a request holds.
+    pub fn of(body: &Bytes, request: &ReadRequest) -> Body {
+        if request.format == Format::Parquet && request.typed && !request.count {
+            let (columns, rows) = parquet::typed_cells(body);
+            return Body::Typed(columns, rows);
+        }
+        Body::read(body, if request.count { Format::Json } else { request.format })
+    }
+
+    /// What the body of an answer in this format holds, without types.
     pub fn read(body: &Bytes, format: Format) -> Body {
         if format == Format::Parquet {
             let (names, rows) = parquet::cells(body);
@@ -29,10 +43,13 @@ impl Body {
     }
 }
 
-/// An answer without `sample`: how many entities it holds or counts, and its body.
+/// An answer without `sample`, or with a `seed`: how many entities it holds or counts, and its body.
 pub fn answer(entities: &[Value], request: &ReadRequest, dataset_id: u64, version: u64) -> (u64, Body) {
-    assert!(request.sample.is_none(), "a sample is not one answer");
-    let result = window(selected(entities, request), request);
+    let mut list = selected_places(entities, request);
+    if let Some(number) = request.sample {
+        list = sample::draw(list, number, request.seed.expect("a sample without a seed is not one answer"));
+    }
+    let result = window(list.into_iter().map(|(_, entity)| entity).collect(), request);
     let total = result.len() as u64;
     (total, if request.count { count(total, request, dataset_id, version) } else { body(entities, &result, request) })
 }
@@ -62,10 +79,16 @@ fn reshape(entity: &Value, request: &ReadRequest) -> Value {
 
 /// Steps 2 to 10: everything before `sample`.
 pub fn selected(entities: &[Value], request: &ReadRequest) -> Vec<Value> {
-    let mut entities = reshaped(entities, request);
-    entities.retain(|entity| {
+    selected_places(entities, request).into_iter().map(|(_, entity)| entity).collect()
+}
+
+/// The same, each with its position in the version.
+fn selected_places(entities: &[Value], request: &ReadRequest) -> Vec<Placed> {
+    let mut entities: Vec<Placed> = (0..).zip(reshaped(entities, request)).collect();
+    entities.retain(|(_, entity)| {
         request.filters.iter().all(|filter| reaches(entity, filter, rules::matches_equal))
             && request.filters_contain.iter().all(|filter| reaches(entity, filter, rules::matches_contains))
+            && request.ranges().all(|(bound, condition)| lies_in(entity, bound, condition))
             && holds_keywords(entity, request)
     });
     if let Some(order) = &request.sort {
@@ -87,6 +110,10 @@ fn reaches(entity: &Value, filter: &PathValue, rule: fn(&Value, &str) -> bool) -
     rules::reach(entity, filter.path.keys()).into_iter().any(|scalar| rule(scalar, &filter.value))
 }
 
+fn lies_in(entity: &Value, bound: RangeBound, PathValue { path, value }: &PathValue) -> bool {
+    rules::reach(entity, path.keys()).into_iter().any(|scalar| rules::matches_range(scalar, bound, value))
+}
+
 /// Rule 7.
 fn holds_keywords(entity: &Value, request: &ReadRequest) -> bool {
     let holds = |word: &String| rules::scalars(entity).into_iter().any(|scalar| rules::matches_contains(scalar, word));
@@ -98,11 +125,11 @@ fn holds_keywords(entity: &Value, request: &ReadRequest) -> bool {
 }
 
 /// Rule 8.
-fn sort(entities: Vec<Value>, order: &Sort) -> Vec<Value> {
-    let sortable = |entity: &Value| entity.get(&order.field).is_some_and(|value| class(value).is_some());
-    let (mut first, last): (Vec<Value>, Vec<Value>) = entities.into_iter().partition(sortable);
+fn sort(entities: Vec<Placed>, order: &Sort) -> Vec<Placed> {
+    let sortable = |(_, entity): &Placed| entity.get(&order.field).is_some_and(|value| class(value).is_some());
+    let (mut first, last): (Vec<Placed>, Vec<Placed>) = entities.into_iter().partition(sortable);
     // Stable, in both directions.
-    first.sort_by(|one, other| {
+    first.sort_by(|(_, one), (_, other)| {
         let ordering = match (one.get(&order.field), other.get(&order.field)) {
             (Some(one), Some(other)) => ascending(one, other),
             _ => unreachable!("both are sortable"),
@@ -133,7 +160,7 @@ fn ascending(one: &Value, other: &Value) -> Ordering {
 }
 
 /// Rule 9.
-fn dedup(entities: Vec<Value>, request: &ReadRequest) -> Vec<Value> {
+fn dedup(entities: Vec<Placed>, request: &ReadRequest) -> Vec<Placed> {
     // One value that is equal exactly where the entities are.
     let key = |entity: &Value| match request.dedup_key.as_slice() {
         [] => rules::strip_source(entity),
@@ -146,11 +173,11 @@ fn dedup(entities: Vec<Value>, request: &ReadRequest) -> Vec<Value> {
     };
     let mut seen: Vec<Value> = Vec::new();
     let mut firsts = Vec::new();
-    for entity in entities {
+    for (position, entity) in entities {
         let key = key(&entity);
         if !seen.iter().any(|other| rules::equal(other, &key)) {
             seen.push(key);
-            firsts.push(entity);
+            firsts.push((position, entity));
         }
     }
     firsts
@@ -193,7 +220,15 @@ pub fn body(entities: &[Value], result: &[Value], request: &ReadRequest) -> Body
         Format::Parquet => {
             let columns = columns();
             let cells = formats::cells(result, &columns);
-            Body::Cells(columns, cells)
+            if !request.typed {
+                return Body::Cells(columns, cells);
+            }
+            let types: Vec<&str> = columns.iter().map(|name| types::type_of(result, name)).collect();
+            let row = |row: Vec<Option<String>>| {
+                row.into_iter().zip(&types).map(|(cell, column)| Some(types::cell(&cell?, column))).collect()
+            };
+            let columns = columns.into_iter().zip(types.iter().map(|column| (*column).to_owned())).collect();
+            Body::Typed(columns, cells.into_iter().map(row).collect())
         }
     }
 }

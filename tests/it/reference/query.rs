@@ -7,25 +7,32 @@ use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort}
 use super::path;
 
 /// What is known here; a query that holds another parameter of the service is not judged.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 27] = [
     "include_source",
     "denull",
     "keep_field",
     "drop_field",
     "filter",
     "filter_contains",
+    "filter_gt",
+    "filter_gte",
+    "filter_lt",
+    "filter_lte",
     "keywords",
     "keywords_mode",
     "sort",
     "dedup",
     "dedup_key",
     "sample",
+    "seed",
     "offset",
     "limit",
     "flatten",
     "format",
+    "typed",
     "pretty",
     "count",
+    "total",
     "alt",
     "strict",
 ];
@@ -52,8 +59,8 @@ pub fn parse(query: &str) -> Option<Result<(ReadRequest, Vec<String>), String>> 
             }
             continue;
         }
-        let repeats = ["keep_field", "drop_field", "filter", "filter_contains", "keywords", "dedup_key"];
-        if !repeats.contains(&named.as_str()) && given.contains(&named) {
+        let repeats = ["keep_field", "drop_field", "keywords", "dedup_key"];
+        if !(repeats.contains(&named.as_str()) || named.starts_with("filter")) && given.contains(&named) {
             return Some(Err(named));
         }
         given.push(named.clone());
@@ -61,8 +68,12 @@ pub fn parse(query: &str) -> Option<Result<(ReadRequest, Vec<String>), String>> 
             return Some(Err(named));
         }
     }
+    if request.seed.is_some() && request.sample.is_none() {
+        return Some(Err("seed".to_owned()));
+    }
     let lists = [request.keep.len(), request.drop.len(), request.dedup_key.len(), request.keywords.len()];
-    let items = lists.iter().sum::<usize>() + request.filters.len() + request.filters_contain.len();
+    let items =
+        lists.iter().sum::<usize>() + request.filters.len() + request.filters_contain.len() + request.ranges().count();
     let is_refused = items > 1_000 || (request.strict && !unknown.is_empty());
     Some(if is_refused { Err(String::new()) } else { Ok((request, unknown)) })
 }
@@ -97,6 +108,9 @@ fn set(request: &mut ReadRequest, name: &str, value: &str) -> Option<()> {
         "count" => request.count = boolean(value)?,
         "alt" => request.alt = boolean(value)?,
         "strict" => request.strict = boolean(value)?,
+        "total" => request.total = boolean(value)?,
+        "typed" => request.typed = boolean(value)?,
+        "seed" => request.seed = Some(integer(value)?),
         "sample" => request.sample = Some(integer(value)?),
         "offset" => request.offset = integer(value)?,
         "limit" => request.limit = Some(integer(value)?),
@@ -105,6 +119,10 @@ fn set(request: &mut ReadRequest, name: &str, value: &str) -> Option<()> {
         "dedup_key" => request.dedup_key.extend(paths(value)?),
         "filter" => request.filters.push(condition(value)?),
         "filter_contains" => request.filters_contain.push(condition(value)?),
+        "filter_gt" => request.ranges[0].push(condition(value)?),
+        "filter_gte" => request.ranges[1].push(condition(value)?),
+        "filter_lt" => request.ranges[2].push(condition(value)?),
+        "filter_lte" => request.ranges[3].push(condition(value)?),
         "keywords" => {
             let words = value.split(',').map(|word| word.trim_matches([' ', '\t']));
             request.keywords.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));

@@ -1,6 +1,9 @@
 //! The rules of docs/semantics.md, Entities and values, docs/semantics.md, Paths, and docs/semantics.md, Steps, over
 //! trees.
 
+use std::cmp::Ordering;
+
+use strata::model::request::RangeBound;
 use strata::storage::layout::SEPARATOR;
 
 use super::number;
@@ -55,6 +58,27 @@ pub fn matches_equal(scalar: &Value, needle: &str) -> bool {
 /// Rule 6, for one scalar.
 pub fn matches_contains(scalar: &Value, needle: &str) -> bool {
     scalar.text().is_some_and(|text| fold(&text).contains(&fold(needle)))
+}
+
+/// The range filters, for one scalar: a text in double quotes, a JSON number, or any other text.
+pub fn matches_range(scalar: &Value, bound: RangeBound, value: &str) -> bool {
+    let value: Vec<char> = value.chars().collect();
+    let (text, is_quoted) = match value.as_slice() {
+        ['"', quoted @ .., '"'] => (quoted.iter().collect::<String>(), true),
+        plain => (plain.iter().collect(), false),
+    };
+    let is_number = !is_quoted && number::is_number(&text);
+    let ordering = match scalar {
+        Value::Number(number) if is_number => number::compare(number, &text),
+        Value::String(string) if !is_number => string.chars().cmp(text.chars()),
+        _ => return false,
+    };
+    match bound {
+        RangeBound::Greater => ordering == Ordering::Greater,
+        RangeBound::GreaterOrEqual => ordering != Ordering::Less,
+        RangeBound::Less => ordering == Ordering::Less,
+        RangeBound::LessOrEqual => ordering != Ordering::Greater,
+    }
 }
 
 /// Rule 1: `include_source=false`.

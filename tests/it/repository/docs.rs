@@ -148,7 +148,7 @@ fn the_readme_is_short() {
 /// The commands of a page that write an answer to a file: the file, and the path and query of the URL.
 fn downloads(text: &str) -> Vec<(String, String)> {
     let found = text.lines().filter_map(|line| {
-        let (_, rest) = line.split_once("curl -o ")?;
+        let (_, rest) = line.split_once("curl -fo ")?;
         let (file, rest) = rest.split_once(' ')?;
         let (_, rest) = rest.split_once("http://127.0.0.1:8080/api/")?;
         let request = rest.split(['\'', '"']).next()?;
@@ -172,6 +172,8 @@ fn downloads_can_be_repeated_and_have_the_name_that_answers_give() {
     for (path, text) in pages() {
         // It refuses a file that exists, so the second run of such a command fails.
         assert!(!text.contains("curl -OJ"), "{path}");
+        // Without -f an error's text becomes the file, and the command succeeds.
+        assert!(!text.contains("curl -o "), "{path}");
         for (file, request) in downloads(&text) {
             found += 1;
             assert_eq!(Some(&file), file_name(&request).as_ref(), "{path}: {request}");

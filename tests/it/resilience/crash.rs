@@ -11,6 +11,7 @@ use sqlx::SqlitePool;
 use strata::crash::POINTS;
 
 use crate::support::files;
+use crate::support::http_client;
 use crate::support::loopback_server::{LoopbackServer, ok};
 use crate::support::machine::{Machine, Server, succeeded};
 
@@ -181,7 +182,7 @@ impl World {
         });
         let url = source.url("/");
         let receiver = LoopbackServer::start(|_| ok("", b""));
-        let client = reqwest::Client::new();
+        let client = http_client().build().expect("a client");
         let world = World { machine, token, receiver, _source: source, client };
         let server = world.serve(None);
         let create = json!({"name": "Crashing", "source": url});

@@ -16,6 +16,7 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::support::faultfs::FaultFs;
+use crate::support::http_client;
 use crate::support::loopback_server::{LoopbackServer, ok};
 use crate::support::machine::{Machine, Server, succeeded};
 use crate::support::s3_server::S3Server;
@@ -75,6 +76,8 @@ enum Means {
     Lock,
     /// The S3 server is stopped.
     StoppedStore,
+    /// The S3 server refuses requests of these methods.
+    RefusingStore(&'static [&'static str]),
 }
 
 /// What is taken away, and what then fails.
@@ -157,15 +160,34 @@ const RESOURCES: [Resource; 7] = [
     },
 ];
 
-const STORE_RESOURCES: [Resource; 1] = [Resource {
-    name: "the S3 server is stopped",
-    means: Means::StoppedStore,
-    says: "does not answer",
-    refused: &[Read, Export, Push, Fetch, Alternate, Diff],
-    // The commands' own texts.
-    either: &[Backup, Sweep],
-    ready: false,
-}];
+const STORE_RESOURCES: [Resource; 3] = [
+    Resource {
+        name: "the S3 server is stopped",
+        means: Means::StoppedStore,
+        says: "does not answer",
+        refused: &[Read, Export, Push, Fetch, Alternate, Diff],
+        // The commands' own texts.
+        either: &[Backup, Sweep],
+        ready: false,
+    },
+    Resource {
+        name: "the S3 server gives no object",
+        means: Means::RefusingStore(&["GET", "HEAD"]),
+        says: "the S3 store of the version files refuses access: the credentials lack the permission s3:GetObject",
+        // A version is recorded after the store has shown whose it is.
+        refused: &[Read, Export, Push, Fetch, Alternate, Diff],
+        either: &[Backup, Sweep],
+        ready: false,
+    },
+    Resource {
+        name: "the S3 server takes no object",
+        means: Means::RefusingStore(&["PUT", "POST"]),
+        says: "the S3 store of the version files refuses access: the credentials lack the permission s3:PutObject",
+        refused: &[Push, Fetch, Alternate],
+        either: &[Backup, Sweep],
+        ready: false,
+    },
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_gone_is_named_and_all_works_again_when_it_is_back() {
@@ -264,7 +286,7 @@ impl World {
             let number = number.fetch_add(1, Ordering::SeqCst);
             ok("Content-Type: application/json\r\n", format!("[{{\"fetched\":{number}}}]").as_bytes())
         });
-        let (base_url, client) = (server.base_url.clone(), reqwest::Client::builder());
+        let (base_url, client) = (server.base_url.clone(), http_client());
         let client = client.timeout(HANG).build().expect("a client");
         let url = source.url("/");
         let mut world = World {
@@ -295,6 +317,7 @@ impl World {
         match means {
             Means::Rules(rules) => self.faults.set(rules),
             Means::StoppedStore => self.store.as_mut().expect("an S3 server").stop().await,
+            Means::RefusingStore(methods) => self.store.as_ref().expect("an S3 server").refuse(methods),
             Means::Lock => {
                 let path = self.machine.path("strata-data/catalog.sqlite");
                 let options = SqlitePoolOptions::new().max_connections(1);
@@ -313,6 +336,7 @@ impl World {
             catalog.close().await;
         }
         if let Some(store) = &mut self.store {
+            store.refuse(&[]);
             store.stop().await;
             store.resume().await;
         }

@@ -233,7 +233,8 @@ impl Doomed {
             .user_of_token(strata::service::Client::Unspecified, token.expose())
             .await
             .expect("an answer")
-            .expect("the user");
+            .expect("the user")
+            .user;
         let name: DatasetName = "Things".parse().expect("a name");
         let created =
             app.datasets().create(&user, name, DatasetSettings::default(), "0 2 * * *").await.expect("created");
@@ -246,7 +247,7 @@ impl Doomed {
     async fn refresh(&self, entities: &str) -> Result<(), String> {
         let body = Bytes::from(format!(r#"{{"dataset_id":{},"entities":{entities}}}"#, self.dataset));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let push = Push { dataset: None, body, content_type: None, format: None, enveloped: true };
+        let push = Push { dataset: None, body, content_type: None, format: None, infer_types: None, enveloped: true };
         self.app.refreshes().push(self.user.id, push).await.map(drop).map_err(|error| error.to_string())
     }
 

@@ -109,6 +109,13 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         ("filter=cca3:fra", &["filter=cca3:fra: by the shredded column cca3, 250 -> 1", "1 entity"]),
         ("filter=cca3:fra&count=true", &["AggregateExec", "VersionScan", "a count of 1"]),
         ("filter_contains=name.common:land", &["filter_contains=name.common:land: by the shredded column name.common"]),
+        ("filter_gt=area:1e6", &["filter_gt=area:1e6: by the shredded column area, 250 -> "]),
+        ("filter_gt=area:x", &["row groups: 1 in total, 0 scanned, 1 pruned by the minimum and maximum of texts"]),
+        ("filter_lt=area:-2", &["1 pruned by the minimum and maximum of numbers", "0 entities"]),
+        ("filter_lte=cca3:ZZZ", &["statistics: all entities of 1 row group match", "250 selected"]),
+        ("filter_gte=nowhere:7", &["filter_gte=nowhere:7: by documents", "so `filter_gte` finds nothing"]),
+        ("filter_gt=regoin:x", &["No entity of this version has `regoin`, so `filter_gt`", "Did you mean `region`?"]),
+        ("keep_field=area&filter_lt=region:x", &["removes `region` before `filter_lt` runs"]),
         ("filter=nowhere:x", &["by the search text, then documents", "No entity of this version has `nowhere`"]),
         ("filter=nowhere:7", &["by documents", "verified in documents: 250 -> 0", "so `filter` finds nothing"]),
         ("filter=regoin:x", &["No entity of this version has `regoin`, so `filter`", "Did you mean `region`?"]),
@@ -128,9 +135,27 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         ("dedup=true&keep_field=region&sort=region", &["another one with the same key comes first: 24"]),
         ("dedup=true&denull=true", &["from documents", "This dedup reads the documents"]),
         ("sample=4", &["SortExec: TopK(fetch=4)", "random()", "never kept"]),
+        ("sample=4&seed=9", &["SortExec: TopK(fetch=4)", "seeded(", "this answer is not in the cache of answers"]),
+        (
+            "total=true&limit=3&filter=region:africa",
+            &["count what matches", "59 entities match in all, whatever the page"],
+        ),
+        ("total=true&filter=cca3:fra", &["1 entity matches in all, whatever the page"]),
+        ("format=parquet&typed=true", &["find columns", "typed   true"]),
         ("format=csv&limit=3", &["find columns", "text/csv", " columns, whole"]),
         ("keep_field=area&filter=region:x", &["removes `region` before `filter` runs"]),
-        ("lmit=3&limit=2", &["Ignored parameters, which no read knows: lmit."]),
+        ("lmit=3&limit=2", &["Ignored parameters, which no read knows: lmit (did you mean `limit`?)."]),
+        ("nonsense=3", &["Ignored parameters, which no read knows: nonsense."]),
+        // It was asked whether the path was meant that the request had named.
+        (
+            "sort=name.common",
+            &["so `sort` changes nothing. sort takes one top-level field, and `name.common` is a path."],
+        ),
+        ("filter=area:%3E1000", &["`filter=area:>1000` finds the text", "Did you mean `filter_gt=area:1000`?"]),
+        ("filter=area:%3C%3D%205&filter=region:Europe", &["Did you mean `filter_lte=area:5`?"]),
+        ("filter=area:%3E%3D5", &["Did you mean `filter_gte=area:5`?"]),
+        ("filter=area:%3C5", &["Did you mean `filter_lt=area:5`?"]),
+        ("filter=region:%3D%3DEurope", &["Did you mean `filter=region:Europe`?"]),
     ] {
         let text = owner.text(query).await;
         for word in words {
@@ -177,7 +202,7 @@ fn row_groups_pages_and_rows_add_up() {
         let predicate = &text["scan"]["predicates"][0];
         let expected = json!({
             "predicate": "filter=name:NAME37", "access": "shredded_column", "column": "name", "rows_in": tested,
-            "rows_out": 1, "keyword_index": null, "shapes": null
+            "rows_out": 1, "keyword_index": null, "shapes": null, "settled_by_statistics": null
         });
         assert_eq!(*predicate, expected);
         assert_eq!((number(&text, "/documents/pages_to_select"), number(&text, "/documents/pages_to_answer")), (0, 1));
@@ -185,6 +210,13 @@ fn row_groups_pages_and_rows_add_up() {
         let by_number = explain(shredded_columns, "filter=n:37.0").await;
         assert!(number(&by_number, "/scan/row_groups/pruned_by_numbers") >= 5, "{by_number:#}");
         assert_eq!((number(&by_number, "/scan/rows_selected"), number(&by_number, "/answer/total")), (1, 1));
+
+        let range = explain(shredded_columns, "filter_gte=n:37.0").await;
+        assert_eq!((number(&range, "/scan/row_groups/pruned_by_numbers"), scanned(&range)), (3, 7), "{range:#}");
+        assert_eq!(number(&range, "/scan/rows_selected"), 63);
+        assert_eq!(number(&range, "/scan/predicates/0/settled_by_statistics"), 6);
+        let texts = explain(shredded_columns, "filter_gt=n:%221%22").await;
+        assert_eq!((number(&texts, "/scan/row_groups/pruned_by_texts"), scanned(&texts)), (10, 0), "{texts:#}");
 
         let window = explain(shredded_columns, "offset=25&limit=10").await;
         assert_eq!((scanned(&window), number(&window, "/scan/row_groups/outside_positions")), (2, 8));
@@ -264,6 +296,8 @@ async fn same(owner: &Owner<'_>, version: u64, query: &str, bytes: bool) -> Resu
     let explained: Json = serde_json::from_slice(&explained.body).expect("JSON");
     let total = read.header("x-total-count").and_then(|total| total.parse::<u64>().ok());
     prop_assert_eq!(explained["answer"]["total"].as_u64(), total, "{}", query);
+    let matches = read.header("x-total-matches").and_then(|matches| matches.parse::<u64>().ok());
+    prop_assert_eq!(explained["answer"]["matches"].as_u64(), matches, "{}", query);
     prop_assert_eq!(explained["answer"]["content_type"].as_str(), read.header("content-type"), "{}", query);
     if bytes {
         prop_assert_eq!(explained["answer"]["body_bytes"].as_u64(), Some(read.body.len() as u64), "{}", query);
@@ -534,7 +568,7 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
         "VersionScan: positions=0..2, filter=born:1906 by ",
         "1 selected",
         "cache of answers: only a server has one",
-        "Ignored parameters, which no read knows: lmit.",
+        "`lmit` is ignored, because no read knows it. Did you mean `limit`?",
     ] {
         assert!(text.contains(word), "{word} is not in\n{text}");
     }

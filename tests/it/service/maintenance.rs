@@ -245,7 +245,14 @@ async fn a_backup_answers_the_same_bytes(owned: Owned) {
         assert_eq!(answers(&restored, id).await, before, "{name}");
         let body = bytes::Bytes::from(format!(r#"{{"dataset_id":{id},"entities":[]}}"#));
         let body = futures::stream::iter([Ok::<_, std::io::Error>(body)]);
-        let push = strata::service::Push { dataset: None, body, content_type: None, format: None, enveloped: true };
+        let push = strata::service::Push {
+            dataset: None,
+            body,
+            content_type: None,
+            format: None,
+            infer_types: None,
+            enveloped: true,
+        };
         let published = restored.refreshes().push(owned.user.id, push).await.expect("a version");
         assert_eq!(published.version.number.get(), 3);
     }

@@ -4,6 +4,7 @@ mod agents;
 mod alternates;
 mod binding;
 mod diffs;
+mod edits;
 mod explain;
 mod held;
 mod maintenance;

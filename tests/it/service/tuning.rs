@@ -197,6 +197,7 @@ async fn every_version_and_alternate_written_from_then_on_has_the_shredded_colum
         format: None,
         records_path: None,
         publish_query: false,
+        infer_types: false,
     };
     let imported =
         owned.service.app.imports().import(request, Arc::new(ImportProgress::default())).await.expect("imported");

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt8Type};
@@ -144,6 +145,34 @@ fn a_bloom_filter_without_blocks_is_an_error() {
         refused += usize::from(bench.read_damaged(bytes.into(), written.size_bytes).is_err());
     }
     assert!(refused > 0, "the length is nowhere");
+}
+
+/// Each request to a directory takes a thread, and the allocator kept some MiB for each of hundreds of threads.
+#[test]
+fn many_requests_to_a_directory_take_few_threads() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (bench, store) = (Bench::new(), opened(&directory.path().to_string_lossy()));
+    let options = WriteOptions { row_group_rows: 2, ..WriteOptions::default() };
+    let entities: Vec<String> = (0..800).map(|number| format!(r#"{{"n":{number}}}"#)).collect();
+    let (path, written) = bench.write(&store, &entities, &options).expect("written");
+    let threads = Arc::new(AtomicUsize::new(0));
+    let counted = threads.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .on_thread_start(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        })
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let reader = VersionReader::open(&store, &path, written.size_bytes, &PartCache::new(0)).await.expect("opened");
+        let pages = (0..reader.row_groups().len()).map(|row_group| reader.documents(row_group, 0));
+        let pages = futures::future::try_join_all(pages).await.expect("read");
+        assert_eq!(pages.iter().map(|page| page.len()).sum::<usize>(), entities.len());
+    });
+    // A thread that has just answered may not be free yet when the next request comes.
+    let most = 3 * 16.max(2 * strata::priority::processors());
+    assert!(threads.load(Ordering::SeqCst) <= most, "{} threads", threads.load(Ordering::SeqCst));
 }
 
 #[test]

@@ -503,6 +503,7 @@ async fn an_old_file_has_no_profile_until_the_dataset_is_refreshed(owned: Owned)
         body: futures::stream::iter([Ok::<_, std::io::Error>(push)]),
         content_type: None,
         format: None,
+        infer_types: None,
         enveloped: true,
     };
     beside.app.refreshes().push(owned.user.id, push).await.expect("a version");

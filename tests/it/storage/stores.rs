@@ -1,19 +1,14 @@
 //! The contract that every store keeps, stores that fail, and addresses of stores.
 
-use std::fmt::{Debug, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use futures::{FutureExt, TryStreamExt};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, UploadPart,
-};
+use object_store::{MultipartUpload, ObjectStore, PutPayload, PutResult, UploadPart};
 use strata::storage::StorageError;
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
@@ -23,6 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::support::versions::Bench;
+use crate::support::watched_store::{Request, Watch, Watched};
 use crate::support::{FIXTURE_FILES, fixture_entities};
 
 use super::files::{check_round_trip, hostile_entities, noise, opened, read_all, some_entities};
@@ -101,11 +97,11 @@ fn a_write_that_fails_leaves_nothing() {
     let mut failed = 0;
     for (entities, least) in [(&small, 1), (&large, 5)] {
         for fail_at in 0.. {
-            let objects = Arc::new(Failing::new(fail_at));
-            let store = Store::from(objects.clone() as Arc<dyn ObjectStore>);
+            let objects = Failing::new(fail_at);
+            let (inner, store) = objects.store();
             let spooled = bench.spool(entities);
             let result = write_version(&store, &path, spooled, &options, bench.runtime.handle(), &|_| {});
-            let listed = bench.runtime.block_on(objects.inner.list(None).try_collect::<Vec<_>>()).expect("a listing");
+            let listed = bench.runtime.block_on(inner.list(None).try_collect::<Vec<_>>()).expect("a listing");
             match result {
                 Err(error) => {
                     assert!(error.to_string().contains("call number"), "{error}");
@@ -131,8 +127,8 @@ fn a_write_that_fails_leaves_nothing() {
 #[test]
 fn a_read_that_fails_is_an_error_and_is_tried_again() {
     let bench = Bench::new();
-    let objects = Arc::new(Failing::new(usize::MAX));
-    let store = Store::from(objects.clone() as Arc<dyn ObjectStore>);
+    let objects = Failing::new(usize::MAX);
+    let (_, store) = objects.store();
     let entities = some_entities();
     let (path, written) = bench.write(&store, &entities, &WriteOptions::default()).expect("written");
     let cache = PartCache::new(1 << 30);
@@ -196,9 +192,9 @@ fn s3(runtime: &Runtime, prefix: &str) -> (TempDir, Store) {
     (directory, store::open(&format!("s3://bucket{prefix}"), &options).expect("a store"))
 }
 
-/// A store in memory of which one call fails: puts, starts, parts and ends of uploads, and reads are counted.
+/// One call of a store fails: puts, starts, parts and ends of uploads, and reads are counted. Clones share everything.
+#[derive(Clone, Debug)]
 struct Failing {
-    inner: InMemory,
     calls: Arc<AtomicUsize>,
     fail_at: Arc<AtomicUsize>,
     open_uploads: Arc<AtomicUsize>,
@@ -206,116 +202,61 @@ struct Failing {
 
 impl Failing {
     fn new(fail_at: usize) -> Failing {
-        Failing {
-            inner: InMemory::new(),
-            calls: Arc::default(),
-            fail_at: Arc::new(AtomicUsize::new(fail_at)),
-            open_uploads: Arc::default(),
-        }
+        Failing { calls: Arc::default(), fail_at: Arc::new(AtomicUsize::new(fail_at)), open_uploads: Arc::default() }
+    }
+
+    /// A store in memory, and the same one failing.
+    fn store(&self) -> (Arc<InMemory>, Store) {
+        let inner = Arc::new(InMemory::new());
+        let watched = Watched { inner: inner.clone(), watch: self.clone() };
+        (inner, Store::from(Arc::new(watched) as Arc<dyn ObjectStore>))
     }
 
     fn count(&self) -> object_store::Result<()> {
-        count(&self.calls, &self.fail_at)
-    }
-}
-
-fn count(calls: &AtomicUsize, fail_at: &AtomicUsize) -> object_store::Result<()> {
-    let number = calls.fetch_add(1, Ordering::SeqCst);
-    if number == fail_at.load(Ordering::SeqCst) {
-        return Err(object_store::Error::Generic { store: "failing", source: format!("call number {number}").into() });
-    }
-    Ok(())
-}
-
-impl Debug for Failing {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Failing")
-    }
-}
-
-impl Display for Failing {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Failing")
+        let number = self.calls.fetch_add(1, Ordering::SeqCst);
+        if number == self.fail_at.load(Ordering::SeqCst) {
+            let source = format!("call number {number}").into();
+            return Err(object_store::Error::Generic { store: "failing", source });
+        }
+        Ok(())
     }
 }
 
 #[async_trait]
-impl ObjectStore for Failing {
-    async fn put_opts(
-        &self,
-        location: &ObjectPath,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> object_store::Result<PutResult> {
-        self.count()?;
-        self.inner.put_opts(location, payload, options).await
+impl Watch for Failing {
+    async fn before(&self, _: Request<'_>) -> object_store::Result<()> {
+        self.count()
     }
 
-    async fn put_multipart_opts(
-        &self,
-        location: &ObjectPath,
-        options: PutMultipartOptions,
-    ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.count()?;
+    fn upload(&self, inner: Box<dyn MultipartUpload>) -> Box<dyn MultipartUpload> {
         self.open_uploads.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(FailingUpload {
-            inner: self.inner.put_multipart_opts(location, options).await?,
-            calls: self.calls.clone(),
-            fail_at: self.fail_at.clone(),
-            open_uploads: self.open_uploads.clone(),
-        }))
-    }
-
-    async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> object_store::Result<GetResult> {
-        self.count()?;
-        self.inner.get_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, object_store::Result<ObjectPath>>,
-    ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> object_store::Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, options: CopyOptions) -> object_store::Result<()> {
-        self.inner.copy_opts(from, to, options).await
+        Box::new(FailingUpload { inner, failing: self.clone() })
     }
 }
 
 #[derive(Debug)]
 struct FailingUpload {
     inner: Box<dyn MultipartUpload>,
-    calls: Arc<AtomicUsize>,
-    fail_at: Arc<AtomicUsize>,
-    open_uploads: Arc<AtomicUsize>,
+    failing: Failing,
 }
 
 #[async_trait]
 impl MultipartUpload for FailingUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        match count(&self.calls, &self.fail_at) {
+        match self.failing.count() {
             Ok(()) => self.inner.put_part(data),
             Err(error) => async { Err(error) }.boxed(),
         }
     }
 
     async fn complete(&mut self) -> object_store::Result<PutResult> {
-        count(&self.calls, &self.fail_at)?;
-        self.open_uploads.fetch_sub(1, Ordering::SeqCst);
+        self.failing.count()?;
+        self.failing.open_uploads.fetch_sub(1, Ordering::SeqCst);
         self.inner.complete().await
     }
 
     async fn abort(&mut self) -> object_store::Result<()> {
-        self.open_uploads.fetch_sub(1, Ordering::SeqCst);
+        self.failing.open_uploads.fetch_sub(1, Ordering::SeqCst);
         self.inner.abort().await
     }
 }

@@ -1,12 +1,16 @@
 //! Query engines over version files.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata::query::{Engine, EngineOptions, TenantShares};
+use strata::model::request::ReadRequest;
+use strata::query::scan::report::ScanUse;
+use strata::query::{Engine, EngineOptions, Outcome, TenantShares};
 use strata::storage::cache::PartCache;
 use strata::storage::reader::VersionReader;
+use strata::storage::reader_metrics::ReaderMetrics;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::{WriteOptions, Written};
 
@@ -55,10 +59,27 @@ impl Lab {
         reader
     }
 
+    /// How many entities a request finds, what the scan did, and what it read.
+    pub fn scan(&self, reader: &VersionReader, request: ReadRequest) -> (u64, ScanUse, Arc<ReaderMetrics>) {
+        let metrics = Arc::new(ReaderMetrics::default());
+        let explain = self.engines[1].explain(reader.observed(metrics.clone()), Arc::new(request));
+        let (outcome, explained) = self.bench.runtime.block_on(explain).expect("explained");
+        let found = match outcome {
+            Outcome::Count(count) => count,
+            Outcome::Selection(selection) => selection.len(),
+        };
+        (found, explained.scan.expect("a scan"), metrics)
+    }
+
     fn open(&self, path: &ObjectPath, written: &Written, cache: &PartCache) -> VersionReader {
         let open = VersionReader::open(&self.store, path, written.size_bytes, cache);
         self.bench.runtime.block_on(open).expect("opened")
     }
+}
+
+/// A hundred entities, each of its number and a word that is `zebra` in one of them.
+pub fn hundred(entity: impl Fn(usize, &str) -> Value) -> Vec<Value> {
+    (0..100).map(|number| entity(number, if number == 57 { "zebra" } else { "horse" })).collect()
 }
 
 fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {

@@ -28,11 +28,12 @@ pub mod serving;
 pub mod tests;
 pub mod versions;
 pub mod wait;
+pub mod watched_store;
 pub mod waves;
 
 pub use files::{files, seal};
 pub use fixtures::{FIXTURE_FILES, FIXTURES, fixture, fixture_entities};
 pub use log::Log;
-pub use network::{loopback, loopback_client};
+pub use network::{http_client, loopback, loopback_client};
 pub use service::{Answer, OWNER, PASSWORD, TestService};
-pub use wait::eventually;
+pub use wait::{comes_about, eventually};

@@ -12,3 +12,11 @@ pub fn loopback() -> Outgoing {
 pub fn loopback_client(limits: FetchLimits) -> SourceClient {
     SourceClient::new(loopback(), limits, None)
 }
+
+/// A client over HTTP, as other programs are one. It brings the TLS that the process otherwise gets with the first
+/// service in it.
+pub fn http_client() -> reqwest::ClientBuilder {
+    // An error says that there is one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+}

@@ -76,6 +76,7 @@ impl Owned {
             body: futures::stream::iter([Ok::<_, std::io::Error>(body)]),
             content_type: None,
             format: None,
+            infer_types: None,
             enveloped: true,
         };
         self.service.app.refreshes().push(self.user.id, push).await.expect("a version");
@@ -125,7 +126,8 @@ pub async fn add_user(service: &TestService, email: &str, plan: Plan) -> (User, 
         .user_of_token(strata::service::Client::Unspecified, &token)
         .await
         .expect("the catalog answers")
-        .expect("the user");
+        .expect("the user")
+        .user;
     (user, token)
 }
 

@@ -11,7 +11,7 @@ use strata::catalog::{Catalog, VersionContent};
 use strata::config::Config;
 use strata::model::dataset::RefreshTrigger;
 use strata::model::path::Path;
-use strata::model::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
+use strata::model::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
 use strata::model::version::NewFile;
 use strata::storage::store::{self, S3Options, Store};
 use strata::storage::writer::WriteOptions;
@@ -163,6 +163,13 @@ pub fn text_plan() -> impl Strategy<Value = TextPlan> {
     (any::<Index>(), any::<u8>(), own).prop_map(|(place, change, own)| TextPlan { place, change, own })
 }
 
+/// Which of the range filters, and whether its value is put into double quotes.
+pub type RangePlan = (RangeBound, bool);
+
+pub fn range_plan() -> impl Strategy<Value = RangePlan> {
+    (select(&RangeBound::ALL[..]), prop::bool::weighted(0.3))
+}
+
 #[derive(Clone, Debug)]
 pub struct Plan {
     include_source: bool,
@@ -171,6 +178,7 @@ pub struct Plan {
     drop: Vec<PathPlan>,
     filters: Vec<(PathPlan, TextPlan)>,
     contains: Vec<(PathPlan, TextPlan)>,
+    ranges: Vec<(RangePlan, PathPlan, TextPlan)>,
     keywords: Vec<TextPlan>,
     all_keywords: bool,
     sort: Option<(PathPlan, bool)>,
@@ -181,6 +189,8 @@ pub struct Plan {
     flatten: bool,
     format: Format,
     pretty: bool,
+    typed: bool,
+    total: bool,
 }
 
 pub fn plan() -> impl Strategy<Value = Plan> {
@@ -198,17 +208,19 @@ pub fn plan() -> impl Strategy<Value = Plan> {
     let conditions = (
         few(14, || (path_plan(), text_plan())),
         few(14, || (path_plan(), text_plan())),
+        few(14, || (range_plan(), path_plan(), text_plan())),
         few(12, text_plan),
         any::<bool>(),
     );
     let order = (prop::option::of((path_plan(), any::<bool>())), any::<bool>(), few(2, path_plan), number(), number());
-    let format = (prop::bool::weighted(0.3), select(&Format::ALL[..]), any::<bool>());
+    let told = (any::<bool>(), any::<bool>());
+    let format = (prop::bool::weighted(0.3), select(&Format::ALL[..]), any::<bool>(), told);
     (reshape, conditions, order, format).prop_map(
         |(
             (include_source, denull, keep, drop),
-            (filters, contains, keywords, all_keywords),
+            (filters, contains, ranges, keywords, all_keywords),
             (sort, dedup, dedup_key, offset, limit),
-            (flatten, format, pretty),
+            (flatten, format, pretty, (typed, total)),
         )| Plan {
             include_source,
             denull,
@@ -216,6 +228,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
             drop,
             filters,
             contains,
+            ranges,
             keywords,
             all_keywords,
             sort,
@@ -226,6 +239,8 @@ pub fn plan() -> impl Strategy<Value = Plan> {
             flatten,
             format,
             pretty,
+            typed,
+            total,
         },
     )
 }
@@ -296,6 +311,13 @@ impl Plan {
             };
             plans.iter().filter_map(one).collect()
         };
+        let mut ranges: [Vec<PathValue>; 4] = Default::default();
+        for ((bound, is_quoted), path, text) in &self.ranges {
+            let Some((path, scalar)) = path.resolve(&found) else { continue };
+            let value = text.resolve(scalar, &found, false);
+            let value = if *is_quoted { format!("\"{value}\"") } else { value };
+            ranges[*bound as usize].push(PathValue { path, value });
+        }
         let keywords = self.keywords.iter().map(|text| text.resolve(None, &found, true));
         // In a URL, they are separated by commas and trimmed.
         let keywords = keywords.map(|word| word.replace(',', "").trim_matches([' ', '\t']).to_owned());
@@ -310,6 +332,7 @@ impl Plan {
             drop: paths(&self.drop),
             filters: conditions(&self.filters, false),
             filters_contain: conditions(&self.contains, true),
+            ranges,
             keywords: keywords.filter(|word| !word.is_empty()).collect(),
             keywords_mode: if self.all_keywords { KeywordsMode::And } else { KeywordsMode::Or },
             sort,
@@ -320,6 +343,8 @@ impl Plan {
             flatten: self.flatten,
             format: self.format,
             pretty: self.pretty,
+            typed: self.typed,
+            total: self.total,
             ..ReadRequest::default()
         }
     }
@@ -331,6 +356,8 @@ pub fn query(request: &ReadRequest) -> String {
     let list = |paths: &[Path]| paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",");
     // Against the processing order, which must not depend on it.
     for (name, value, default) in [
+        ("typed", request.typed, false),
+        ("total", request.total, false),
         ("count", request.count, false),
         ("pretty", request.pretty, true),
         ("flatten", request.flatten, false),
@@ -345,7 +372,7 @@ pub fn query(request: &ReadRequest) -> String {
     if request.format != Format::Json {
         out.append_pair("format", request.format.name());
     }
-    for (name, value) in [("limit", request.limit), ("sample", request.sample)] {
+    for (name, value) in [("seed", request.seed), ("limit", request.limit), ("sample", request.sample)] {
         if let Some(value) = value {
             out.append_pair(name, &value.to_string());
         }
@@ -368,6 +395,9 @@ pub fn query(request: &ReadRequest) -> String {
     }
     if request.keywords_mode == KeywordsMode::And {
         out.append_pair("keywords_mode", "and");
+    }
+    for (bound, PathValue { path, value }) in request.ranges() {
+        out.append_pair(bound.parameter(), &format!("{path}:{value}"));
     }
     for (name, conditions) in [("filter_contains", &request.filters_contain), ("filter", &request.filters)] {
         for PathValue { path, value } in conditions {
@@ -442,12 +472,13 @@ impl Lab {
         self.bench.runtime.block_on(self.service.get(&format!("/api/1/data/v{version}/?{query}")))
     }
 
-    /// A request without `sample` gives what the reference gives, and so does its count.
+    /// A request without `sample`, or with a `seed`, gives what the reference gives, and so does its count.
     pub fn check(&self, version: u64, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
         let query = query(request);
         let (total, expected) = pipeline::answer(entities, request, 1, version);
         let answer = self.get(version, &query);
         let about = || format!("?{query}\n{request:?}\nover {}", Value::Array(entities.to_vec()).write());
+        let matches = request.total.then(|| pipeline::selected(entities, request).len().to_string());
         prop_assert!(answer.status == 200 && answer.whole, "{} {} for {}", answer.status, shown(&answer), about());
         prop_assert_eq!(answer.header("x-total-count").map(str::to_owned), Some(total.to_string()), "{}", about());
         let format = if request.count { Format::Json } else { request.format };
@@ -455,7 +486,8 @@ impl Lab {
         let file = format!("attachment; filename=\"data-v{version}.{}\"", format.name());
         let file = format.is_table().then_some(file.as_str());
         prop_assert_eq!(answer.header("content-disposition"), file, "{}", about());
-        let found = Body::read(&answer.body, format);
+        prop_assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "{}", about());
+        let found = Body::of(&answer.body, request);
         prop_assert_eq!(found, expected, "{}", about());
 
         if !request.count {
@@ -469,6 +501,7 @@ impl Lab {
                 "count of {}",
                 about()
             );
+            prop_assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "count of {}", about());
         }
         Ok(())
     }
@@ -480,9 +513,12 @@ impl Lab {
         let all = pipeline::selected(entities, request);
         let sampled = (all.len() as u64).min(request.sample.unwrap_or(u64::MAX));
         let total = sampled.saturating_sub(request.offset).min(request.limit.unwrap_or(u64::MAX));
-        let answer = self.get(version, &query);
+        let request = &ReadRequest { typed: false, ..request.clone() };
+        let answer = self.get(version, &self::query(request));
         prop_assert!(answer.status == 200 && answer.whole, "{} {} for {}", answer.status, shown(&answer), about());
         prop_assert_eq!(answer.header("x-total-count").map(str::to_owned), Some(total.to_string()), "{}", about());
+        let matches = request.total.then(|| all.len().to_string());
+        prop_assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "{}", about());
         if request.count {
             let expected = format!("{{\"count\":{total},\"dataset_id\":1,\"version\":{version},\"alt\":false}}");
             let found: String = answer.text().split_whitespace().collect();
@@ -531,6 +567,7 @@ impl Lab {
             (_, Body::Cells(names, rows)) => {
                 rows.into_iter().map(|cells| row(names.iter().cloned().zip(cells).collect())).collect()
             }
+            (_, Body::Typed(..)) => unreachable!("types are not asked for"),
             (_, Body::Text(xml)) => {
                 // All of it in another order is the same bytes, sorted.
                 if total == all.len() as u64 {

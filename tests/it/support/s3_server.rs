@@ -1,6 +1,7 @@
 //! An S3 server on loopback that can be stopped and started again, at the same address and with the same objects.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tempfile::TempDir;
@@ -13,7 +14,22 @@ use crate::support::machine::Machine;
 pub struct S3Server {
     address: SocketAddr,
     directory: TempDir,
+    refused: Refused,
     running: Option<(oneshot::Sender<()>, tokio::task::JoinHandle<()>)>,
+}
+
+/// The methods of requests that are refused.
+#[derive(Clone, Default)]
+struct Refused(Arc<Mutex<Vec<&'static str>>>);
+
+#[async_trait::async_trait]
+impl s3s::access::S3Access for Refused {
+    async fn check(&self, request: &mut s3s::access::S3AccessContext<'_>) -> s3s::S3Result<()> {
+        match self.0.lock().expect("not poisoned").contains(&request.method().as_str()) {
+            true => Err(s3s::s3_error!(AccessDenied)),
+            false => Ok(()),
+        }
+    }
 }
 
 impl S3Server {
@@ -21,7 +37,8 @@ impl S3Server {
     pub async fn start() -> S3Server {
         let directory = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(directory.path().join("bucket")).expect("a bucket");
-        let mut server = S3Server { address: ([127, 0, 0, 1], 0).into(), directory, running: None };
+        let mut server =
+            S3Server { address: ([127, 0, 0, 1], 0).into(), directory, refused: Refused::default(), running: None };
         server.resume().await;
         server
     }
@@ -48,11 +65,17 @@ impl S3Server {
         self.directory.path().join("bucket")
     }
 
+    /// From now on refuses requests of these methods, as to credentials without the permission.
+    pub fn refuse(&self, methods: &[&'static str]) {
+        *self.refused.0.lock().expect("not poisoned") = methods.to_vec();
+    }
+
     /// Listens again.
     pub async fn resume(&mut self) {
         let files = s3s_fs::FileSystem::new(self.directory.path()).expect("a file system");
         let mut service = s3s::service::S3ServiceBuilder::new(files);
         service.set_auth(s3s::auth::SimpleAuth::from_single("key", "secret"));
+        service.set_access(self.refused.clone());
         let service = service.build();
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         // The port has connections of before, which wait for their end.

@@ -100,6 +100,7 @@ impl TestService {
             format: None,
             records_path: None,
             publish_query: false,
+            infer_types: false,
         };
         self.app.imports().import(request, Arc::new(ImportProgress::default())).await
     }

@@ -8,3 +8,15 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
+
+/// Whether something becomes so within a few seconds, where it need not.
+pub async fn comes_about(mut condition: impl AsyncFnMut() -> bool) -> bool {
+    let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
+    while !condition().await {
+        if tokio::time::Instant::now() >= until {
+            return false;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    true
+}

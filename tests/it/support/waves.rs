@@ -1,17 +1,13 @@
 //! A store over a network, as far as waiting goes: requests that are made at the same time are answered together.
 
-use std::fmt::{Debug, Display, Formatter};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
-use object_store::path::Path as ObjectPath;
-use object_store::{
-    CopyOptions, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult,
-};
+use object_store::GetRange;
+
+use super::watched_store::{Request, Watch};
 
 /// Requests are answered when nobody has made another one for so long. Work between two requests takes less, on a busy
 /// machine, too.
@@ -33,20 +29,13 @@ struct State {
     broken: Option<Range<u64>>,
 }
 
-/// The store. Clones share everything.
-#[derive(Clone, Debug)]
-pub struct Waves {
-    inner: Arc<dyn ObjectStore>,
-    state: Arc<Mutex<State>>,
-}
+/// What a [`Watched`](super::watched_store::Watched) store is asked for. Clones share everything.
+#[derive(Clone, Debug, Default)]
+pub struct Waves(Arc<Mutex<State>>);
 
 impl Waves {
-    pub fn new(inner: Arc<dyn ObjectStore>) -> Waves {
-        Waves { inner, state: Arc::default() }
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was asked for since this was called last.
@@ -93,54 +82,15 @@ pub fn waves(asked: &[Asked]) -> usize {
     asked.iter().map(|asked| asked.wave + 1).max().unwrap_or(0)
 }
 
-impl Display for Waves {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Waves")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for Waves {
-    async fn put_opts(
-        &self,
-        location: &ObjectPath,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> object_store::Result<PutResult> {
-        self.inner.put_opts(location, payload, options).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &ObjectPath,
-        options: PutMultipartOptions,
-    ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, options).await
-    }
-
-    async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> object_store::Result<GetResult> {
-        if let Some(GetRange::Bounded(range)) = &options.range {
-            self.pass(range.clone()).await?;
+impl Watch for Waves {
+    async fn before(&self, request: Request<'_>) -> object_store::Result<()> {
+        match request {
+            Request::Get(options) => match &options.range {
+                Some(GetRange::Bounded(range)) => self.pass(range.clone()).await,
+                _ => Ok(()),
+            },
+            Request::Put | Request::Upload => Ok(()),
         }
-        self.inner.get_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, object_store::Result<ObjectPath>>,
-    ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> object_store::Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, options: CopyOptions) -> object_store::Result<()> {
-        self.inner.copy_opts(from, to, options).await
     }
 }

@@ -1,5 +1,5 @@
-//! `filter(document, path, value, denull)` and `filter_contains(…)`: whether a path of a document compares with a
-//! value.
+//! `filter(document, path, value, denull)`, `filter_contains(…)`, `filter_gt(…)` and its like: whether a path of a
+//! document compares with a value.
 //!
 //! The scan takes these calls over as [`Predicate`]s; evaluated here, they read every document.
 
@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::{col, lit};
 
 use crate::model::path::Path;
+use crate::model::request::RangeBound;
 use crate::query::scan::predicate::{Compare, Comparison, Predicate};
 use crate::query::scan::schema::DOCUMENT;
 
@@ -28,6 +29,8 @@ struct CompareFunction {
 
 static EQUAL: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Comparison::Equal));
 static CONTAINS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Comparison::Contains));
+static RANGES: LazyLock<[Arc<ScalarUDF>; 4]> =
+    LazyLock::new(|| RangeBound::ALL.map(|bound| function(Comparison::Range(bound))));
 
 fn function(comparison: Comparison) -> Arc<ScalarUDF> {
     let types = vec![DataType::Binary, DataType::Utf8, DataType::Utf8, DataType::Boolean];
@@ -37,9 +40,10 @@ fn function(comparison: Comparison) -> Arc<ScalarUDF> {
 
 /// The call that compares `path` of the table's documents with `value`; with `denull`, as if it had run.
 pub(in crate::query::plan) fn compare(comparison: Comparison, path: &Path, value: &str, denull: bool) -> Expr {
-    let function = match comparison {
+    let function: &Arc<ScalarUDF> = match comparison {
         Comparison::Equal => &EQUAL,
         Comparison::Contains => &CONTAINS,
+        Comparison::Range(bound) => &RANGES[bound as usize],
     };
     function.call(vec![col(DOCUMENT), lit(path.to_string()), lit(value), lit(denull)])
 }
@@ -68,10 +72,7 @@ fn predicate(
 
 impl ScalarUDFImpl for CompareFunction {
     fn name(&self) -> &str {
-        match self.comparison {
-            Comparison::Equal => "filter",
-            Comparison::Contains => "filter_contains",
-        }
+        self.comparison.parameter()
     }
 
     fn signature(&self) -> &Signature {

@@ -4,6 +4,7 @@ mod compare;
 mod keywords;
 mod position;
 mod random;
+mod seeded;
 
 use datafusion::logical_expr::Expr;
 
@@ -11,6 +12,7 @@ pub(super) use compare::compare;
 pub(super) use keywords::keywords;
 pub(super) use position::position;
 pub(super) use random::random;
+pub(super) use seeded::seeded;
 
 use crate::query::scan::predicate::Predicate;
 

@@ -9,17 +9,16 @@ use crate::query::scan::predicate::Comparison;
 
 pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
     let filters = &pipeline.request.filters;
-    Ok(compare_all(pipeline, Comparison::Equal, filters))
+    Ok(compare_all(pipeline, filters.iter().map(|condition| (Comparison::Equal, condition))))
 }
 
 /// All entities in which every path compares with its value.
 pub(super) fn compare_all<'a>(
     pipeline: Pipeline<'a>,
-    comparison: Comparison,
-    conditions: &[PathValue],
+    conditions: impl Iterator<Item = (Comparison, &'a PathValue)>,
 ) -> Pipeline<'a> {
     let denull = pipeline.reshape.denull();
-    conditions.iter().fold(pipeline, |pipeline, condition| {
+    conditions.fold(pipeline, |pipeline, (comparison, condition)| {
         if pipeline.reshape.sees(condition.path.keys()) {
             pipeline.matching(compare(comparison, &condition.path, &condition.value, denull))
         } else {

@@ -7,5 +7,5 @@ use crate::query::scan::predicate::Comparison;
 
 pub(super) fn apply(pipeline: Pipeline<'_>) -> Result<Pipeline<'_>> {
     let filters = &pipeline.request.filters_contain;
-    Ok(filter::compare_all(pipeline, Comparison::Contains, filters))
+    Ok(filter::compare_all(pipeline, filters.iter().map(|condition| (Comparison::Contains, condition))))
 }

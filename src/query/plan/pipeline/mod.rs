@@ -10,6 +10,7 @@
 mod dedup;
 mod filter;
 mod filter_contains;
+mod filter_range;
 mod keywords;
 mod offset_limit;
 mod sample;
@@ -51,6 +52,7 @@ type Step = fn(Pipeline<'_>) -> Result<Pipeline<'_>>;
 const STEPS: &[Step] = &[
     filter::apply,
     filter_contains::apply,
+    filter_range::apply,
     keywords::apply,
     // After all conditions, which become one operator, however many they are.
     select,

@@ -31,8 +31,9 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     let ping_url = record["ping_url"].as_str().expect("a URL").to_owned();
     assert!(ping_url.starts_with("http://data.strata.test/ping/ping_"), "{ping_url}");
     let expected = json!({
-        "dataset_id": id, "name": "World Countries", "name_slug": "world-countries", "private": false,
-        "private_key": null, "source": "push", "format": null, "records_path": null, "publish_query": false, "schedule": "0 2 * * *",
+        "dataset_id": id, "name": "World Countries", "name_slug": "world-countries", "description": null,
+        "licence": null, "listed": false, "private": false,
+        "private_key": null, "source": "push", "format": null, "records_path": null, "publish_query": false, "infer_types": false, "schedule": "0 2 * * *",
         "index": {"always": [], "never": []}, "ping_url": ping_url, "active_version": null, "latest_version": null, "pinned": false, "frozen": false,
         "created_at": record["created_at"], "last_attempts": [],
     });
@@ -41,7 +42,7 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
 
     let settings = json!({
         "dataset_id": id, "name": "Länder 2", "private": true, "source": "https://example.com/countries.json",
-        "format": "json", "records_path": "data.items", "publish_query": true, "schedule": "*/5  *  * * MON-FRI",
+        "format": "json", "records_path": "data.items", "publish_query": true, "infer_types": true, "description": "Länder,\nalle", "licence": "CC0-1.0", "listed": true, "schedule": "*/5  *  * * MON-FRI",
         "index": {"always": ["area", "name.common"], "never": ["a\\.b"]},
     });
     let changed = ok(&owners.post("/dataset/update", settings.clone()).await)["dataset"].clone();
@@ -58,9 +59,10 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     assert_eq!(same["dataset"], changed);
     let cleared = json!({
         "dataset_id": id, "format": null, "records_path": null, "schedule": null, "private": false, "index": null, "publish_query": false,
+        "description": null, "licence": null, "listed": false, "infer_types": false,
     });
     let cleared = ok(&owners.post("/dataset/update", cleared).await)["dataset"].clone();
-    for field in ["format", "records_path", "schedule", "private_key"] {
+    for field in ["format", "records_path", "schedule", "private_key", "description", "licence"] {
         assert_eq!(cleared[field], json!(null), "{field}");
     }
     assert_eq!(cleared["source"], "https://example.com/countries.json");
@@ -103,6 +105,14 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
         ("records_path", json!("x".repeat(1_025)), "1024"),
         ("records_path", json!({}), "string"),
         ("publish_query", json!("yes"), "true or false"),
+        ("infer_types", json!(1), "true or false"),
+        ("listed", json!("true"), "true or false"),
+        ("description", json!(["x"]), "a string, or null"),
+        ("description", json!("a\u{0}b"), "U+0000"),
+        ("description", json!("é".repeat(4_001)), "4000 characters"),
+        ("licence", json!(7), "a string, or null"),
+        ("licence", json!("\u{0}"), "U+0000"),
+        ("licence", json!("x".repeat(1_001)), "1000 characters"),
         ("index", json!(["name"]), "an array is not valid"),
         ("index", json!({"always": ["a"], "sometimes": []}), "\"sometimes\""),
         ("index", json!({"always": "name"}), "always is not a list of strings"),

@@ -14,9 +14,14 @@ use crate::support::openapi::Document;
 use crate::support::postgres::Postgres;
 use crate::support::{Answer, OWNER, PASSWORD, TestService};
 
+mod accounts;
 mod datasets;
+mod history;
+mod listings;
 mod refusals;
+mod scopes;
 mod sessions;
+mod usage;
 
 /// A service with users of each plan.
 struct Owners {

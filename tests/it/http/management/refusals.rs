@@ -16,8 +16,10 @@ use super::{Owners, cookie, ok, refused};
 on_both_databases! {
     Owners:
     what_a_get_does_not_know_is_refused
+    a_query_beside_entities_is_refused
     every_operation_refuses_in_the_same_order
     every_operation_takes_all_fields_that_it_lists
+    every_operation_refuses_a_field_that_it_does_not_know
     foreign_pages_cannot_use_a_cookie
     hostile_bodies_never_make_a_server_error
 }
@@ -26,7 +28,9 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
     for (uri, meant) in [
         ("/session/me?x=1", "valid: none"),
         ("/token/list?limit=1", "valid: none"),
+        ("/session/list?limit=1", "valid: none"),
         ("/dataset/list?limt=1", "did you mean limit?"),
+        ("/datasets?limt=1", "did you mean limit?"),
         ("/dataset/view?dataset_id=1&dataset=1", "did you mean dataset_id?"),
         ("/dataset/profile?dataset_id=1&vesion=1", "did you mean version?"),
         ("/dataset/diff?dataset_id=1&v1=1&v2=1&ofset=1", "did you mean offset?"),
@@ -65,17 +69,35 @@ fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     vec![
         ("POST", "/token/create", json!({"name": "new"}), "name"),
         ("DELETE", "/token/delete", json!({"name": "none"}), "name"),
+        ("POST", "/account/password", json!({"old": "none", "new": "another"}), "new"),
+        ("DELETE", "/session/end", json!({"id": "none"}), "id"),
         ("POST", "/dataset/create", json!({"name": "New"}), "name"),
         ("POST", "/dataset/update", json!({"dataset_id": none}), "dataset_id"),
         ("DELETE", "/dataset/delete", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/rotate_key", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/dataset/rotate_ping", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/rollback", json!({"dataset_id": none, "version_number": 1}), "version_number"),
         ("POST", "/dataset/unpin", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/unfreeze", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/agent/pull_for_edit", json!({"dataset_id": none}), "dataset_id"),
+        (
+            "POST",
+            "/dataset/alternate/edit",
+            json!({"dataset_id": none, "version": 1, "etag": "x", "edits": [{"position": 0, "remove": true}]}),
+            "edits",
+        ),
         ("POST", "/webhook/register", json!({"dataset_id": none, "url": "https://example.com"}), "url"),
         ("DELETE", "/webhook/delete", json!({"dataset_id": none}), "dataset_id"),
     ]
+}
+
+async fn a_query_beside_entities_is_refused(owners: Owners) {
+    let (id, key) = (owners.dataset("Mine", false, 1).await, ("authorization", owners.scale.as_str()));
+    let body = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": []});
+    for path in ["/dataset/alternate/save", "/agent/push_alt_version"] {
+        let answer = owners.send("POST", &format!("{path}?dataset_id={id}"), &[key], &body).await;
+        refused(&answer, 400, "unknown parameter \"dataset_id\"; the fields of this call go into its body");
+    }
 }
 
 async fn every_operation_refuses_in_the_same_order(owners: Owners) {
@@ -107,6 +129,13 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         }
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
         refused(&owners.raw(method, uri, &[key, json_type], deep.into()).await, 400, "nested deeper");
+        // A field in the query went unnoticed.
+        for query in ["dataset_id=1", "x"] {
+            let answer = owners.send(method, &format!("{uri}?{query}"), &[key], &body).await;
+            refused(&answer, 400, "; the fields of this call go into its body, a JSON object, not into the query.");
+        }
+        let answer = owners.raw(method, &format!("{uri}?dataset_id=1"), &[key], Vec::new()).await;
+        refused(&answer, 415, "The fields of this call go into its body, not into the query.");
         for value in [json!(null), json!([1]), json!({}), json!(true), json!(-1), json!(0), json!(1.5)] {
             let mut wrong = body.clone();
             wrong[field] = value;
@@ -140,7 +169,8 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             }
         }
     }
-    for uri in ["/dataset/view", "/webhook/view", "/dataset/diff", "/dataset/explain"] {
+    let gets = ["/dataset/view", "/dataset/attempts", "/dataset/usage", "/webhook/view", "/webhook/deliveries"];
+    for uri in gets.into_iter().chain(["/dataset/diff", "/dataset/explain"]) {
         let get = async |query: &str, headers: &[(&str, &str)]| {
             owners.raw("GET", &format!("{uri}{query}"), headers, Vec::new()).await
         };
@@ -217,6 +247,81 @@ async fn every_operation_takes_all_fields_that_it_lists(owners: Owners) {
         }
     }
     assert!(called >= 25, "{called}");
+}
+
+/// What `GET /openapi.json` lists, with a slip in the name of a field beside the examples: nothing is done.
+async fn every_operation_refuses_a_field_that_it_does_not_know(owners: Owners) {
+    let id = owners.dataset("Known", false, 2).await;
+    // A push that is refused is an attempt all the same, and one that has failed.
+    let without_attempts = |dataset: &mut Value| dataset.as_object_mut().expect("a dataset").remove("last_attempts");
+    let before = async || {
+        let mut listed = ok(&owners.get("/dataset/list").await);
+        listed["datasets"].as_array_mut().expect("datasets").iter_mut().for_each(|dataset| {
+            without_attempts(dataset);
+        });
+        let tokens = ok(&owners.get("/token/list").await);
+        let names: Vec<Value> =
+            tokens["tokens"].as_array().expect("tokens").iter().map(|t| t["name"].clone()).collect();
+        let mut view = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await);
+        without_attempts(&mut view["dataset"]);
+        (listed, names, view)
+    };
+    let state = before().await;
+    let example = |name: &str, example: &Value| if name == "dataset_id" { json!(id) } else { example.clone() };
+    let (mut queries, mut bodies) = (0, 0);
+    for (path, item) in owners.document.0["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            let managed = MANAGED.iter().any(|tag| operation["tags"][0] == **tag);
+            if !managed || path == "/ping/{token}" || path == "/session/logout" {
+                continue;
+            }
+            let method = method.to_ascii_uppercase();
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let own: Vec<&Value> = parameters.filter(|field| field["name"].is_string()).collect();
+            let members = operation["requestBody"]["content"]["application/json"]["example"].as_object();
+            if let Some(members) = members {
+                let body: serde_json::Map<String, Value> =
+                    members.iter().map(|(name, value)| (name.clone(), example(name, value))).collect();
+                for known in members.keys() {
+                    // Its last two letters swapped, or a letter more.
+                    let slip = format!("{known}x");
+                    let mut body = body.clone();
+                    body.insert(slip.clone(), json!(1));
+                    let answer = owners.call(&method, path, body.into()).await;
+                    refused(&answer, 400, &format!("unknown field \"{slip}\"; did you mean {known}?"));
+                    bodies += 1;
+                }
+            }
+            if method == "GET" {
+                let query: Vec<String> = own
+                    .iter()
+                    .map(|field| (field["name"].as_str().expect("a name"), &field["example"]))
+                    .map(|(name, value)| (name, example(name, value)))
+                    .map(|(name, value)| format!("{name}={}", value.as_str().map_or(value.to_string(), str::to_owned)))
+                    .collect();
+                let uri = format!("{path}?{}&nonsense_of_mine=1", query.join("&"));
+                let answer = owners.get(&uri).await;
+                if path == "/dataset/explain" {
+                    ok(&answer);
+                    continue;
+                }
+                refused(&answer, 400, "unknown field \"nonsense_of_mine\"; valid: ");
+                for field in own {
+                    let known = field["name"].as_str().expect("a name");
+                    if known.len() > 2 {
+                        let answer = owners.get(&format!("{path}?{known}x=1")).await;
+                        refused(&answer, 400, &format!("did you mean {known}?"));
+                    }
+                }
+                queries += 1;
+            }
+        }
+    }
+    assert!(queries >= 8 && bodies >= 40, "{queries} {bodies}");
+    refused(&owners.post("/session/logout", json!({"all": true})).await, 400, "unknown field \"all\"; valid: none");
+    let slip = json!({"name": "Slip", "index": {"alway": []}});
+    refused(&owners.post("/dataset/create", slip).await, 400, "no member \"alway\"; did you mean always?");
+    assert_eq!(before().await, state, "nothing is done");
 }
 
 async fn foreign_pages_cannot_use_a_cookie(owners: Owners) {

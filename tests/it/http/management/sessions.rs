@@ -133,7 +133,7 @@ async fn a_session_ends_for_good_however_much_it_is_used(owners: Owners) {
         let created_at = session.created_at - chrono::TimeDelta::minutes(minutes);
         catalog.delete_session(&hash).await.expect("deleted");
         let record = strata::catalog::SessionRecord { created_at, ..session.clone() };
-        assert!(catalog.create_session(&record).await.expect("recorded"));
+        assert!(catalog.create_session(&record, None, 100).await.expect("recorded"));
     };
     begun(50).await;
     ok(&me().await);
@@ -215,7 +215,8 @@ async fn many_clients_together_guess_slowly_and_keep_no_owner_out(owners: Owners
 
 async fn tokens_open_until_they_are_deleted(owners: Owners) {
     let made = ok(&owners.post("/token/create", json!({"name": "deploy"})).await);
-    assert_eq!((&made["name"], made.as_object().expect("an object").len()), (&json!("deploy"), 3));
+    assert_eq!((&made["name"], made.as_object().expect("an object").len()), (&json!("deploy"), 5));
+    assert_eq!((&made["scope"], &made["expires_at"]), (&json!("write"), &json!(null)));
     let token = made["token"].as_str().expect("a token");
     assert!(token.starts_with("strata_"));
     refused(&owners.post("/token/create", json!({"name": "deploy"})).await, 409, "name");

@@ -20,6 +20,7 @@ use crate::support::machine::{Machine, Server, get};
 use crate::support::owned::{Owned, call, parsed};
 use crate::support::{Answer, Log, TestService, eventually};
 
+mod accelerators;
 mod catalogs;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod objects;
@@ -319,103 +320,6 @@ async fn every_read_of_a_damaged_file_is_right_or_fails() {
     tally.is_right_or_failed(count, "version files");
     // The fourth file is of a dataset that nobody reads here, and a bit may lie in what few reads need.
     assert!(tally.noticed * 4 > count, "{} of {count} damages were noticed", tally.noticed);
-}
-
-/// Entities of so much text that their version has shapes and a keyword index.
-fn texts() -> String {
-    let entity = |number: usize| {
-        let text = "lorem ipsum dolor sit amet consectetur ".repeat(100 + number % 7);
-        json!({"i": number, "text": text, "word": format!("word{} half-{}", number % 60, number % 2), "id": format!("{:x}", number * 7919 + 0xABCDE)})
-            .to_string()
-    };
-    format!("[{}]", (0..400).map(entity).collect::<Vec<_>>().join(","))
-}
-
-/// What the footer of a version file says under a key whose JSON begins like this.
-fn said(file: &[u8], start: &str) -> Value {
-    let at = file.windows(start.len()).rposition(|window| window == start.as_bytes()).expect(start);
-    let mut values = serde_json::Deserializer::from_slice(&file[at..]).into_iter::<Value>();
-    values.next().expect("a value").expect("JSON")
-}
-
-/// The bytes that the shapes and the keyword index of a version file of one row group take.
-fn index_range(file: &[u8]) -> std::ops::Range<usize> {
-    let number = |value: &Value| value.as_u64().expect("a number") as usize;
-    let shapes = &said(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
-    let segment = &said(file, "{\"format\":1,\"segments\":")["segments"][0];
-    assert_eq!(number(&shapes[0]) + number(&shapes[1]), number(&segment["offset"]));
-    let sections =
-        segment["sections"].as_array().expect("sections").iter().flat_map(|class| class.as_array().expect("lengths"));
-    number(&shapes[0])..number(&segment["offset"]) + sections.map(number).sum::<usize>()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_search_with_damaged_shapes_or_keyword_index_is_right_or_fails() {
-    let owned = owned().await;
-    let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
-    owned.dataset("Others", json!({}), &[&entities(4)]).await;
-    let files = owned.service.version_files();
-    let (file, whole, foreign) = {
-        let mut read: Vec<(PathBuf, Vec<u8>)> =
-            files.iter().map(|file| (file.clone(), fs::read(file).expect("a file"))).collect();
-        let has_index = |bytes: &[u8]| bytes.windows(15).any(|window| window == b"strata.keywords");
-        let at = read.iter().position(|(_, bytes)| has_index(bytes)).expect("a file with an index");
-        let (file, whole) = read.remove(at);
-        (file, whole, read.remove(0).1)
-    };
-    let index = index_range(&whole);
-    assert!(index.len() > 1_000, "{index:?}");
-    let reads: Vec<String> = [
-        "keywords=word7&count=true",
-        "keywords=word7,b2f&format=jsonl&keep_field=i,word",
-        "keywords=half-1&keywords_mode=and&limit=3&keep_field=i",
-        "keywords=zebra&count=true",
-        "filter_contains=text:amet%20lorem&count=true",
-        "keywords=dolor%20sit&count=true",
-        "filter_contains=id:abc&format=jsonl&keep_field=i",
-        "keywords=word7&drop_field=id&count=true",
-        "filter=text:null&count=true",
-    ]
-    .iter()
-    .map(|query| format!("/api/{id}/texts/v1/?{query}"))
-    .collect();
-    let mut before = Vec::new();
-    for uri in &reads {
-        let answer = owned.service.get(uri).await;
-        assert_eq!((answer.status, answer.whole), (200, true), "{uri}: {}", answer.text());
-        before.push(answer);
-    }
-    let mut tally = Tally::default();
-    let mut count = 0;
-    for seed in damages(24) {
-        let mut random = StdRng::seed_from_u64(seed);
-        let kind = Damage::draw(&mut random);
-        let damaged = match kind {
-            Damage::Cut | Damage::Replaced => kind.apply(&whole, &foreign, &mut random),
-            _ => {
-                [&whole[..index.start], &kind.apply(&whole[index.clone()], &foreign, &mut random), &whole[index.end..]]
-                    .concat()
-            }
-        };
-        if damaged == whole {
-            continue;
-        }
-        count += 1;
-        fs::write(&file, &damaged).expect("written");
-        let fresh = owned.service.beside(|_| {}).await;
-        let mut failed = 0;
-        for (uri, before) in reads.iter().zip(&before) {
-            failed += u64::from(tally.judge(&format!("seed {seed}, {kind:?}"), uri, before, &fresh.get(uri).await));
-        }
-        if failed > 0 {
-            tally.noticed(kind);
-        }
-        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "seed {seed}");
-    }
-    fs::write(&file, &whole).expect("written");
-    assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
-    tally.is_right_or_failed(count, "keyword indexes");
-    assert!(tally.noticed * 2 > count, "{} of {count} damages were noticed", tally.noticed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

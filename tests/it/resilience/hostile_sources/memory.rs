@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::bombs::gzip;
 use super::forge::{self, Column, Page};
+use crate::support::http_client;
 use crate::support::machine::{Machine, Server};
 
 /// The memory of one Parquet source, in the configuration of this test.
@@ -79,7 +80,7 @@ async fn bombs_stay_within_the_memory_that_is_promised() {
     let token = String::from_utf8(added.stdout).expect("text").lines().last().expect("a token").to_owned();
     let memory = (PARQUET_MIB << 20).to_string();
     let server = Server::start(&machine, &[], &[("STRATA_SOURCES__PARQUET_MEMORY_BYTES", &*memory)]);
-    let client = reqwest::Client::new();
+    let client = http_client().build().expect("a client");
     let call = |path: String, kind: &'static str, body: Vec<u8>| {
         let request = client.post(format!("{}{path}", server.base_url)).bearer_auth(&token);
         let request = request.header("content-type", kind).timeout(Duration::from_secs(300)).body(body);

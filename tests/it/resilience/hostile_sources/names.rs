@@ -32,7 +32,8 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
         .user_of_token(strata::service::Client::Unspecified, &hostile)
         .await
         .expect("a catalog")
-        .expect("a user");
+        .expect("a user")
+        .user;
     // Registering looks names up; so does every refresh.
     let registering: Vec<_> = (0..20)
         .map(|number| {

@@ -21,10 +21,23 @@ const CASES: &[(&str, Case)] = &[
     ("ITEMS", |world, limit| items(world, limit).boxed()),
     ("PATH_KEYS", |world, limit| path_keys(world, limit).boxed()),
     ("UNKNOWN_HEADER_BYTES", |world, limit| unknown_header(world, limit).boxed()),
+    ("LINK_BYTES", |world, limit| link(world, limit).boxed()),
     ("ENTITY_DEPTH", |world, limit| entity_depth(world, limit).boxed()),
     ("COLUMN_NAME_BYTES", |world, limit| column_names(world, limit).boxed()),
     ("LISTED_DATASETS", |world, limit| listed(world, limit).boxed()),
+    ("HISTORY", |world, limit| history(world, limit).boxed()),
+    ("USAGE_DAYS", |world, limit| usage_days(world, limit).boxed()),
     ("DATASET_NAME_CHARACTERS", |world, limit| created(world, limit, |most| json!({"name": "é".repeat(most)})).boxed()),
+    ("DESCRIPTION_CHARACTERS", |world, limit| {
+        let described = |most: usize| json!({"name": format!("Described {most}"), "description": "é".repeat(most)});
+        created(world, limit, described).boxed()
+    }),
+    ("LICENCE_CHARACTERS", |world, limit| {
+        let licensed = |most: usize| json!({"name": format!("Licensed {most}"), "licence": "é".repeat(most)});
+        created(world, limit, licensed).boxed()
+    }),
+    ("LISTINGS", |world, limit| listings(world, limit).boxed()),
+    ("LISTINGS_QUERY_CHARACTERS", |world, limit| listings_query(world, limit).boxed()),
     ("URL_BYTES", |world, limit| url_bytes(world, limit).boxed()),
     ("RECORDS_PATH_BYTES", |world, limit| {
         let path = |most: usize| format!("{}a{}", "a.".repeat((most - 1) / 2), "b".repeat((most - 1) % 2));
@@ -47,6 +60,8 @@ const CASES: &[(&str, Case)] = &[
     ("EMAIL_BYTES", |world, limit| email(world, limit).boxed()),
     ("TOKEN_NAME_BYTES", |world, limit| token_name(world, limit).boxed()),
     ("TOKENS", |world, limit| tokens(world, limit).boxed()),
+    ("TOKEN_LIFETIME_S", |world, limit| token_lifetime(world, limit).boxed()),
+    ("SESSIONS", |world, limit| sessions(world, limit).boxed()),
     ("TOOL_MESSAGE_BYTES", |world, limit| tool_message(world, limit).boxed()),
     ("TOOL_ENTITY_DEPTH", |world, limit| tool_depth(world, limit).boxed()),
     ("TOOL_LISTED_DATASETS", |world, limit| tool_listed(world, limit).boxed()),
@@ -213,6 +228,18 @@ async fn unknown_header(world: &World, limit: &Limit) {
     assert_eq!(named(limit.most + 1).await, 0);
 }
 
+async fn link(world: &World, limit: &Limit) {
+    let links = async |bytes: usize| {
+        let answer = world.read(ORDINARY, &format!("limit=1&offset=1&x={}", "y".repeat(bytes))).await;
+        answer.is(&[200], limit.name);
+        answer.headers.get("link").map_or(0, |links| links.len())
+    };
+    // What one link takes besides: that of a page whose `prev` does not fit.
+    let besides = links(limit.most / 2).await - limit.most / 2;
+    assert_eq!(links(limit.most - besides).await, limit.most);
+    assert_eq!(links(limit.most - besides + 1).await, 0);
+}
+
 async fn entity_depth(world: &World, limit: &Limit) {
     let id = world.dataset("Depth").await;
     for arrays in [false, true] {
@@ -263,6 +290,78 @@ async fn listed(world: &World, limit: &Limit) {
     catalog.restore().await;
 }
 
+async fn history(world: &World, limit: &Limit) {
+    let id = world.dataset("History").await;
+    let catalog = Catalog::of(world).await;
+    let counted = "WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n <= $1)";
+    for (table, rows) in [
+        (
+            "refresh_attempts (dataset_id, trigger_name, started_at, finished_at, ok, error)",
+            "$2, 'manual', 1, 1, 0, 'no'",
+        ),
+        ("versions (dataset_id, version_number, file_id, created_at)", "$2, n, 1, 1"),
+        (
+            "webhook_deliveries (dataset_id, version_number, due_at, claimed_at, url)",
+            "$2, n, 1, 1, 'http://127.0.0.1:9/'",
+        ),
+    ] {
+        let sql = format!("{counted} INSERT INTO {table} SELECT {rows} FROM counted");
+        let most = i64::try_from(limit.most).expect("small");
+        let filled = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(most).bind(i64::try_from(id).expect("small"));
+        filled.execute(&catalog.0).await.expect("filled");
+    }
+    for (path, name) in [("/dataset/attempts", "attempts"), ("/webhook/deliveries", "deliveries")] {
+        for more in [String::new(), format!("&limit={}", limit.most), format!("&limit={}", limit.most + 1)] {
+            let answer = world.call(Method::GET, &format!("{path}?dataset_id={id}{more}"), "").await;
+            answer.is(&[200], limit.name);
+            assert_eq!(answer.json()[name].as_array().expect("a list").len(), limit.most, "{path}{more}");
+        }
+    }
+    for table in ["webhook_deliveries", "versions", "refresh_attempts"] {
+        let sql = format!("DELETE FROM {table} WHERE dataset_id = {id}");
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&catalog.0).await.expect("restored");
+    }
+    catalog.0.close().await;
+}
+
+async fn usage_days(world: &World, limit: &Limit) {
+    let id = world.dataset("Usage").await;
+    let catalog = Catalog::of(world).await;
+    let sql = "WITH RECURSIVE counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n < $1)
+               INSERT INTO dataset_usage SELECT $2, unixepoch() / 86400 - n, 1, 0, 0, 1 FROM counted";
+    let filled = sqlx::query(sql).bind(i64::try_from(limit.most).expect("small"));
+    filled.bind(i64::try_from(id).expect("small")).execute(&catalog.0).await.expect("filled");
+    for days in [limit.most, limit.most + 1, usize::MAX] {
+        let answer = world.call(Method::GET, &format!("/dataset/usage?dataset_id={id}&days={days}"), "").await;
+        answer.is(&[200], limit.name);
+        assert_eq!(answer.json()["usage"].as_array().expect("days").len(), limit.most, "{days}");
+    }
+    catalog.0.close().await;
+}
+
+async fn listings(world: &World, limit: &Limit) {
+    let page = async |number: usize| {
+        let answer = world.call(Method::GET, &format!("/datasets?limit={number}"), "").await;
+        answer.is(&[200], limit.name);
+        answer.json()["datasets"].as_array().expect("datasets").len()
+    };
+    let catalog = Catalog::of(world).await;
+    catalog.fill(limit.most + 1).await;
+    catalog.list().await;
+    assert_eq!((page(limit.most).await, page(limit.most + 1).await), (limit.most, limit.most));
+    assert_eq!(page(usize::MAX).await, limit.most);
+    catalog.restore().await;
+}
+
+async fn listings_query(world: &World, limit: &Limit) {
+    let call = async |characters: usize| {
+        let query = "%C3%A9".repeat(characters);
+        world.call(Method::GET, &format!("/datasets?q={query}"), "").await
+    };
+    call(limit.most).await.is(&[200], limit.name);
+    call(limit.most + 1).await.is(&[status(limit)], limit.name);
+}
+
 /// Datasets that are put into the catalog behind the server's back: many, at once.
 struct Catalog(sqlx::SqlitePool);
 
@@ -294,7 +393,22 @@ impl Catalog {
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&self.0).await.expect("filled");
     }
 
+    /// Lists the copies, with the versions of the first.
+    async fn list(&self) {
+        for sql in [
+            "UPDATE datasets SET listed = 1 WHERE name LIKE 'many-%'",
+            "INSERT INTO versions (dataset_id, version_number, file_id, created_at)
+             SELECT copies.dataset_id, versions.version_number, versions.file_id, versions.created_at
+             FROM datasets copies, versions WHERE versions.dataset_id = 1 AND copies.name LIKE 'many-%'",
+        ] {
+            sqlx::query(sql).execute(&self.0).await.expect("listed");
+        }
+    }
+
     async fn restore(self) {
+        let versions = "DELETE FROM versions
+                        WHERE dataset_id IN (SELECT dataset_id FROM datasets WHERE name LIKE 'many-%')";
+        sqlx::query(versions).execute(&self.0).await.expect("restored");
         sqlx::query("DELETE FROM datasets WHERE name LIKE 'many-%'").execute(&self.0).await.expect("restored");
         self.0.close().await;
     }
@@ -384,6 +498,32 @@ async fn tokens(world: &World, limit: &Limit) {
         world.post("/token/create", &json!({"name": format!("token {number}")})).await.is(&[200], limit.name);
     }
     world.post("/token/create", &json!({"name": "one more"})).await.is(&[status(limit)], limit.name);
+}
+
+async fn token_lifetime(world: &World, limit: &Limit) {
+    // There is no room for one more, but the lifetime is looked at first.
+    for (seconds, status) in [(limit.most, 409), (limit.most + 1, status(limit)), (usize::MAX, status(limit))] {
+        let body = json!({"name": "lasting", "expires_in_s": seconds});
+        world.post("/token/create", &body).await.is(&[status], limit.name);
+    }
+}
+
+async fn sessions(world: &World, limit: &Limit) {
+    let catalog = Catalog::of(world).await;
+    let fill = "WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < $1)
+                INSERT INTO sessions (session_hash, user_id, data, created_at, expires_at, last_used_at)
+                SELECT lower(hex(randomblob(32))), 1, '{}', n, 4000000000000000, n FROM counted";
+    sqlx::query(fill).bind(i64::try_from(limit.most).expect("small")).execute(&catalog.0).await.expect("filled");
+    let login = json!({"email": "ada@example.test", "password": "correct horse"});
+    world.post("/session/login", &login).await.is(&[200], limit.name);
+    let sessions: Vec<(i64,)> = sqlx::query_as("SELECT last_used_at FROM sessions WHERE user_id = 1 ORDER BY 1")
+        .fetch_all(&catalog.0)
+        .await
+        .expect("sessions");
+    assert_eq!(sessions.len(), limit.most);
+    assert!(sessions[0].0 > 1, "the one that was not used the longest has ended");
+    sqlx::query("DELETE FROM sessions").execute(&catalog.0).await.expect("restored");
+    catalog.0.close().await;
 }
 
 async fn tool_message(world: &World, limit: &Limit) {

@@ -26,6 +26,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::FIXTURES;
+use crate::support::http_client;
 use crate::support::machine::{Confinement, Machine, Server, one_json_line, succeeded};
 
 /// Little for a server: what its program and its threads take, and some hundred MiB to work with.
@@ -132,7 +133,7 @@ impl World {
         machine.write("wide.json", &wide());
         import("wide.json", "Wide");
         let server = World::serve(&machine, environment);
-        World { machine, server, token, client: reqwest::Client::new() }
+        World { machine, server, token, client: http_client().build().expect("a client") }
     }
 
     /// A server with little of everything but requests.

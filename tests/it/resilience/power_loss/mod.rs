@@ -21,6 +21,7 @@ use strata::service::{App, CheckDepth, Finding, OpenError};
 use tower::ServiceExt;
 
 use crate::support::faultfs::{Event, FaultFs, Operation};
+use crate::support::http_client;
 use crate::support::machine::{Machine, Server, succeeded};
 use disk::{Disk, Image, Loss};
 
@@ -135,7 +136,8 @@ async fn record() -> History {
     // Two servers, one after the other: the catalog is closed and opened in between.
     for round in 0..2 {
         let server = faults.serve(&machine, &data, &[]);
-        let client = Client { base_url: &server.base_url, token: &token, client: reqwest::Client::new() };
+        let client =
+            Client { base_url: &server.base_url, token: &token, client: http_client().build().expect("a client") };
         let actions: &[&str] = match round {
             0 => &["create", "publish", "publish", "alternate", "rollback"],
             _ => &["unpin", "alternate", "publish", "delete alternate", "alternate"],

@@ -41,6 +41,14 @@ fn the_format_is_detected() {
     check_detected("", "application/octet-stream", "{\"a\":1}\n{\"a\":2}", Ok(Jsonl));
     check_detected("", "", "{\"a\":\"}\"}", Ok(Jsonl));
     check_detected("", "", "{\n\"a\":{}\n}", Ok(Json));
+    // The lone body of a push was taken for a line, and became one entity. Other objects around arrays are lines.
+    check_detected("", "", "{\"dataset_id\":10,\"entities\":[]}", Ok(Json));
+    check_detected("", "", " {\"entities\": [ {\"a\":1} ],\"dataset_id\":1}\r\n\n", Ok(Json));
+    check_detected("", "", "{\"dataset_id\":10,\"o\":{\"entities\":[]}}\n", Ok(Jsonl));
+    check_detected("", "", "{\"data\":[{\"a\":1},{\"a\":2}]}", Ok(Jsonl));
+    check_detected("", "", "{\"dataset_id\":1,\"entities\":[{\"a\":1}]}\n{\"data\":[]}\n", Ok(Jsonl));
+    check_detected("data.jsonl", "", "{\"data\":[{\"a\":1}]}", Ok(Jsonl));
+    check_detected("", "application/x-ndjson", "{\"data\":[{\"a\":1}]}", Ok(Jsonl));
     check_detected("", "", "a,\"b\tc\"\n1,2\n", Ok(Csv));
     check_detected("", "", "\"a,b\"\tc\n1\t2\n", Ok(Tsv));
     let advice = "name it by format (json, jsonl, csv, tsv or parquet), on the command line --format";
@@ -51,6 +59,9 @@ fn the_format_is_detected() {
                       tabs (tsv) separate cells; replace the semicolons by commas or tabs";
     check_detected("", "", "name;age\nx;1\n", Err(semicolons));
     check_detected("", "", "\"name;age\"\nx;1\n", Err(&unknown("its first line has neither a comma nor a tab")));
+    let archive = "it is a ZIP archive, as a spreadsheet (xlsx, ods) is: export the sheet as csv";
+    check_detected("book.xlsx", "", "PK\u{3}\u{4}\u{14}\0,", Err(&unknown(archive)));
+    check_detected("", "", "a,b\0\n", Err(&unknown("it is binary, and not Parquet")));
     check_detected("", "", " \n", Err(&unknown("it begins with blanks alone")));
 }
 

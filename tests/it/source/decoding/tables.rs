@@ -1,6 +1,6 @@
 //! CSV and TSV.
 
-use strata::source::DecodeOptions;
+use strata::source::{DecodeOptions, InferTypes};
 
 use super::{check, check_with};
 
@@ -57,5 +57,67 @@ fn a_line_end_cut_by_the_window_counts_once() {
         let expected = "{\"a\":\"1\",\"b\":\"x\\r\\ny\"}
             ! item 2 (line 4): the row has 1 cell, the header has 2";
         check_with(&options, "a.csv", "a,b\r\n1,\"x\r\ny\"\r\n3\r\n", expected);
+    }
+}
+
+fn inferring() -> DecodeOptions {
+    DecodeOptions { infer_types: InferTypes::Tables, ..DecodeOptions::default() }
+}
+
+#[test]
+fn cells_that_are_exactly_a_json_scalar_are_inferred_and_keep_their_text() {
+    let huge = "9".repeat(400);
+    for (cell, value) in [
+        ("1", "1"),
+        ("-0", "-0"),
+        ("1.50", "1.50"),
+        ("1E+2", "1E+2"),
+        ("1e400", "1e400"),
+        ("9007199254740993", "9007199254740993"),
+        (huge.as_str(), huge.as_str()),
+        ("\"12\"", "12"),
+        ("true", "true"),
+        ("\"false\"", "false"),
+        ("", "null"),
+        ("\"\"", "null"),
+        // All else is text, to the byte.
+        ("01", "\"01\""),
+        ("+1", "\"+1\""),
+        ("1.", "\"1.\""),
+        (".5", "\".5\""),
+        ("1_000", "\"1_000\""),
+        ("0x1", "\"0x1\""),
+        ("NaN", "\"NaN\""),
+        ("-Infinity", "\"-Infinity\""),
+        (" 1", "\" 1\""),
+        ("1 ", "\"1 \""),
+        ("1\u{a0}", "\"1\u{a0}\""),
+        ("True", "\"True\""),
+        ("TRUE", "\"TRUE\""),
+        (" true", "\" true\""),
+        ("null", "\"null\""),
+        ("\"\"\"1\"\"\"", "\"\\\"1\\\"\""),
+        ("{}", "\"{}\""),
+        ("١", "\"١\""),
+        ("-", "\"-\""),
+        ("1e", "\"1e\""),
+    ] {
+        let line = format!("{{\"a\":{value},\"b\":\"x\"}}");
+        check_with(&inferring(), "a.csv", format!("a,b\n{cell},x\n"), &line);
+        check_with(&inferring(), "a.tsv", format!("a\tb\n{cell}\tx\n"), &line);
+    }
+    // Names stay texts, and so do all cells without it.
+    check_with(&inferring(), "a.csv", "1,true,\n2,false,\n", r#"{"1":2,"true":false,"":null}"#);
+    check("a.csv", "a,b,c\n1,true,\n", r#"{"a":"1","b":"true","c":""}"#);
+}
+
+#[test]
+fn other_formats_have_their_own_types() {
+    check_with(&inferring(), "a.json", r#"[{"a":"1","b":"","c":"true"}]"#, r#"{"a":"1","b":"","c":"true"}"#);
+    let only = DecodeOptions { infer_types: InferTypes::TablesOnly, ..DecodeOptions::default() };
+    check_with(&only, "a.csv", "a\n1\n", r#"{"a":1}"#);
+    for (name, format) in [("a.json", "json"), ("a.jsonl", "jsonl")] {
+        let told = format!("! infer_types is for csv and tsv, and this is {format}; leave it out");
+        check_with(&only, name, "[]\n", &told);
     }
 }

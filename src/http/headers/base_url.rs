@@ -23,21 +23,26 @@ impl FromRequestParts<App> for BaseUrl {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        Ok(BaseUrl::of(parts, app))
+    }
+}
+
+impl BaseUrl {
+    /// The one of a request.
+    pub(in crate::http) fn of(parts: &Parts, app: &App) -> BaseUrl {
         let server = &app.config().server;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
         let forwarded = client_ip::forwarded_https(peer, &parts.headers, &server.trusted_proxies);
-        Ok(match &server.public_url {
+        match &server.public_url {
             Some(url) => BaseUrl { base_url: url.as_str().to_owned(), https: url.is_https() },
             None => {
                 let https = forwarded.unwrap_or(false);
                 let host = host(parts).map_or_else(|| server.listen.as_str().to_owned(), |host| host.to_string());
                 BaseUrl { base_url: format!("{}://{host}", if https { "https" } else { "http" }), https }
             }
-        })
+        }
     }
-}
 
-impl BaseUrl {
     /// Whether by https, as far as the service knows.
     pub(crate) fn is_https(&self) -> bool {
         self.https
@@ -51,7 +56,7 @@ impl BaseUrl {
 
 /// Whether the request says that a page of another origin made it: there is an `Origin`, and it is neither the
 /// configured one nor the host that the request itself is for. A page cannot choose the `Host` of its requests.
-pub(super) fn has_foreign_origin(parts: &Parts, public_url: Option<&PublicUrl>) -> bool {
+pub(in crate::http) fn has_foreign_origin(parts: &Parts, public_url: Option<&PublicUrl>) -> bool {
     parts.headers.get_all(ORIGIN).iter().any(|origin| {
         let origin = origin.to_str().unwrap_or_default();
         let configured = public_url.is_some_and(|url| url.origin().eq_ignore_ascii_case(origin));

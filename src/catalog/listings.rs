@@ -1,0 +1,111 @@
+//! The datasets that the service lists for everybody: public and listed ones that are not frozen and have a version.
+
+use chrono::{DateTime, Utc};
+
+use super::convert::to_time;
+use super::engine::{Engine, Value};
+use super::rows::dataset::dataset_columns;
+use super::rows::version::{Resolved, ResolvedRow, version_columns};
+use super::{Catalog, CatalogError, DatasetId};
+use crate::document::fold;
+use crate::model::dataset::{About, Dataset, DatasetName};
+use crate::model::version::Version;
+
+/// A dataset as everybody sees it in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The dataset.
+    pub dataset: Dataset,
+    /// Its active version.
+    pub active: Version,
+    /// When its newest version was made.
+    pub refreshed_at: DateTime<Utc>,
+}
+
+/// What a search of the list looks at: the name and the description, folded.
+pub(super) fn folded(name: &DatasetName, about: &About) -> (String, Option<String>) {
+    (fold(name.as_str()), about.description.as_deref().map(fold))
+}
+
+#[derive(sqlx::FromRow)]
+struct ListingRow {
+    #[sqlx(flatten)]
+    resolved: ResolvedRow,
+    refreshed_at: Option<i64>,
+}
+
+/// The statement of [`Catalog::listings`], with a condition on what is searched. The conditions are those of the index
+/// `datasets_listed`, word by word.
+macro_rules! listings_sql {
+    ($condition:literal) => {
+        concat!(
+            "SELECT ",
+            dataset_columns!(),
+            ", ",
+            version_columns!(),
+            ", newest.created_at AS refreshed_at
+              FROM datasets
+              LEFT JOIN versions v ON v.dataset_id = datasets.dataset_id
+                  AND v.version_number = COALESCE(datasets.pinned_version, datasets.latest_version)
+              LEFT JOIN versions newest ON newest.dataset_id = datasets.dataset_id
+                  AND newest.version_number = datasets.latest_version
+              LEFT JOIN files f ON f.file_id = v.file_id
+              LEFT JOIN files a ON a.file_id = v.alt_file_id
+              WHERE datasets.dataset_id > $1
+                  AND datasets.listed AND datasets.private_key IS NULL AND NOT datasets.frozen
+                  AND datasets.latest_version IS NOT NULL ",
+            $condition,
+            " ORDER BY datasets.dataset_id LIMIT $2"
+        )
+    };
+}
+
+impl Catalog {
+    /// The listed datasets with ids greater than `after`, by id, at most `limit`; with `query` those whose name or
+    /// description holds it, both folded. One statement over an index that holds only listed datasets: it ends with the
+    /// last one that is returned, so without a query it costs what it returns, and with one as much as a look at the
+    /// names and descriptions up to there. A dataset whose records do not verify is left out and logged.
+    pub async fn listings(
+        &self,
+        query: Option<&str>,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<Listing>, CatalogError> {
+        // A number that the database cannot hold is greater than all ids.
+        let after = Value::Integer(after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX)));
+        let limit = Value::Integer(limit.into());
+        let query = query.filter(|query| !query.is_empty()).map(fold);
+        let rows: Vec<ListingRow> = match (&query, &self.engine) {
+            (None, _) => self.engine.fetch_all(listings_sql!(""), &[after, limit]).await?,
+            // No name and no description holds it, and PostgreSQL takes no such text.
+            (Some(query), _) if query.contains('\0') => Vec::new(),
+            (Some(query), Engine::Sqlite { .. }) => {
+                let sql = listings_sql!(
+                    "AND (instr(datasets.folded_name, $3) > 0 OR instr(datasets.folded_description, $3) > 0)"
+                );
+                self.engine.fetch_all(sql, &[after, limit, Value::Text(query)]).await?
+            }
+            (Some(query), Engine::Postgres(_)) => {
+                let sql = listings_sql!(
+                    "AND (strpos(datasets.folded_name, $3) > 0 OR strpos(datasets.folded_description, $3) > 0)"
+                );
+                self.engine.fetch_all(sql, &[after, limit, Value::Text(query)]).await?
+            }
+        };
+        let listing = |row: ListingRow| {
+            let refreshed_at = to_time(row.refreshed_at.unwrap_or_default(), "versions.created_at")?;
+            let Resolved { dataset, version } = Resolved::try_from(row.resolved)?;
+            let active = version.ok_or(CatalogError::NoVersion)?;
+            Ok(Listing { dataset, active, refreshed_at })
+        };
+        let mut listings = Vec::with_capacity(rows.len());
+        for row in rows {
+            match listing(row) {
+                Ok(found) => listings.push(found),
+                Err(error @ CatalogError::Damaged { .. }) => return Err(error),
+                Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "a dataset cannot be listed"),
+            }
+        }
+        Ok(listings)
+    }
+}

@@ -1,0 +1,169 @@
+//! Tables `dataset_usage` and `usage_writers`: how much each dataset is read, by day.
+//!
+//! Each process counts for itself and adds what it has counted, in batches, so several processes add up. A batch has a
+//! number: a process that did not hear of its commit sends the same batch again, and nothing is added twice.
+
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+
+use super::convert::{from_time, to_unsigned};
+use super::engine::Value;
+use super::{Catalog, CatalogError, DatasetId};
+
+/// Rows that a sweep deletes in one transaction.
+const SWEPT_AT_ONCE: i64 = 10_000;
+
+/// How long a process is remembered that adds nothing.
+const WRITER_REMEMBERED: TimeDelta = TimeDelta::days(7);
+
+/// How much was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageCounts {
+    /// Requests, whatever their answer.
+    pub requests: u64,
+    /// Of these, those answered with 304.
+    pub not_modified: u64,
+    /// Of these, those answered with 429.
+    pub rate_limited: u64,
+    /// Of the bodies as they were sent.
+    pub bytes: u64,
+}
+
+impl UsageCounts {
+    /// Adds others.
+    pub fn add(&mut self, other: UsageCounts) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.not_modified = self.not_modified.saturating_add(other.not_modified);
+        self.rate_limited = self.rate_limited.saturating_add(other.rate_limited);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_zero(&self) -> bool {
+        *self == UsageCounts::default()
+    }
+}
+
+/// What a process has counted for a dataset on a day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedUsage {
+    /// The dataset. One that is not there is left out.
+    pub dataset: DatasetId,
+    /// The slug that it must have, where that was not looked up when it was counted; with another it is left out.
+    pub name_slug: Option<Box<str>>,
+    /// The day, in days since 1970-01-01 in UTC.
+    pub day: u32,
+    /// The counts.
+    pub counts: UsageCounts,
+}
+
+/// How much a dataset was read on a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DayUsage {
+    /// The day, in days since 1970-01-01 in UTC.
+    pub day: u32,
+    /// The counts.
+    pub counts: UsageCounts,
+}
+
+impl DayUsage {
+    /// The day of a moment. What is before 1970 counts as its first day.
+    pub fn day_of(time: DateTime<Utc>) -> u32 {
+        u32::try_from(time.timestamp().div_euclid(86_400)).unwrap_or(0)
+    }
+
+    /// The day as a date.
+    pub fn date(&self) -> NaiveDate {
+        let days = TimeDelta::try_days(self.day.into()).unwrap_or_default();
+        NaiveDate::default().checked_add_signed(days).unwrap_or(NaiveDate::MAX)
+    }
+}
+
+impl Catalog {
+    /// Adds a batch of counts, each batch of a writer once: as one transaction, with one statement for each row. The
+    /// rows must be in the order of their datasets and days, so that processes do not wait for each other in a circle.
+    pub async fn add_usage(&self, writer: &str, batch: u64, rows: &[CountedUsage]) -> Result<(), CatalogError> {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let mut transaction = self.engine.begin().await?;
+        let sql = "INSERT INTO usage_writers (writer, batch, written_at) VALUES ($1, $2, $3)
+                   ON CONFLICT (writer) DO UPDATE SET batch = EXCLUDED.batch, written_at = EXCLUDED.written_at
+                   WHERE usage_writers.batch < EXCLUDED.batch";
+        let values = &[Value::Text(writer), Value::Integer(signed(batch)), from_time(self.now())];
+        if transaction.execute(sql, values).await? == 0 {
+            // Its commit took place, although nobody heard of it.
+            return Ok(());
+        }
+        let sql = "INSERT INTO dataset_usage (dataset_id, day, requests, not_modified, rate_limited, bytes)
+                   SELECT dataset_id, $2, $3, $4, $5, $6 FROM datasets
+                   WHERE dataset_id = $1 AND ($7 IS NULL OR name_slug = $7)
+                   ON CONFLICT (dataset_id, day) DO UPDATE
+                   SET requests = dataset_usage.requests + EXCLUDED.requests,
+                       not_modified = dataset_usage.not_modified + EXCLUDED.not_modified,
+                       rate_limited = dataset_usage.rate_limited + EXCLUDED.rate_limited,
+                       bytes = dataset_usage.bytes + EXCLUDED.bytes";
+        for CountedUsage { dataset, name_slug, day, counts } in rows {
+            let values = &[
+                (*dataset).into(),
+                Value::Integer((*day).into()),
+                Value::Integer(signed(counts.requests)),
+                Value::Integer(signed(counts.not_modified)),
+                Value::Integer(signed(counts.rate_limited)),
+                Value::Integer(signed(counts.bytes)),
+                Value::OptionalText(name_slug.as_deref()),
+            ];
+            transaction.execute(sql, values).await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// How much a dataset was read from a day on, the newest day first. Days without a read are left out. One range of
+    /// the primary key.
+    pub async fn usage(&self, dataset: DatasetId, first: u32) -> Result<Vec<DayUsage>, CatalogError> {
+        let sql = "SELECT day, requests, not_modified, rate_limited, bytes FROM dataset_usage
+                   WHERE dataset_id = $1 AND day >= $2 ORDER BY day DESC";
+        let values = &[dataset.into(), Value::Integer(first.into())];
+        let rows: Vec<(i64, i64, i64, i64, i64)> = self.engine.fetch_all(sql, values).await?;
+        let usage = |(day, requests, not_modified, rate_limited, bytes): (i64, i64, i64, i64, i64)| {
+            let corrupt = |_| CatalogError::Corrupt { column: "dataset_usage.day", value: day.to_string() };
+            Ok(DayUsage {
+                day: u32::try_from(day).map_err(corrupt)?,
+                counts: UsageCounts {
+                    requests: to_unsigned(requests, "dataset_usage.requests")?,
+                    not_modified: to_unsigned(not_modified, "dataset_usage.not_modified")?,
+                    rate_limited: to_unsigned(rate_limited, "dataset_usage.rate_limited")?,
+                    bytes: to_unsigned(bytes, "dataset_usage.bytes")?,
+                },
+            })
+        };
+        rows.into_iter().map(usage).collect()
+    }
+
+    /// Forgets days before one, and processes that have added nothing for long. Costs what it deletes; each transaction
+    /// is bounded.
+    pub async fn sweep_usage(&self, first: u32) -> Result<(), CatalogError> {
+        let sql = "DELETE FROM dataset_usage WHERE (dataset_id, day) IN (
+                       SELECT dataset_id, day FROM dataset_usage WHERE day < $1 ORDER BY day LIMIT $2)";
+        let values = &[Value::Integer(first.into()), Value::Integer(SWEPT_AT_ONCE)];
+        while self.engine.write(sql, values).await? > 0 {}
+        let before = from_time(self.now().checked_sub_signed(WRITER_REMEMBERED).unwrap_or(DateTime::UNIX_EPOCH));
+        self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_begin_at_midnight_in_utc() {
+        let at = |text: &str| DayUsage::day_of(text.parse().expect("a time"));
+        let midnight = at("2026-11-22T00:00:00Z");
+        assert_eq!((at("2026-11-21T23:59:59.999999Z"), at("2026-11-22T23:59:59Z")), (midnight - 1, midnight));
+        assert_eq!(at("2026-11-22T23:30:00-01:00"), midnight + 1);
+        assert_eq!(at("1969-12-31T00:00:00Z"), 0);
+        let usage = |day| DayUsage { day, counts: UsageCounts::default() };
+        assert_eq!(usage(midnight).date().to_string(), "2026-11-22");
+        assert_eq!(usage(0).date().to_string(), "1970-01-01");
+    }
+}

@@ -1,0 +1,138 @@
+//! Tests one scalar for `filter_gt`, `filter_gte`, `filter_lt` and `filter_lte` (docs/semantics.md, Range filters). A
+//! needle is prepared once per request.
+
+use std::cmp::Ordering;
+
+use super::cursor::Scalar;
+use super::number::NumericValue;
+use super::text::Text;
+use crate::model::request::RangeBound;
+
+/// The bound of a range filter and its value, prepared.
+#[derive(Clone, Debug)]
+pub struct RangeNeedle {
+    bound: RangeBound,
+    limit: RangeLimit,
+}
+
+/// What scalars are compared with: those of its own type alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeLimit {
+    /// Numbers, by numeric value.
+    Number(NumericValue),
+    /// Strings, by code point.
+    Text(Box<str>),
+}
+
+impl RangeLimit {
+    /// The limit that a value means: text between double quotes, else a JSON number, else text.
+    pub fn of(value: &str) -> RangeLimit {
+        // A lone quote does not stand on both sides.
+        if let Some(quoted) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            return RangeLimit::Text(quoted.into());
+        }
+        NumericValue::parse(value).map_or_else(|| RangeLimit::Text(value.into()), RangeLimit::Number)
+    }
+}
+
+impl RangeNeedle {
+    /// Prepares a value as it came.
+    pub fn new(bound: RangeBound, value: &str) -> RangeNeedle {
+        RangeNeedle { bound, limit: RangeLimit::of(value) }
+    }
+
+    /// On which side of its limit it looks.
+    pub fn bound(&self) -> RangeBound {
+        self.bound
+    }
+
+    /// What it compares with.
+    pub fn limit(&self) -> &RangeLimit {
+        &self.limit
+    }
+
+    /// Whether it compares numbers, and the number of this text fits.
+    pub fn admits_number(&self, text: &str) -> bool {
+        let RangeLimit::Number(limit) = &self.limit else { return false };
+        NumericValue::parse(text).is_some_and(|number| self.bound.admits(number.cmp(limit)))
+    }
+}
+
+/// Whether the scalar has the limit's type, and lies on the right side of it.
+pub fn matches_range(scalar: Scalar<'_>, needle: &RangeNeedle) -> bool {
+    match (scalar, &needle.limit) {
+        (Scalar::Number(text), _) => needle.admits_number(text),
+        (Scalar::String(text), RangeLimit::Text(limit)) => needle.bound.admits(compare(text, limit)),
+        _ => false,
+    }
+}
+
+/// The bytes of UTF-8 order as its code points do.
+fn compare(text: Text<'_>, limit: &str) -> Ordering {
+    if text.is_plain() {
+        return text.raw().cmp(limit.as_bytes());
+    }
+    text.unescape().as_bytes().cmp(limit.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> RangeLimit {
+        RangeLimit::Text(value.into())
+    }
+
+    #[test]
+    fn quotes_on_both_sides_make_a_text() {
+        for (value, expected) in [
+            ("\"5\"", text("5")),
+            ("\"", text("\"")),
+            ("\"\"", text("")),
+            ("\"\"\"", text("\"")),
+            ("\"a\\\"", text("a\\")),
+            ("\"5", text("\"5")),
+            ("5\"", text("5\"")),
+            (" \"5\"", text(" \"5\"")),
+            ("", text("")),
+            ("NaN", text("NaN")),
+            ("+1", text("+1")),
+            ("01", text("01")),
+            (" 1", text(" 1")),
+            ("1 ", text("1 ")),
+            ("null", text("null")),
+        ] {
+            assert_eq!(RangeLimit::of(value), expected, "{value}");
+        }
+        for value in ["5", "-0", "1E2", "1e400", "9007199254740993"] {
+            assert!(matches!(RangeLimit::of(value), RangeLimit::Number(_)), "{value}");
+        }
+    }
+
+    #[test]
+    fn scalars_of_the_other_type_never_match() {
+        for bound in RangeBound::ALL {
+            for value in ["0", "\"0\"", "", "true", "null"] {
+                let needle = RangeNeedle::new(bound, value);
+                assert!(!matches_range(Scalar::Null, &needle));
+                assert!(!matches_range(Scalar::Bool(true), &needle));
+                let is_number = matches!(needle.limit(), RangeLimit::Number(_));
+                assert!(is_number || !matches_range(Scalar::Number("0"), &needle));
+                assert!(!is_number || !matches_range(Scalar::String(Text::new(b"0")), &needle));
+            }
+        }
+    }
+
+    #[test]
+    fn texts_compare_by_what_they_are_and_not_by_how_they_are_written() {
+        let fits = |bound, raw: &str, value| {
+            matches_range(Scalar::String(Text::new(raw.as_bytes())), &RangeNeedle::new(bound, value))
+        };
+        // An escaped line feed is below every letter, the backslash of its escape is not.
+        assert!(fits(RangeBound::Less, r"\n", "A"));
+        assert!(fits(RangeBound::LessOrEqual, r#"a\"b"#, "a\"b"));
+        assert!(!fits(RangeBound::Less, r#"a\"b"#, "a\"b"));
+        assert!(fits(RangeBound::Greater, "\u{10400}", "\u{ffff}"));
+        assert!(fits(RangeBound::Less, "Z", "a"));
+    }
+}

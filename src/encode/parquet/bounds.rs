@@ -1,0 +1,176 @@
+//! The minimum and the maximum of a column's values, as readers are told.
+
+use parquet::data_type::ByteArray;
+use parquet::file::statistics::{Statistics, ValueStatistics};
+
+use super::types::ColumnType;
+
+/// Bytes of a minimum or maximum.
+const BOUND_BYTES: usize = 64;
+
+/// The minimum and the maximum of values: of text by bytes, which is by code point, of others by value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds<'c> {
+    column_type: ColumnType,
+    extremes: Option<(&'c [u8], &'c [u8])>,
+}
+
+impl<'c> Bounds<'c> {
+    /// Of no values of this type.
+    pub(super) fn new(column_type: ColumnType) -> Bounds<'c> {
+        Bounds { column_type, extremes: None }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, value: &'c [u8]) {
+        let Some((min, max)) = &mut self.extremes else {
+            self.extremes = Some((value, value));
+            return;
+        };
+        if self.column_type != ColumnType::Text {
+            if is_less(self.column_type, value, min) {
+                *min = value;
+            } else if is_less(self.column_type, max, value) {
+                *max = value;
+            }
+            return;
+        }
+        // Mostly the first byte tells that it is neither.
+        let first = value.first();
+        if first <= min.first() && value < *min {
+            *min = value;
+        } else if first >= max.first() && value > *max {
+            *max = value;
+        }
+    }
+
+    /// As readers are told: a long one is cut to one that is as small, or as large.
+    pub(super) fn statistics(&self, nulls: u64) -> Statistics {
+        let bytes = |bytes: &[u8]| ByteArray::from(bytes.to_vec());
+        let nulls = Some(nulls);
+        match (self.column_type, self.extremes) {
+            (ColumnType::Text, Some((min, max))) => {
+                let below = cut(min);
+                let (above, exact) =
+                    if max.len() <= BOUND_BYTES { (Some(max.to_vec()), true) } else { (after(cut(max)), false) };
+                let statistics =
+                    ValueStatistics::new(Some(bytes(below)), above.as_deref().map(bytes), None, nulls, false);
+                Statistics::ByteArray(statistics.with_min_is_exact(below.len() == min.len()).with_max_is_exact(exact))
+            }
+            (ColumnType::Text, None) => Statistics::ByteArray(ValueStatistics::new(None, None, None, nulls, false)),
+            (ColumnType::Boolean, extremes) => {
+                let (min, max) = extremes.map(|(min, max)| (boolean(min), boolean(max))).unzip();
+                Statistics::Boolean(ValueStatistics::new(min, max, None, nulls, false))
+            }
+            (ColumnType::Int64, extremes) => {
+                let (min, max) = extremes.map(|(min, max)| (int64(min), int64(max))).unzip();
+                Statistics::Int64(ValueStatistics::new(min, max, None, nulls, false))
+            }
+            (ColumnType::Double, extremes) => {
+                let (min, max) = extremes.map(doubles).unzip();
+                Statistics::Double(ValueStatistics::new(min, max, None, nulls, false))
+            }
+        }
+    }
+
+    /// The minimum and the maximum as the index of pages has them, two empty ones without values. `None` where there
+    /// is no text above the maximum.
+    pub(super) fn indexed(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let Some((min, max)) = self.extremes else { return Some((Vec::new(), Vec::new())) };
+        Some(match self.column_type {
+            ColumnType::Text => {
+                let above = if max.len() <= BOUND_BYTES { max.to_vec() } else { after(cut(max))? };
+                (cut(min).to_vec(), above)
+            }
+            ColumnType::Boolean | ColumnType::Int64 => (min.to_vec(), max.to_vec()),
+            ColumnType::Double => {
+                let (min, max) = doubles((min, max));
+                (min.to_le_bytes().to_vec(), max.to_le_bytes().to_vec())
+            }
+        })
+    }
+
+    /// Whether there are no values.
+    pub(super) fn is_empty(&self) -> bool {
+        self.extremes.is_none()
+    }
+}
+
+fn boolean(value: &[u8]) -> bool {
+    value != [0]
+}
+
+fn int64(value: &[u8]) -> i64 {
+    value.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes))
+}
+
+fn double(value: &[u8]) -> f64 {
+    value.first_chunk().map_or(0.0, |bytes| f64::from_le_bytes(*bytes))
+}
+
+/// Zeros of both signs lie between them, as the format asks for.
+fn doubles((min, max): (&[u8], &[u8])) -> (f64, f64) {
+    let zero = |value: f64, zero: f64| if value == 0.0 { zero } else { value };
+    (zero(double(min), -0.0), zero(double(max), 0.0))
+}
+
+fn is_less(column_type: ColumnType, one: &[u8], other: &[u8]) -> bool {
+    match column_type {
+        ColumnType::Text | ColumnType::Boolean => one < other,
+        ColumnType::Int64 => int64(one) < int64(other),
+        ColumnType::Double => double(one) < double(other),
+    }
+}
+
+/// The first characters of UTF-8 text.
+fn cut(text: &[u8]) -> &[u8] {
+    let mut end = text.len().min(BOUND_BYTES);
+    // Continuation bytes.
+    while end < text.len() && end > 0 && text[end] & 0xc0 == 0x80 {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// A text after all that begin with this one; `None` where there is none.
+fn after(text: &[u8]) -> Option<Vec<u8>> {
+    let mut characters: Vec<char> = std::str::from_utf8(text).ok()?.chars().collect();
+    while let Some(last) = characters.pop() {
+        if let Some(next) = char::from_u32(u32::from(last) + 1) {
+            characters.push(next);
+            return Some(characters.into_iter().collect::<String>().into_bytes());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_cut_between_characters() {
+        let long = "é".repeat(40);
+        assert_eq!(cut(long.as_bytes()), "é".repeat(32).as_bytes());
+        assert_eq!(cut("a".repeat(3).as_bytes()), b"aaa");
+        assert_eq!(cut(format!("a{long}").as_bytes()), format!("a{}", "é".repeat(31)).as_bytes());
+        assert_eq!(after(b"ab").as_deref(), Some(&b"ac"[..]));
+        assert_eq!(after("a\u{10ffff}".as_bytes()).as_deref(), Some(&b"b"[..]));
+        assert_eq!(after("\u{10ffff}".as_bytes()), None);
+        assert_eq!(after("a\u{d7ff}".as_bytes()).as_deref(), Some(&b"b"[..]));
+    }
+
+    #[test]
+    fn numbers_are_bounded_by_value() {
+        let values = [-5_i64, 300, 2, i64::MIN].map(i64::to_le_bytes);
+        let mut bounds = Bounds::new(ColumnType::Int64);
+        values.iter().for_each(|value| bounds.add(value));
+        let (min, max) = bounds.indexed().expect("bounds");
+        assert_eq!((int64(&min), int64(&max)), (i64::MIN, 300));
+        let zeros = [0.0_f64.to_le_bytes(), (-0.0_f64).to_le_bytes()];
+        let mut bounds = Bounds::new(ColumnType::Double);
+        zeros.iter().for_each(|value| bounds.add(value));
+        let (min, max) = bounds.indexed().expect("bounds");
+        assert_eq!((min, max), ((-0.0_f64).to_le_bytes().to_vec(), 0.0_f64.to_le_bytes().to_vec()));
+    }
+}

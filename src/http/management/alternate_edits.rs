@@ -1,0 +1,227 @@
+//! `/dataset/alternate/edit`: an alternate changed by position, over HTTP and by the tool of agents.
+//!
+//! The entities of the edits are taken from the text of the call: a tree of values would write some numbers otherwise.
+
+use std::ops::Range;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::routing::on;
+use serde_json::json;
+use utoipa::openapi::HttpMethod;
+
+use super::edits::{ETAG_FIELD, ETAG_MEMBER, PushAnswer};
+use super::fields::VERSION_NAME;
+use super::{Caller, JsonBody, body, fields};
+use crate::document::{self, Cursor, DocumentError, JsonType, NumericValue, Scalar};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::error::{CallError, HttpError, unknown};
+use crate::http::text::quoted;
+use crate::model::ids::DatasetId;
+use crate::model::user::User;
+use crate::model::version::VersionNumber;
+use crate::service::{App, BodyRoom, EntityChange, EntityEdit, Holder};
+
+/// The member that holds the edits.
+pub(in crate::http) const EDITS: &str = "edits";
+
+/// Levels of the call around an entity: its object, the list of edits, an edit, and the list of an insert. One more is
+/// parsed, so that the error names the edit.
+const AROUND: usize = 4 + 1;
+
+/// The forms of an edit, for errors.
+const FORMS: &str = "{\"position\":N,\"set\":{…}}, {\"position\":N,\"remove\":true} or {\"position\":N,\"insert\":[…]}";
+
+/// The members of an edit.
+const MEMBERS: [&str; 4] = ["position", "set", "remove", "insert"];
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&EDIT];
+
+static EDIT: Endpoint = Endpoint {
+    path: "/dataset/alternate/edit",
+    operations: &[(HttpMethod::Post, "editAlternate")],
+    group: Group::Alternates,
+    summary: "Saves the alternate of a version, made of the one that is there, or of the version, by edits of positions",
+    callers: Callers::Users,
+    input: Input::Body(&[
+        fields::DATASET_ID,
+        fields::VERSION,
+        ETAG_FIELD,
+        Field::required(
+            EDITS,
+            FieldKind::Edits,
+            "Each sets the whole entity at a position, removes it, or inserts a list before it (at the length of the list, \
+             behind the last one). Positions, from 0, are those of the list as it is; at most one `set` or `remove` for \
+             each; several inserts at one position keep their order.",
+            || json!([{ "position": 0, "set": { "name": "Aruba", "area": 180 } }, { "position": 3, "remove": true }]),
+        ),
+    ]),
+    answer: Answer::record::<PushAnswer>("The version, its alternate saved, and the etag for the next change."),
+    errors: &[404, 409, 503],
+    handler: |method| on(method, edit),
+};
+
+/// Nothing is saved unless all edits can be made, and the etag is the version's.
+async fn edit(Caller(user): Caller, State(app): State<App>, request: Request) -> Result<Json<PushAnswer>, HttpError> {
+    if !body::is_json(request.headers()) {
+        return Err(CallError::NotJson.into());
+    }
+    let (limit, uri) = (app.config().limits.body_bytes, request.uri().clone());
+    let (bytes, room) = body::collect(&app, Holder::User(user.id), request.into_body(), limit).await?;
+    body::check_query(&uri)?;
+    Ok(Json(make(&app, &user, bytes, room).await?))
+}
+
+/// The common part of both ways of editing, given the body of the call.
+pub(in crate::http) async fn make(
+    app: &App,
+    user: &User,
+    body: Bytes,
+    room: Option<BodyRoom>,
+) -> Result<PushAnswer, HttpError> {
+    let Call { dataset, version, etag, edits } = body::apart(body, |body| Call::parse(body)).await?;
+    let saved = app.alternates().edit(user, (dataset, version), &etag, edits, room).await?;
+    Ok(PushAnswer::from(&saved))
+}
+
+/// What a call asks for.
+#[derive(Debug)]
+struct Call {
+    dataset: DatasetId,
+    version: VersionNumber,
+    etag: String,
+    edits: Vec<EntityEdit>,
+}
+
+impl Call {
+    fn parse(text: &[u8]) -> Result<Call, CallError> {
+        let mut message = Vec::with_capacity(text.len());
+        document::canonicalize_message(text, AROUND, &mut message).map_err(|error| {
+            let problem = match error {
+                _ if text.is_empty() => "it is empty".to_owned(),
+                DocumentError::NotAnObject { .. } => "it is JSON, but not an object".to_owned(),
+                error => format!("it is not JSON that can be used: {error}"),
+            };
+            CallError::Body { problem: format!("{problem}; valid: {}", body::OBJECT_FORM) }
+        })?;
+        let message = Bytes::from(message);
+        let edits = document::member(&message, EDITS);
+        let beside = match edits.map(|edits| span(&message, edits)) {
+            None => message.to_vec(),
+            Some(Range { start, end }) => [&message[..start], b"null", &message[end..]].concat(),
+        };
+        let fields = JsonBody::from(body::members(&beside)?).of(&EDIT)?;
+        let (dataset, version) = (fields.dataset_id()?, fields.version(VERSION_NAME)?);
+        let etag = fields.text(ETAG_MEMBER)?.to_owned();
+        let wrong = |found: &str| CallError::field(EDITS, format!("{found}; valid: a list of {FORMS}"));
+        let list = match edits {
+            None | Some(b"null") => return Err(wrong("it is missing")),
+            Some(b"[]") => return Err(wrong("there are none")),
+            Some(list) if JsonType::of(list[0]) == Some(JsonType::Array) => list,
+            Some(other) => return Err(wrong(&format!("{} is not valid", kind(other)))),
+        };
+        let mut cursor = Cursor::new(list);
+        cursor.enter();
+        let mut edits = Vec::new();
+        while cursor.next_element() {
+            let (index, edit) = (edits.len(), parse_edit(&message, cursor.skip_value()));
+            edits.push(edit.map_err(|problem| CallError::Edit { index, problem })?);
+        }
+        Ok(Call { dataset, version, etag, edits })
+    }
+}
+
+/// Where a part of a text lies in it.
+fn span(text: &Bytes, part: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr() - text.as_ptr().addr();
+    start..start + part.len()
+}
+
+/// One edit; the error says what is wrong with it.
+fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
+    if JsonType::of(edit[0]) != Some(JsonType::Object) {
+        return Err(format!("{} is not valid; valid: {FORMS}", kind(edit)));
+    }
+    let (mut position, mut changes) = (None, Vec::new());
+    for (name, value) in document::members(edit) {
+        let name = name.unescape();
+        let Some(known) = MEMBERS.iter().find(|known| **known == name) else { return Err(unknown(&name, &MEMBERS)) };
+        // As good as absent.
+        if value == b"null" {
+            continue;
+        }
+        match *known {
+            "position" => position = Some(parse_position(value)?),
+            "set" => {
+                changes.push(EntityChange::Set(entity(message, value).map_err(|problem| format!("set: {problem}"))?))
+            }
+            "remove" if value == b"true" => changes.push(EntityChange::Remove),
+            "remove" => return Err(format!("remove: {} is not valid; valid: true", shown(value))),
+            _ => changes.push(EntityChange::Insert(parse_insert(message, value)?)),
+        }
+    }
+    let position = position.ok_or("position is missing; valid: a whole number, 0 or more")?;
+    match <[EntityChange; 1]>::try_from(changes) {
+        Ok([change]) => Ok(EntityEdit { position, change }),
+        Err(changes) if changes.is_empty() => Err(format!("it changes nothing; valid: {FORMS}")),
+        Err(_) => Err(format!("it has more than one of set, remove and insert; valid: {FORMS}")),
+    }
+}
+
+/// A whole number, however it is written: `7.0` is 7. One past `u64` is past the end of every list.
+fn parse_position(value: &[u8]) -> Result<u64, String> {
+    let wrong = || format!("position: {} is not valid; valid: a whole number, 0 or more", shown(value));
+    let Some(Scalar::Number(text)) = Scalar::read(value) else { return Err(wrong()) };
+    let integer = NumericValue::parse(text).and_then(|value| value.integer());
+    match integer.map(u64::try_from) {
+        Some(Ok(position)) => Ok(position),
+        None if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(text.parse().unwrap_or(u64::MAX)),
+        _ => Err(wrong()),
+    }
+}
+
+fn parse_insert(message: &Bytes, value: &[u8]) -> Result<Vec<Bytes>, String> {
+    if JsonType::of(value[0]) != Some(JsonType::Array) {
+        return Err(format!("insert: {} is not valid; valid: a list of entities", kind(value)));
+    }
+    let mut cursor = Cursor::new(value);
+    cursor.enter();
+    let mut entities = Vec::new();
+    while cursor.next_element() {
+        let (index, entity) = (entities.len(), entity(message, cursor.skip_value()));
+        entities.push(entity.map_err(|problem| format!("insert[{index}]: {problem}"))?);
+    }
+    Ok(entities)
+}
+
+/// An entity of the message, which is canonical but may nest too deep.
+fn entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
+    if JsonType::of(value[0]) != Some(JsonType::Object) {
+        return Err(format!("{} is not valid; valid: an object, the whole entity", kind(value)));
+    }
+    document::canonicalize(value, &mut Vec::new()).map_err(|error| error.to_string())?;
+    Ok(message.slice(span(message, value)))
+}
+
+/// A scalar as it came, as far as it is shown, or what else it is.
+fn shown(value: &[u8]) -> String {
+    match Scalar::read(value) {
+        Some(Scalar::Number(text)) => quoted(text).to_string(),
+        Some(Scalar::Bool(value)) => value.to_string(),
+        Some(Scalar::String(text)) => quoted(&text.unescape()).to_string(),
+        _ => kind(value).to_owned(),
+    }
+}
+
+fn kind(value: &[u8]) -> &'static str {
+    match value.first().and_then(|first| JsonType::of(*first)) {
+        Some(JsonType::Object) => "an object",
+        Some(JsonType::Array) => "an array",
+        Some(JsonType::String) => "a string",
+        Some(JsonType::Number) => "a number",
+        Some(JsonType::Bool) => "a boolean",
+        Some(JsonType::Null) | None => "null",
+    }
+}

@@ -1,0 +1,228 @@
+//! What happened to a dataset: the attempts to refresh it, the webhooks that were sent, how much it was read.
+
+use axum::Json;
+use axum::extract::State;
+use axum::routing::on;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
+
+use super::query::Query;
+use super::records::{AttemptRecord, time};
+use super::{Caller, QueryString, fields};
+use crate::catalog::{Attempt, DayUsage, SentDelivery};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::error::{CallError, HttpError};
+use crate::model::ids::AttemptId;
+use crate::model::limits;
+use crate::model::version::VersionNumber;
+use crate::service::App;
+
+/// Days of usage, unless asked otherwise.
+const DAYS: u64 = 30;
+
+const AFTER: Field =
+    Field::optional("after", FieldKind::Positive, "Only those that are older than the one with this `id`.", || {
+        json!(1000)
+    });
+const LIMIT: Field =
+    Field::optional("limit", FieldKind::Positive, "At most so many; 1,000 at most in any case.", || json!(100));
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&ATTEMPTS, &DELIVERIES, &USAGE];
+
+/// The page that a query asks for: the `id` before it, and how many entries.
+fn page(query: &Query) -> Result<(Option<u64>, u32), CallError> {
+    let most = limits::HISTORY as u32;
+    let limit = query.optional_positive("limit")?.map_or(most, |limit| u32::try_from(limit).unwrap_or(most).min(most));
+    Ok((query.optional_positive("after")?, limit))
+}
+
+static ATTEMPTS: Endpoint = Endpoint {
+    path: "/dataset/attempts",
+    operations: &[(HttpMethod::Get, "listAttempts")],
+    group: Group::Versions,
+    summary: "The last 1,000 attempts to refresh a dataset, newest first",
+    callers: Callers::Users,
+    input: Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]),
+    answer: Answer::record::<AttemptsAnswer>("A page of the attempts. The next one is that after the last `id`."),
+    errors: &[404],
+    handler: |method| on(method, attempts),
+};
+
+async fn attempts(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: QueryString,
+) -> Result<Json<AttemptsAnswer>, HttpError> {
+    let query = query.of(&ATTEMPTS)?;
+    let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
+    let attempts = app.datasets().attempts(&user, id, after.map(AttemptId::new), limit).await?;
+    Ok(Json(AttemptsAnswer { ok: true, attempts: attempts.iter().map(PastAttempt::from).collect() }))
+}
+
+static DELIVERIES: Endpoint = Endpoint {
+    path: "/webhook/deliveries",
+    operations: &[(HttpMethod::Get, "listDeliveries")],
+    group: Group::Webhooks,
+    summary: "The last 1,000 webhooks that were sent for a dataset, newest first, also when there is none any more",
+    callers: Callers::Users,
+    input: Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]),
+    answer: Answer::record::<DeliveriesAnswer>("A page of the deliveries. The next one is that after the last `id`."),
+    errors: &[404],
+    handler: |method| on(method, deliveries),
+};
+
+async fn deliveries(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: QueryString,
+) -> Result<Json<DeliveriesAnswer>, HttpError> {
+    let query = query.of(&DELIVERIES)?;
+    let (id, (after, limit)) = (query.dataset_id()?, page(&query)?);
+    let deliveries = app.webhooks().deliveries(&user, id, after.map(VersionNumber::new), limit).await?;
+    Ok(Json(DeliveriesAnswer { ok: true, deliveries: deliveries.into_iter().map(DeliveryRecord::from).collect() }))
+}
+
+static USAGE: Endpoint = Endpoint {
+    path: "/dataset/usage",
+    operations: &[(HttpMethod::Get, "getUsage")],
+    group: Group::Datasets,
+    summary: "How much a dataset is read, by day in UTC, newest first",
+    callers: Callers::Users,
+    input: Input::Query(&[
+        fields::DATASET_ID,
+        Field::optional(
+            "days",
+            FieldKind::Positive,
+            "Of so many days, today among them; 30 unless given, 400 at most in any case.",
+            || json!(7),
+        ),
+    ]),
+    answer: Answer::record::<UsageAnswer>("The days on which it was read."),
+    errors: &[404],
+    handler: |method| on(method, usage),
+};
+
+async fn usage(
+    Caller(user): Caller,
+    State(app): State<App>,
+    query: QueryString,
+) -> Result<Json<UsageAnswer>, HttpError> {
+    let query = query.of(&USAGE)?;
+    let (id, days) = (query.dataset_id()?, query.optional_positive("days")?.unwrap_or(DAYS));
+    let usage = app.usage().days(&user, id, days).await?;
+    Ok(Json(UsageAnswer { ok: true, usage: usage.iter().map(UsageRecord::from).collect() }))
+}
+
+/// An attempt to refresh a dataset, with what names it.
+#[derive(Serialize, ToSchema)]
+struct PastAttempt {
+    /// What names it; a later one has a greater `id`.
+    id: u64,
+    /// The attempt.
+    #[serde(flatten)]
+    attempt: AttemptRecord,
+}
+
+impl From<&Attempt> for PastAttempt {
+    fn from(attempt: &Attempt) -> Self {
+        PastAttempt { id: attempt.id.get(), attempt: attempt.into() }
+    }
+}
+
+/// The envelope of attempts, newest first.
+#[derive(Serialize, ToSchema)]
+struct AttemptsAnswer {
+    /// Always true.
+    ok: bool,
+    /// The attempts.
+    attempts: Vec<PastAttempt>,
+}
+
+/// A webhook that was sent.
+#[derive(Serialize, ToSchema)]
+struct DeliveryRecord {
+    /// What names it among those of the dataset; a later one has a greater `id`.
+    id: u64,
+    /// The version that was made.
+    version: u64,
+    /// Where it went.
+    url: String,
+    /// When it was sent.
+    fired_at: String,
+    /// How long it took in milliseconds; null while it is under way, and where nobody knows.
+    duration_ms: Option<u64>,
+    /// The receiver's HTTP status; null if none came.
+    status: Option<u16>,
+    /// Why none came; null if one did, and while it is under way.
+    error: Option<String>,
+}
+
+impl From<SentDelivery> for DeliveryRecord {
+    fn from(delivery: SentDelivery) -> Self {
+        let duration = delivery.outcome.as_ref().and_then(|outcome| outcome.duration);
+        let (status, error) = match delivery.outcome.map(|outcome| outcome.answer) {
+            None => (None, None),
+            Some(Ok(status)) => (Some(status), None),
+            Some(Err(error)) => (None, Some(error)),
+        };
+        DeliveryRecord {
+            // A dataset has one delivery of a version at most.
+            id: delivery.version.get(),
+            version: delivery.version.get(),
+            url: delivery.url,
+            fired_at: time(delivery.fired_at),
+            duration_ms: duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+            status,
+            error,
+        }
+    }
+}
+
+/// The envelope of deliveries, newest first.
+#[derive(Serialize, ToSchema)]
+struct DeliveriesAnswer {
+    /// Always true.
+    ok: bool,
+    /// The deliveries.
+    deliveries: Vec<DeliveryRecord>,
+}
+
+/// The reads of a day.
+#[derive(Serialize, ToSchema)]
+struct UsageRecord {
+    /// The day in UTC: `2026-11-22`.
+    day: String,
+    /// Requests to the read endpoint that name the dataset, whatever their answer.
+    requests: u64,
+    /// Of these, those answered with 304.
+    not_modified: u64,
+    /// Of these, those answered with 429.
+    rate_limited: u64,
+    /// Of the bodies as they were sent.
+    bytes: u64,
+}
+
+impl From<&DayUsage> for UsageRecord {
+    fn from(usage: &DayUsage) -> Self {
+        let counts = usage.counts;
+        UsageRecord {
+            day: usage.date().to_string(),
+            requests: counts.requests,
+            not_modified: counts.not_modified,
+            rate_limited: counts.rate_limited,
+            bytes: counts.bytes,
+        }
+    }
+}
+
+/// The envelope of the days on which a dataset was read, newest first.
+#[derive(Serialize, ToSchema)]
+struct UsageAnswer {
+    /// Always true.
+    ok: bool,
+    /// The days.
+    usage: Vec<UsageRecord>,
+}

@@ -1,0 +1,133 @@
+//! `/datasets`: the public datasets that their owners list, for everybody.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
+
+use super::QueryString;
+use super::records::time;
+use crate::catalog::Listing;
+use crate::http::description::headers::{CORS, RATE};
+use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::http::error::HttpError;
+use crate::http::headers::{client_ip, cors};
+use crate::http::read::rate;
+use crate::model::ids::DatasetId;
+use crate::model::limits;
+use crate::service::{App, Bucket};
+
+/// Datasets in a page, unless asked otherwise, and at most.
+const PAGE: u32 = 100;
+const MOST: u32 = limits::LISTINGS as u32;
+
+/// The endpoints of this module.
+pub(super) static ENDPOINTS: &[&Endpoint] = &[&DATASETS];
+
+static DATASETS: Endpoint = Endpoint {
+    path: "/datasets",
+    operations: &[(HttpMethod::Get, "findDatasets")],
+    group: Group::Datasets,
+    summary: "The public datasets that their owners list, by id; counts as a public read",
+    callers: Callers::Anybody,
+    input: Input::Query(&[
+        Field::optional(
+            "q",
+            FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS),
+            "Only those whose name or description holds this text, whatever the case.",
+            || json!("countries"),
+        ),
+        Field::optional("after", FieldKind::Positive, "Only those with a greater `dataset_id`.", || json!(1)),
+        Field::optional(
+            "limit",
+            FieldKind::Positive,
+            "At most so many, 100 unless given; 1,000 at most in any case.",
+            || json!(100),
+        ),
+    ]),
+    answer: Answer {
+        headers: &[RATE, CORS],
+        ..Answer::record::<ListingsAnswer>("A page of the datasets. The next one is that after the last `dataset_id`.")
+    },
+    errors: &[429, 503],
+    handler: |method| on(method, datasets),
+};
+
+/// Nobody's credentials are looked at. Scripts of any origin may read the answers.
+async fn datasets(State(app): State<App>, query: QueryString, head: Parts) -> Response {
+    let client = client_ip::of(&head, &app);
+    let mut status = None;
+    let answered = async {
+        let query = query.of(&DATASETS)?;
+        let text = query.optional("q")?;
+        let after = query.optional_positive("after")?.map(DatasetId::new);
+        let limit = query.optional_positive("limit")?;
+        let limit = limit.map_or(PAGE, |limit| u32::try_from(limit).unwrap_or(MOST).min(MOST));
+        app.listings().check(text)?;
+        status = rate::count(&app, client, Bucket::Public).await;
+        rate::check(status.as_ref())?;
+        let found = app.listings().find(client, text, after, limit).await?;
+        let datasets = found.iter().map(ListedDataset::from).collect();
+        Ok(Json(ListingsAnswer { ok: true, datasets }).into_response())
+    };
+    let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
+    if let Some(status) = &status {
+        rate::describe(response.headers_mut(), status);
+    }
+    cors::allow(response.headers_mut());
+    response
+}
+
+/// The envelope of the listed datasets, by id.
+#[derive(Serialize, ToSchema)]
+struct ListingsAnswer {
+    /// Always true.
+    ok: bool,
+    /// The datasets.
+    datasets: Vec<ListedDataset>,
+}
+
+/// A dataset, for everybody.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct ListedDataset {
+    /// Its id.
+    dataset_id: u64,
+    /// Its name.
+    name: String,
+    /// Its name in URLs.
+    name_slug: String,
+    /// What it holds; null where its owner does not say.
+    description: Option<String>,
+    /// The terms under which its entities may be used; null where its owner does not say.
+    licence: Option<String>,
+    /// The version that `active` means.
+    version: u64,
+    /// Entities of that version.
+    entity_count: u64,
+    /// Bytes of its file.
+    file_size_bytes: u64,
+    /// When the newest version was made.
+    refreshed_at: String,
+}
+
+impl From<&Listing> for ListedDataset {
+    fn from(listing: &Listing) -> Self {
+        let Listing { dataset, active, refreshed_at } = listing;
+        ListedDataset {
+            dataset_id: dataset.id.get(),
+            name: dataset.name.as_str().to_owned(),
+            name_slug: dataset.name.slug().to_owned(),
+            description: dataset.about.description.clone(),
+            licence: dataset.about.licence.clone(),
+            version: active.number.get(),
+            entity_count: active.file.entity_count,
+            file_size_bytes: active.file.size_bytes,
+            refreshed_at: time(*refreshed_at),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `Link` (RFC 8288): the pages before and after an answer (docs/semantics.md, Pages).
+//!
+//! The version that was served stands in place of `active` or `latest`, so that the pages belong together. All else of
+//! the URL is kept as it was sent.
+
+use axum::http::{HeaderValue, Uri};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::http::headers::base_url::BaseUrl;
+use crate::http::params;
+use crate::model::limits::LINK_BYTES;
+use crate::model::request::ReadRequest;
+use crate::model::version::VersionNumber;
+
+/// What may stand in a request's target and must not stand in a link: what no URI holds, and the semicolon, at which
+/// many readers of the header cut.
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}')
+    .add(b';');
+
+/// The pages beside an answer of so many entities. `None` where there are none, or none that fits into the header.
+pub(super) fn pages(
+    base: &BaseUrl,
+    uri: &Uri,
+    version: VersionNumber,
+    request: &ReadRequest,
+    returned: u64,
+) -> Option<HeaderValue> {
+    if request.count || request.is_drawn_anew() {
+        return None;
+    }
+    let is_full = request.limit.is_some_and(|limit| limit > 0 && returned == limit);
+    let next = is_full.then(|| request.offset.saturating_add(returned));
+    // Without a limit, the page before holds all before.
+    let previous = (request.offset > 0).then(|| request.offset.saturating_sub(request.limit.unwrap_or(u64::MAX)));
+    let path = served_path(uri.path(), version)?;
+    let mut header = String::new();
+    for (relation, offset) in [("next", next), ("prev", previous)] {
+        let Some(offset) = offset else { continue };
+        let query = params::with_offset(uri.query().unwrap_or_default(), offset);
+        let url = base.url(&format!("{path}?{query}"));
+        let separator = if header.is_empty() { "" } else { ", " };
+        let link = format!("{separator}<{}>; rel=\"{relation}\"", utf8_percent_encode(&url, ESCAPED));
+        if header.len() + link.len() <= LINK_BYTES {
+            header.push_str(&link);
+        }
+    }
+    (!header.is_empty()).then(|| HeaderValue::try_from(header).ok())?
+}
+
+/// The path of a read with this version. `None` for other paths.
+fn served_path(path: &str, version: VersionNumber) -> Option<String> {
+    let mut parts = path.strip_prefix("/api/")?.splitn(3, '/');
+    let (dataset, slug, selected) = (parts.next()?, parts.next()?, parts.next()?);
+    let rest = selected.find('/').map_or("", |end| &selected[end..]);
+    Some(format!("/api/{dataset}/{slug}/v{version}{rest}"))
+}

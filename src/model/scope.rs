@@ -1,0 +1,66 @@
+//! What an API token allows.
+
+use std::str::FromStr;
+
+/// What the calls with an API token may do. A session may do everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Calls that change nothing. What opens a dataset to others, its key and its ping URL, is not shown.
+    Read,
+    /// All that its user may do.
+    #[default]
+    Write,
+}
+
+impl Scope {
+    /// Every scope.
+    pub const ALL: [Scope; 2] = [Scope::Read, Scope::Write];
+
+    /// Its name: `read` or `write`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Write => "write",
+        }
+    }
+
+    /// Whether a credential of this scope allows what needs the other one.
+    pub fn allows(self, needed: Scope) -> bool {
+        self == Scope::Write || needed == Scope::Read
+    }
+}
+
+/// A text that names no scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a scope; valid: read, write")]
+pub struct UnknownScope(pub String);
+
+impl FromStr for Scope {
+    type Err = UnknownScope;
+
+    /// Parses a scope's exact, lower-case name.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Scope::ALL.into_iter().find(|scope| scope.name() == text).ok_or_else(|| UnknownScope(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_parses_as_its_name() {
+        for scope in Scope::ALL {
+            assert_eq!(scope.name().parse(), Ok(scope));
+        }
+        for text in ["", "Read", "write ", "admin"] {
+            assert_eq!(text.parse::<Scope>(), Err(UnknownScope(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn only_what_changes_something_needs_more_than_reading() {
+        let allowed = |scope: Scope| Scope::ALL.map(|needed| scope.allows(needed));
+        assert_eq!(Scope::ALL.map(allowed), [[true, false], [true, true]]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Range filters over the values of a shredded column (docs/semantics.md, Range filters).
+
+use arrow::array::ArrayRef;
+use arrow::buffer::BooleanBuffer;
+
+use crate::document::{RangeLimit, RangeNeedle};
+use crate::query::pace::Pace;
+use crate::query::scan::kernels::Elements;
+use crate::query::scan::predicate::Compare;
+use crate::query::scan::range_statistics::{NUMBER, STRING};
+use crate::query::scan::spec::ScanSpec;
+use crate::storage::StorageError;
+use crate::storage::layout::{ShreddedKind, ShreddedPart};
+use crate::storage::reader::VersionReader;
+
+/// About the bytes that comparing an integer beyond 64 bits counts as work.
+const LONG_INTEGER_BYTES: usize = 512;
+
+/// The parts of a shredded column that a range filter reads in any of these row groups.
+pub(super) fn parts(
+    reader: &VersionReader,
+    mut row_groups: std::ops::Range<usize>,
+    shredded: usize,
+    range: &RangeNeedle,
+) -> Vec<ShreddedPart> {
+    match range.limit() {
+        RangeLimit::Number(_) => vec![ShreddedPart::Number, ShreddedPart::Remainder],
+        RangeLimit::Text(_) => {
+            let mut parts = vec![ShreddedPart::Text, ShreddedPart::Exact];
+            if row_groups.any(|row_group| reader.kind_range(row_group, shredded) != Some((STRING, STRING))) {
+                parts.push(ShreddedPart::Kind);
+            }
+            parts
+        }
+    }
+}
+
+impl ScanSpec {
+    /// The rows that fit a range filter, by a shredded column.
+    pub(super) async fn by_range(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        compare: &Compare,
+        range: &RangeNeedle,
+    ) -> Result<BooleanBuffer, StorageError> {
+        match range.limit() {
+            RangeLimit::Number(_) => self.numbers_by_range(row_group, shredded, range).await,
+            RangeLimit::Text(limit) => {
+                let fits = |text: &[u8]| {
+                    !(text.is_empty() && compare.ignores_empty()) && range.bound().admits(text.cmp(limit.as_bytes()))
+                };
+                self.strings_that_fit(row_group, shredded, &fits).await
+            }
+        }
+    }
+
+    async fn numbers_by_range(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        range: &RangeNeedle,
+    ) -> Result<BooleanBuffer, StorageError> {
+        let reader = &self.reader;
+        let RangeLimit::Number(limit) = range.limit() else { return Err(misfit(shredded)) };
+        let doubles = reader.shredded(row_group, shredded, ShreddedPart::Number).await?;
+        let remainders = reader.shredded(row_group, shredded, ShreddedPart::Remainder).await?;
+        // A column without these parts holds no number.
+        let Some((doubles, remainders)) = doubles.zip(remainders) else {
+            return Ok(BooleanBuffer::new_unset(reader.row_groups()[row_group].rows));
+        };
+        let (doubles, remainders) = (Elements::of(&doubles), Elements::of(&remainders));
+        if doubles.len() != remainders.len() {
+            return Err(misfit(shredded));
+        }
+        let mut fitting = doubles.number_within(&remainders, range.bound(), limit.double_and_side());
+        if reader.kind_range(row_group, shredded).is_none_or(|(_, greatest)| greatest > NUMBER) {
+            let kinds = self.part(row_group, shredded, ShreddedPart::Kind).await?;
+            let texts = self.part(row_group, shredded, ShreddedPart::Text).await?;
+            let (kinds, texts) = (Elements::of(&kinds), Elements::of(&texts));
+            if kinds.len() != fitting.len() || texts.len() != fitting.len() {
+                return Err(misfit(shredded));
+            }
+            let long: Vec<usize> = kinds.kind_is(ShreddedKind::LongInteger).set_indices().collect();
+            let (mut fits, mut pace) = (vec![false; fitting.len()], Pace::default());
+            for element in long {
+                let text = texts.bytes_at(element).and_then(|text| std::str::from_utf8(text).ok());
+                pace.worked(text.map_or(0, str::len) + LONG_INTEGER_BYTES).await;
+                fits[element] = text.is_some_and(|text| range.admits_number(text));
+            }
+            fitting = &fitting | &BooleanBuffer::from(fits);
+        }
+        Ok(doubles.rows(fitting))
+    }
+
+    async fn strings_that_fit(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        fits: &(dyn Fn(&[u8]) -> bool + Sync),
+    ) -> Result<BooleanBuffer, StorageError> {
+        let reader = &self.reader;
+        let texts = self.part(row_group, shredded, ShreddedPart::Text).await?;
+        let texts = Elements::of(&texts);
+        let mut fitting = texts.text_fits(fits);
+        if let Some(exacts) = reader.shredded(row_group, shredded, ShreddedPart::Exact).await? {
+            let exacts = Elements::of(&exacts);
+            if exacts.len() != fitting.len() {
+                return Err(misfit(shredded));
+            }
+            if let Some(is_folded) = exacts.nulls() {
+                // The folded text is the string itself where there is no other one.
+                fitting = &(&fitting & &is_folded) | &exacts.text_fits(fits);
+            } else {
+                fitting = exacts.text_fits(fits);
+            }
+        }
+        if reader.kind_range(row_group, shredded) != Some((STRING, STRING)) {
+            let kinds = self.part(row_group, shredded, ShreddedPart::Kind).await?;
+            let strings = Elements::of(&kinds).kind_is(ShreddedKind::String);
+            if strings.len() != fitting.len() {
+                return Err(misfit(shredded));
+            }
+            fitting = &fitting & &strings;
+        }
+        Ok(texts.rows(fitting))
+    }
+
+    /// A part that every shredded column has.
+    async fn part(&self, row_group: usize, shredded: usize, part: ShreddedPart) -> Result<ArrayRef, StorageError> {
+        self.reader.shredded(row_group, shredded, part).await?.ok_or_else(|| misfit(shredded))
+    }
+}
+
+fn misfit(shredded: usize) -> StorageError {
+    StorageError::Layout(format!("the parts of shredded column {shredded} do not fit together"))
+}

@@ -1,0 +1,257 @@
+//! Edits of an alternate by position: what does not change is copied on the machine, and goes over no network.
+//!
+//! 1. The edits are laid out by position, which checks them against the length of the list ([`Merge::new`]).
+//! 2. The list that is there, the alternate or else the version, is read unit by unit on the engine's threads. Each
+//!    unit
+//!    becomes a block of lines in which the edits are made.
+//! 3. Another thread puts the blocks into a spool, two blocks behind at most. Memory is bounded for any list.
+//! 4. From there on it is a save as any other ([`Alternates`]).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::IntoIter;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::catalog::VersionRecord;
+use crate::model::ids::{DatasetId, UserId};
+use crate::model::user::User;
+use crate::model::version::{VersionFile, VersionNumber};
+use crate::priority::Work;
+use crate::query::fetch::documents;
+use crate::query::fetch::selection::Positions;
+use crate::service::admission::Weight;
+use crate::service::admission::bodies::BodyRoom;
+use crate::service::dataset::alternates::{AlternateError, Alternates, EditError};
+use crate::service::refresh::error::RefreshError;
+use crate::service::refresh::ingest::{PushedEntities, RefreshPermit};
+use crate::service::refresh::threads::on_thread;
+use crate::storage::StorageError;
+use crate::storage::reader::VersionReader;
+use crate::storage::spool::Spooled;
+
+/// One edit of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntityEdit {
+    /// A position of the list as it is, from 0.
+    pub position: u64,
+    /// What becomes of it.
+    pub change: EntityChange,
+}
+
+/// What becomes of a position. Entities are canonical text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntityChange {
+    /// Another entity stands there.
+    Set(Bytes),
+    /// The entity there goes.
+    Remove,
+    /// These come before it, or at the end where it is the length of the list.
+    Insert(Vec<Bytes>),
+}
+
+/// Blocks that are read ahead of the spool.
+const AHEAD: usize = 2;
+
+impl Alternates {
+    /// Saves the alternate of a version of the owner's dataset, made of the list that is there by these edits: all of
+    /// them, or nothing. `etag` must be the version's [`alternate_etag`](crate::service::alternate_etag). `room` is
+    /// that of the edits' memory. Dropping it cancels nothing.
+    ///
+    /// # Errors
+    /// [`AlternateError`], in this order: a missing dataset or version, a stale etag, an edit that cannot be made;
+    /// stale also when another save or delete came first.
+    pub async fn edit(
+        self: &Arc<Self>,
+        owner: &User,
+        (dataset, version): (DatasetId, VersionNumber),
+        etag: &str,
+        edits: Vec<EntityEdit>,
+        room: Option<BodyRoom>,
+    ) -> Result<VersionRecord, AlternateError> {
+        let current = self.current(owner, dataset, version).await?;
+        let base = current.base(etag)?;
+        let list = current.version.alt.unwrap_or(current.version.file);
+        let merge = Merge::new(edits, list.entity_count)?;
+        let (alternates, owner, index) = (self.clone(), owner.id, current.index);
+        let editing = async move {
+            let _room = room;
+            let edited = tokio::select! {
+                edited = alternates.edited(owner, &list, merge) => edited,
+                () = alternates.tasks.stopped() => return Err(RefreshError::Stopping),
+            };
+            let saved = match edited {
+                Ok(edited) => alternates.save_now(owner, (dataset, version), edited, index, Some(base)).await,
+                Err(error) => Err(error.into()),
+            };
+            Ok(saved)
+        };
+        self.tasks.run(editing).await?
+    }
+
+    /// The list with the edits made, in a spool.
+    async fn edited(&self, owner: UserId, list: &VersionFile, merge: Merge) -> Result<PushedEntities, RefreshError> {
+        let permit = self.ingest.permit(owner).await?;
+        let reader = self.files.open(list).await?;
+        let (blocks, received) = mpsc::channel(AHEAD);
+        let engine = self.engine.at(Weight::Heavy.priority());
+        let reading = engine.spawn(read(reader, merge, blocks));
+        let spooling = self.spooled(owner, received, &permit)?;
+        let (read, spooled) = tokio::join!(reading, spooling);
+        // What the spool lacks where the reading failed is the reading's to tell.
+        let read = read.map_err(|_| RefreshError::Worker)?;
+        let spooled = spooled?;
+        match (read, spooled) {
+            (Ok(()), spooled) => Ok(PushedEntities { spooled: spooled?, permit }),
+            (Err(Left::Storage(error)), _) => Err(error.into()),
+            (Err(Left::Spool), Err(error)) => Err(error),
+            (Err(Left::Spool), Ok(_)) => Err(RefreshError::Worker),
+        }
+    }
+
+    /// A spool of the blocks that come until their end.
+    fn spooled(
+        &self,
+        owner: UserId,
+        mut blocks: mpsc::Receiver<Block>,
+        permit: &RefreshPermit,
+    ) -> Result<impl Future<Output = Result<Result<Spooled, RefreshError>, RefreshError>> + use<>, RefreshError> {
+        let mut spool = self.ingest.spool(owner)?;
+        let permit = permit.clone();
+        Ok(on_thread("edit", move || {
+            let _permit = permit;
+            let mut work = Work::default();
+            loop {
+                match blocks.blocking_recv() {
+                    Some(Block::Lines(lines)) => {
+                        work.add(lines.len() as u64);
+                        spool.add_lines(&lines)?;
+                    }
+                    Some(Block::End) => return Ok(spool.finish()?),
+                    // Whoever read has failed, or nobody waits any more.
+                    None => return Err(RefreshError::Stopping),
+                }
+            }
+        }))
+    }
+}
+
+/// What is read of an edited list.
+enum Block {
+    /// Entities, each followed by a line feed.
+    Lines(Vec<u8>),
+    /// That there are no more. Without it the list is not whole.
+    End,
+}
+
+/// Why no more is read.
+enum Left {
+    Storage(StorageError),
+    /// The spool has failed, and tells why.
+    Spool,
+}
+
+/// Reads a list and sends it with the edits made.
+async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Block>) -> Result<(), Left> {
+    let all = Positions::Range(0..reader.entity_count());
+    for unit in documents::units(&reader, reader.entity_count()) {
+        let mut lines = Vec::with_capacity((documents::UNIT_BYTES + documents::UNIT_BYTES / 8) as usize);
+        let each = |document: &[u8]| {
+            merge.document(document, &mut lines);
+            ControlFlow::Continue(())
+        };
+        documents::for_each(&reader, &all, &unit, each).await.map_err(Left::Storage)?;
+        blocks.send(Block::Lines(lines)).await.map_err(|_| Left::Spool)?;
+    }
+    let mut lines = Vec::new();
+    merge.end(&mut lines);
+    blocks.send(Block::Lines(lines)).await.map_err(|_| Left::Spool)?;
+    blocks.send(Block::End).await.map_err(|_| Left::Spool)
+}
+
+/// What happens at one position.
+#[derive(Default)]
+struct Slot {
+    /// What comes before it, in the order of the edits.
+    inserts: Vec<Bytes>,
+    /// Which edit changes the entity there, and what stands there then.
+    change: Option<(usize, Option<Bytes>)>,
+}
+
+/// A list that passes, and the edits that are made in it.
+struct Merge {
+    slots: IntoIter<u64, Slot>,
+    next: Option<(u64, Slot)>,
+    /// Of the entity that comes next.
+    position: u64,
+}
+
+impl Merge {
+    /// Edits of a list of so many entities.
+    ///
+    /// # Errors
+    /// [`EditError`] for a position that the list does not have, and a second change of one entity.
+    fn new(edits: Vec<EntityEdit>, length: u64) -> Result<Merge, EditError> {
+        let mut slots: BTreeMap<u64, Slot> = BTreeMap::new();
+        for (index, EntityEdit { position, change }) in edits.into_iter().enumerate() {
+            let wrong = |problem: String| Err(EditError { index, problem });
+            let entities = if length == 1 { "1 entity".to_owned() } else { format!("{length} entities") };
+            let entity = match change {
+                EntityChange::Insert(entities_before) => {
+                    if position > length {
+                        let problem = format!("position {position} is past the end: the list has {entities}");
+                        return wrong(format!("{problem}; valid for insert: 0 to {length}"));
+                    }
+                    slots.entry(position).or_default().inserts.extend(entities_before);
+                    continue;
+                }
+                EntityChange::Set(entity) => Some(entity),
+                EntityChange::Remove => None,
+            };
+            if position >= length {
+                let valid = match length.checked_sub(1) {
+                    Some(last) => format!("valid for set and remove: 0 to {last}; an insert at {length} appends"),
+                    None => "it takes an insert at 0 alone".to_owned(),
+                };
+                return wrong(format!("there is no position {position}: the list has {entities}; {valid}"));
+            }
+            let slot = slots.entry(position).or_default();
+            if let Some((other, _)) = slot.change {
+                return wrong(format!(
+                    "position {position} is set or removed by edits[{other}] already; at most one of them for each position"
+                ));
+            }
+            slot.change = Some((index, entity));
+        }
+        let mut slots = slots.into_iter();
+        let next = slots.next();
+        Ok(Merge { slots, next, position: 0 })
+    }
+
+    /// Takes the next entity of the list, and appends what stands in its place.
+    fn document(&mut self, document: &[u8], lines: &mut Vec<u8>) {
+        let slot = self.next.take_if(|(position, _)| *position == self.position);
+        self.position += 1;
+        let Some((_, slot)) = slot else { return append(document, lines) };
+        self.next = self.slots.next();
+        slot.inserts.iter().for_each(|entity| append(entity, lines));
+        match slot.change {
+            None => append(document, lines),
+            Some((_, Some(entity))) => append(&entity, lines),
+            Some((_, None)) => {}
+        }
+    }
+
+    /// Appends what comes behind the last entity.
+    fn end(self, lines: &mut Vec<u8>) {
+        let last = self.next.into_iter().chain(self.slots);
+        last.flat_map(|(_, slot)| slot.inserts).for_each(|entity| append(&entity, lines));
+    }
+}
+
+fn append(entity: &[u8], lines: &mut Vec<u8>) {
+    lines.extend_from_slice(entity);
+    lines.push(b'\n');
+}

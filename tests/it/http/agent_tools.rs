@@ -1,0 +1,208 @@
+//! What the tools for agents send: little, whatever the size of a version, and what to do next.
+
+use serde_json::{Value, json};
+
+use super::mcp::{calling, failure, given, message, result};
+use crate::support::owned::Owned;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_of_tools_is_short() {
+    let owned = Owned::sqlite().await;
+    let answer = message(&owned, Some(&owned.token), r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#).await;
+    let tools = result(&answer)["tools"].clone();
+    let sizes: Vec<(String, usize)> = tools
+        .as_array()
+        .expect("tools")
+        .iter()
+        .map(|tool| (tool["name"].to_string(), tool.to_string().len()))
+        .collect();
+    assert!(answer.body.len() < 12 << 10, "{} bytes: {sizes:?}", answer.body.len());
+    for tool in tools.as_array().expect("tools") {
+        assert!(tool.get("outputSchema").is_none(), "{tool}");
+        assert!(tool["description"].as_str().is_some_and(|text| text.len() > 60), "{tool}");
+        for (name, schema) in tool["inputSchema"]["properties"].as_object().expect("properties") {
+            let described = schema["description"].as_str().is_some_and(|text| text.len() > 10);
+            assert!(described, "{} {name}", tool["name"]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_takes_what_read_takes() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Explained", json!({}), &[r#"[{"a":1},{"a":2}]"#]).await;
+    let (texts, _) = given(&owned.tool("explain", json!({"dataset_id": id, "filter": ["a:2"], "limit": 1})).await);
+    assert!(texts.concat().contains("filter=a:2"), "{texts:?}");
+    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "filtr": ["a:2"]})).await);
+    assert!(text.contains("\"filtr\"") && text.contains("did you mean filter?"), "{text}");
+    let text = failure(&owned.tool("explain", json!({"dataset_id": id, "positions": true})).await);
+    assert!(text.contains("\"positions\": there is no such argument"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
+    let owned = Owned::sqlite().await;
+    let member = |number: usize, row: usize| match number % 5 {
+        0 => format!(r#""a_field_of_a_usual_length_{number}":"some longer text of row {row} in this field""#),
+        1 => format!(r#""number_{number}":{}.25"#, row * number),
+        2 => format!(r#""kind_{number}":"{}""#, ["new", "used", "broken"][row % 3]),
+        3 => format!(r#""flag_{number}":{}"#, row.is_multiple_of(2)),
+        _ => format!(r#""nested_{number}":{{"inner":[{row},null]}}"#),
+    };
+    let entities: Vec<String> = (0..200)
+        .map(|row| format!("{{{}}}", (0..60).map(|number| member(number, row)).collect::<Vec<_>>().join(",")))
+        .collect();
+    let id = owned.dataset("Wide", json!({}), &[&format!("[{}]", entities.join(","))]).await;
+    let answer = owned.tool("profile", json!({"dataset_id": id})).await;
+    let (texts, page) = given(&answer);
+    assert!(texts.concat().len() < 6 << 10 && answer.body.len() < 8 << 10, "{}", texts.concat().len());
+    assert_eq!((&page["entities"], &page["path_count"], &page["next_offset"]), (&json!(200), &json!(72), &json!(50)));
+    let lines: Vec<&str> =
+        page["paths"].as_array().expect("paths").iter().map(|line| line.as_str().expect("text")).collect();
+    assert_eq!(lines.len(), 50);
+    assert!(lines[2].starts_with("kind_2: string, 3 distinct: ") && lines[2].contains("used"), "{}", lines[2]);
+    assert!(lines[3].starts_with("flag_3: boolean, 2 distinct: ") && lines[3].contains("false"), "{}", lines[3]);
+    assert_eq!(lines[4], "nested_4: object");
+    assert_eq!(lines[5], "nested_4.inner: number|array|null, 200 distinct: 0..199");
+    assert!(lines[1].starts_with("number_1: number, 200 distinct: 0.25..199.25"), "{}", lines[1]);
+    let (_, page) = given(&owned.tool("profile", json!({"dataset_id": id, "offset": 50})).await);
+    assert_eq!((page["paths"].as_array().map(Vec::len), &page["next_offset"]), (Some(22), &json!(null)));
+    let below = json!({"dataset_id": id, "below": "nested_4", "details": true});
+    let (_, page) = given(&owned.tool("profile", below).await);
+    assert_eq!(page["profile"]["paths"][1]["types"]["null"], json!(200));
+    assert_eq!(page["path_count"], json!(2));
+
+    // However long the paths are, and every page goes on where the one before ended.
+    let long = |number: usize| format!(r#""{}{number}":{number}"#, "é".repeat(1_000));
+    let entity: Vec<String> = (0..60).map(long).collect();
+    let id = owned.dataset("Long", json!({}), &[&format!("[{{{}}}]", entity.join(","))]).await;
+    let (mut offset, mut seen) = (json!(0), 0);
+    while !offset.is_null() {
+        let answer = owned.tool("profile", json!({"dataset_id": id, "offset": offset})).await;
+        let (texts, page) = given(&answer);
+        assert!(texts.concat().len() < 6 << 10, "{}", texts.concat().len());
+        seen += page["paths"].as_array().map_or(0, Vec::len);
+        offset = page["next_offset"].clone();
+    }
+    assert_eq!(seen, 60);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
+    const ENTITIES: usize = 200_000;
+    let owned = Owned::sqlite().await;
+    let mut list: Vec<String> =
+        (0..ENTITIES).map(|number| format!(r#"{{"key":"k{number}","group":{},"x":1.0}}"#, number % 7)).collect();
+    let id = owned.dataset("Many", json!({}), &[&format!("[{}]", list.join(","))]).await;
+    let mut moved = 0;
+    let mut call = async |tool: &str, arguments: String| {
+        let body = calling(tool, &arguments);
+        let answer = message(&owned, Some(&owned.token), &body).await;
+        moved += body.len() + answer.body.len();
+        given(&answer)
+    };
+    let find = |key: &str, alt: bool| {
+        json!({"dataset_id": id, "filter": format!("key:{key}"), "positions": true, "alt": alt}).to_string()
+    };
+    let mut edits = Vec::new();
+    let mut etag = Value::Null;
+    for number in [5, 77_777, 199_999] {
+        let (texts, about) = call("read", find(&format!("k{number}"), false)).await;
+        assert_eq!(about["positions"], json!([number]), "{texts:?}");
+        assert_eq!(texts[1], format!("[{}]", list[number]));
+        assert!(about["next"].as_str().is_some_and(|next| next.contains("edit_alt_version")), "{about}");
+        etag = about["etag"].clone();
+        list[number] = list[number].replace("1.0", "2.50");
+        edits.push(format!(r#"{{"position":{number},"set":{}}}"#, list[number]));
+    }
+    let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"edits":[{}]}}"#, edits.join(","));
+    let (_, edited) = call("edit_alt_version", arguments.clone()).await;
+    assert_eq!(edited["alt_entity_count"], json!(ENTITIES));
+    // Positions are the alternate's from now on.
+    let (_, about) = call("read", find("k77777", false)).await;
+    assert_eq!(about["etag"], Value::Null, "{about}");
+    assert!(about["next"].as_str().is_some_and(|next| next.contains("alt=true")), "{about}");
+    let (texts, about) = call("read", find("k77777", true)).await;
+    assert_eq!((&about["etag"], &about["positions"]), (&edited["etag"], &json!([77_777])));
+    assert_eq!(texts[1], format!("[{}]", list[77_777]));
+    assert!(moved < 100_000, "{moved} bytes");
+    let alternate = owned.service.get(&format!("/api/{id}/many/v1/alt/?format=jsonl")).await;
+    assert!(alternate.text().lines().eq(list.iter().map(String::as_str)), "the lists differ");
+
+    let text = failure(&message(&owned, Some(&owned.token), &calling("edit_alt_version", &arguments)).await);
+    assert!(text.contains("Pull again"), "{text}");
+    for (edits, words) in [
+        (r#"[{"position":0,"set":{},"x":1}]"#, "edits[0]: unknown field \"x\""),
+        (r#"[]"#, "edits: there are none"),
+        (r#"[{"position":200000,"remove":true}]"#, "edits[0]: there is no position 200000"),
+    ] {
+        let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{},"edits":{edits}}}"#, edited["etag"]);
+        let text = failure(&message(&owned, Some(&owned.token), &calling("edit_alt_version", &arguments)).await);
+        assert!(text.contains(words), "{text}");
+    }
+    // Sorted and paged, the positions are those of the answer.
+    let sorted =
+        json!({"dataset_id": id, "alt": true, "sort": "key:desc", "limit": 3, "positions": true, "format": "csv"});
+    let (_, about) = given(&owned.tool("read", sorted).await);
+    assert_eq!(about["positions"], json!([99_999, 99_998, 99_997]));
+    for other in [json!({"count": true}), json!({"sample": 3})] {
+        let mut arguments = other.clone();
+        arguments["dataset_id"] = json!(id);
+        arguments["positions"] = json!(true);
+        let text = failure(&owned.tool("read", arguments).await);
+        assert!(
+            text.contains("positions") && text.contains(other.as_object().expect("one").keys().next().expect("one")),
+            "{text}"
+        );
+    }
+    // Of another's dataset there is nothing to edit.
+    let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
+    let (_, about) = given(&owned.tool("read", json!({"dataset_id": open, "positions": true})).await);
+    assert_eq!((&about["positions"], &about["etag"]), (&json!([0]), &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
+    let owned = Owned::sqlite().await;
+    let id =
+        owned.dataset("Things", json!({"listed": true, "description": "Äpfel"}), &[r#"[{"n":1.0},{"n":2}]"#]).await;
+    let (texts, page) = given(&owned.tool("pull_for_edit", json!({"dataset_id": id, "limit": 1})).await);
+    assert_eq!((&page["next_offset"], &page["total_count"]), (&json!(1), &json!(2)));
+    assert!(texts[0].ends_with(r#""entities":[{"n":1.0}]}"#) && texts[1].contains("edit_alt_version"), "{texts:?}");
+    let (_, last) = given(&owned.tool("pull_for_edit", json!({"dataset_id": id, "limit": 1, "offset": 1})).await);
+    assert_eq!((&last["next_offset"], &last["etag"]), (&json!(null), &page["etag"]));
+
+    let hidden = owned.dataset("Hidden", json!({}), &["[]"]).await;
+    let (_, list) = given(&owned.tool("list_public_datasets", json!({})).await);
+    assert_eq!(list["datasets"].as_array().map(Vec::len), Some(1), "{list}, not {hidden}");
+    assert_eq!((&list["datasets"][0]["description"], &list["next_after"]), (&json!("Äpfel"), &json!(null)));
+    let second = owned.dataset("Second", json!({"listed": true}), &["[]"]).await;
+    let (_, list) = given(&owned.tool("list_public_datasets", json!({"limit": 1})).await);
+    assert_eq!((&list["datasets"][0]["dataset_id"], &list["next_after"]), (&json!(id), &json!(id)));
+    let (_, list) = given(&owned.tool("list_public_datasets", json!({"limit": 1, "after": id})).await);
+    assert_eq!((&list["datasets"][0]["dataset_id"], &list["next_after"]), (&json!(second), &json!(null)));
+    let (_, list) = given(&owned.tool("list_public_datasets", json!({"q": "ÄPF"})).await);
+    assert_eq!(list["datasets"].as_array().map(Vec::len), Some(1), "{list}");
+    let (_, mine) = given(&owned.tool("list_datasets", json!({})).await);
+    assert_eq!((&mine["datasets"][0]["listed"], &mine["datasets"][0]["description"]), (&json!(true), &json!("Äpfel")));
+
+    // Every argument of every tool with a letter more.
+    let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+    let tools = result(&message(&owned, Some(&owned.token), list).await)["tools"].clone();
+    for tool in tools.as_array().expect("tools") {
+        let name = tool["name"].as_str().expect("a name");
+        let properties = tool["inputSchema"]["properties"].as_object().expect("properties");
+        for known in properties.keys() {
+            let slip = format!("{known}x");
+            let mut arguments = json!({(slip.clone()): 1});
+            for (own, value) in [("dataset_id", id), ("version", 1)] {
+                if properties.contains_key(own) {
+                    arguments[own] = value.into();
+                }
+            }
+            let text = failure(&owned.tool(name, arguments).await);
+            assert!(text.contains(&slip) && text.contains("valid: "), "{name} {slip}: {text}");
+            assert!(known.len() < 3 || text.contains("did you mean "), "{name} {slip}: {text}");
+        }
+    }
+}

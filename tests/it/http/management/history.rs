@@ -1,0 +1,123 @@
+//! What happened to a dataset: the attempts to refresh it, and the webhooks that were sent.
+
+use serde_json::{Value, json};
+
+use crate::support::databases::on_both_databases;
+use crate::support::loopback_server::{LoopbackServer, Received, Reply, with_status};
+
+use super::{Owners, ok, refused};
+
+on_both_databases! {
+    Owners:
+    attempts_are_listed_newest_first
+    deliveries_are_listed_newest_first_and_stay
+}
+
+#[track_caller]
+fn keys(record: &Value) -> Vec<&str> {
+    record.as_object().expect("a record").keys().map(String::as_str).collect()
+}
+
+async fn attempts_are_listed_newest_first(owners: Owners) {
+    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = made["dataset"]["dataset_id"].as_u64().expect("an id");
+    let attempts = async |more: &str| {
+        let answer = ok(&owners.get(&format!("/dataset/attempts?dataset_id={id}{more}")).await);
+        answer["attempts"].as_array().expect("attempts").clone()
+    };
+    assert_eq!(attempts("").await, [] as [Value; 0]);
+    for entities in [json!([{"a": 1}]), json!([7]), json!([{"a": 2}])] {
+        owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": entities})).await;
+    }
+    // A 409 is no attempt.
+    refused(&owners.post("/dataset/refresh", json!({"dataset_id": id})).await, 409, "fetch");
+    let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true});
+    ok(&owners.post("/dataset/rollback", freeze).await);
+    refused(&owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": []})).await, 409, "frozen");
+
+    let all = attempts("").await;
+    assert_eq!(all.len(), 3, "{all:?}");
+    let names = ["id", "started_at", "finished_at", "trigger", "ok", "version", "error"];
+    assert!(all.iter().all(|attempt| keys(attempt) == names), "{all:?}");
+    let told: Vec<_> = all.iter().map(|attempt| (&attempt["ok"], &attempt["version"], &attempt["trigger"])).collect();
+    let manual = json!("manual");
+    let expected = [(json!(true), json!(2)), (json!(false), json!(null)), (json!(true), json!(1))];
+    assert_eq!(told, expected.iter().map(|(ok, version)| (ok, version, &manual)).collect::<Vec<_>>());
+    assert!(all[1]["error"].as_str().is_some_and(|error| error.contains("item 1")), "{all:?}");
+    // Without its id, each is what the dataset's record shows.
+    let view = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["last_attempts"].clone();
+    let bare: Vec<Value> = all
+        .iter()
+        .map(|attempt| {
+            let mut attempt = attempt.clone();
+            attempt.as_object_mut().expect("a record").remove("id");
+            attempt
+        })
+        .collect();
+    assert_eq!(view, json!(bare));
+    assert_eq!(attempts("&limit=1").await, all[..1]);
+    assert_eq!(attempts(&format!("&after={}", all[0]["id"])).await, all[1..]);
+    assert_eq!(attempts(&format!("&after={}&limit=1", all[0]["id"])).await, all[1..2]);
+    assert_eq!(attempts(&format!("&after={}", all[2]["id"])).await, [] as [Value; 0]);
+    assert_eq!(attempts("&after=99999999999999999999&limit=99999999999999999999").await, all);
+    for (more, field) in [("&limit=0", "limit"), ("&after=x", "after"), ("&after=0", "after"), ("&limt=1", "limt")] {
+        refused(&owners.get(&format!("/dataset/attempts?dataset_id={id}{more}")).await, 400, field);
+    }
+    let other = [("authorization", owners.other.as_str())];
+    let uri = format!("/dataset/attempts?dataset_id={id}");
+    refused(&owners.raw("GET", &uri, &other, Vec::new()).await, 404, "dataset");
+}
+
+async fn deliveries_are_listed_newest_first_and_stay(owners: Owners) {
+    let owners = owners.with(|config| {
+        config.net.allow = vec!["127.0.0.0/8".to_owned()].try_into().expect("a network");
+        config.webhook.timeout_s = 2;
+    });
+    let owners = owners.await;
+    let receiver = LoopbackServer::start(|request: &Received| match request.target.as_str() {
+        "/fine" => Reply::Bytes(with_status("204 No Content", "", b"")),
+        "/broken" => Reply::Bytes(with_status("500 Internal Server Error", "", b"")),
+        _ => Reply::Bytes(Vec::new()),
+    });
+    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = made["dataset"]["dataset_id"].as_u64().expect("an id");
+    let deliveries = async |more: &str| {
+        let answer = ok(&owners.get(&format!("/webhook/deliveries?dataset_id={id}{more}")).await);
+        answer["deliveries"].as_array().expect("deliveries").clone()
+    };
+    let push = async || ok(&owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": []})).await);
+    push().await;
+    for path in ["/fine", "/broken", "/mute"] {
+        let hook = json!({"dataset_id": id, "url": receiver.url(path), "secret": "sesame"});
+        ok(&owners.post("/webhook/register", hook).await);
+        push().await;
+        owners.service.app.deliveries().send_due().await.expect("sent");
+    }
+    let all = deliveries("").await;
+    assert_eq!(all.len(), 3, "{all:?}");
+    let names = ["id", "version", "url", "fired_at", "duration_ms", "status", "error"];
+    assert!(all.iter().all(|delivery| keys(delivery) == names), "{all:?}");
+    let told: Vec<_> = all.iter().map(|delivery| (delivery["version"].clone(), delivery["status"].clone())).collect();
+    let expected = [(json!(4), json!(null)), (json!(3), json!(500)), (json!(2), json!(204))];
+    assert_eq!(told, expected);
+    assert_eq!(all[2]["url"], receiver.url("/fine"));
+    assert!(all[0]["error"].is_string() && all[1]["error"].is_null() && all[2]["error"].is_null(), "{all:?}");
+    assert!(all.iter().all(|delivery| delivery["duration_ms"].as_u64().is_some_and(|ms| ms < 60_000)), "{all:?}");
+    assert!(!json!(all).to_string().contains("sesame"));
+    let ids: Vec<u64> = all.iter().map(|delivery| delivery["id"].as_u64().expect("a number")).collect();
+    assert!(ids.is_sorted_by(|one, next| one > next), "{ids:?}");
+    assert_eq!(deliveries("&limit=2").await, all[..2]);
+    assert_eq!(deliveries(&format!("&after={}", ids[1])).await, all[2..]);
+    assert_eq!(deliveries(&format!("&after={}", ids[2])).await, [] as [Value; 0]);
+    let other = [("authorization", owners.other.as_str())];
+    let uri = format!("/webhook/deliveries?dataset_id={id}");
+    refused(&owners.raw("GET", &uri, &other, Vec::new()).await, 404, "dataset");
+    // They stay when the webhook goes.
+    let gone = owners.call("DELETE", "/webhook/delete", json!({"dataset_id": id})).await;
+    ok(&gone);
+    assert_eq!(deliveries("").await, all);
+    assert_eq!(ok(&owners.get(&format!("/webhook/view?dataset_id={id}")).await), json!({"has_webhook": false}));
+    for (more, field) in [("&limit=0", "limit"), ("&after=x", "after"), ("&days=1", "days")] {
+        refused(&owners.get(&format!("/webhook/deliveries?dataset_id={id}{more}")).await, 400, field);
+    }
+}

@@ -1,0 +1,188 @@
+//! What a token of the scope `read` may do: every operation and every tool is said to read or to write.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::databases::on_both_databases;
+use crate::support::openapi::MANAGED;
+
+use super::{Owners, ok, refused};
+
+on_both_databases! {
+    Owners:
+    a_token_that_reads_makes_the_calls_that_change_nothing
+    a_token_that_reads_calls_the_tools_that_change_nothing
+    a_token_that_reads_sees_no_keys
+}
+
+/// The operations that the scope `read` allows. To add an operation, name it here or below.
+const READS: &[&str] = &[
+    "GET /session/me",
+    "GET /session/list",
+    "GET /token/list",
+    "GET /dataset/list",
+    "GET /dataset/view",
+    "GET /dataset/profile",
+    "GET /dataset/attempts",
+    "GET /dataset/usage",
+    "GET /dataset/explain",
+    "GET /dataset/diff",
+    "GET /webhook/view",
+    "GET /webhook/deliveries",
+    "POST /agent/pull_for_edit",
+];
+
+/// Those that need the scope `write`.
+const WRITES: &[&str] = &[
+    "POST /session/logout",
+    "DELETE /session/end",
+    "POST /account/password",
+    "POST /token/create",
+    "DELETE /token/delete",
+    "POST /dataset/create",
+    "POST /dataset/update",
+    "DELETE /dataset/delete",
+    "POST /dataset/rotate_key",
+    "POST /dataset/rotate_ping",
+    "POST /dataset/refresh",
+    "POST /dataset/rollback",
+    "POST /dataset/unpin",
+    "POST /dataset/unfreeze",
+    "POST /dataset/clone",
+    "POST /dataset/alternate/save",
+    "POST /dataset/alternate/edit",
+    "DELETE /dataset/alternate/delete",
+    "POST /agent/push_alt_version",
+    "POST /webhook/register",
+    "DELETE /webhook/delete",
+];
+
+/// Those at whose callers nobody looks.
+const ANYBODYS: &[&str] = &["POST /session/login", "GET /ping/{token}", "POST /ping/{token}", "GET /datasets"];
+
+/// The tools that the scope `read` allows, and those that it does not.
+const READING_TOOLS: &[&str] =
+    &["list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit"];
+const WRITING_TOOLS: &[&str] = &["push_alt_version", "edit_alt_version"];
+
+const REFUSAL: &str = "This API token has the scope read";
+
+async fn reader(owners: &Owners) -> String {
+    let made = ok(&owners.post("/token/create", json!({"name": "reader", "scope": "read"})).await);
+    format!("Bearer {}", made["token"].as_str().expect("a token"))
+}
+
+async fn a_token_that_reads_makes_the_calls_that_change_nothing(owners: Owners) {
+    let mut operations = BTreeSet::new();
+    for (path, item) in owners.document.0["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            if MANAGED.iter().any(|tag| operation["tags"][0] == **tag) {
+                operations.insert(format!("{} {path}", method.to_ascii_uppercase()));
+            }
+        }
+    }
+    let classified: BTreeSet<String> = [READS, WRITES, ANYBODYS].concat().into_iter().map(str::to_owned).collect();
+    assert_eq!(classified, operations, "say of every operation whether a token that reads may call it");
+    assert_eq!(classified.len(), READS.len() + WRITES.len() + ANYBODYS.len());
+
+    let id = owners.dataset("Scoped", false, 2).await;
+    let key = reader(&owners).await;
+    let key = ("authorization", key.as_str());
+    for operation in READS {
+        let (method, path) = operation.split_once(' ').expect("a method and a path");
+        let versions = if *operation == "GET /dataset/diff" { "&v1=1&v2=2" } else { "" };
+        let takes_none = owners.document.0["paths"][path]["get"]["parameters"].as_array().is_none_or(Vec::is_empty);
+        let uri = match method {
+            "GET" if takes_none || path == "/dataset/list" => path.to_owned(),
+            "GET" => format!("{path}?dataset_id={id}{versions}"),
+            _ => path.to_owned(),
+        };
+        let body = if method == "GET" { Vec::new() } else { json!({"dataset_id": id}).to_string().into_bytes() };
+        let answer = owners.raw(method, &uri, &[key, ("content-type", "application/json")], body).await;
+        assert_eq!(answer.status, 200, "{operation}: {}", answer.text());
+    }
+    for operation in WRITES {
+        let (method, path) = operation.split_once(' ').expect("a method and a path");
+        // First of all: whatever the body is, and its type.
+        for headers in [&[key][..], &[key, ("content-type", "application/json")]] {
+            for body in
+                [String::new(), "{".to_owned(), json!({"dataset_id": id, "x": 1}).to_string(), "x".repeat(20_000)]
+            {
+                refused(&owners.raw(method, path, headers, body.into_bytes()).await, 403, REFUSAL);
+            }
+        }
+        refused(&owners.raw(method, &format!("{path}?dataset_id=x&y=z"), &[key], Vec::new()).await, 403, REFUSAL);
+    }
+    // What is no operation is none of its business.
+    assert_eq!(owners.raw("PUT", "/session/me", &[key], Vec::new()).await.status, 405);
+    // The others do not ask who calls.
+    for operation in ANYBODYS {
+        let (method, path) = operation.split_once(' ').expect("a method and a path");
+        let answer = owners.raw(method, path, &[key], Vec::new()).await;
+        assert!(![401, 403].contains(&answer.status), "{operation}: {}", answer.text());
+    }
+    // Nothing has changed.
+    let view = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await);
+    assert_eq!(view["dataset"]["versions"].as_array().expect("versions").len(), 2);
+    assert_eq!(ok(&owners.get("/token/list").await)["tokens"].as_array().expect("tokens").len(), 2);
+}
+
+async fn a_token_that_reads_calls_the_tools_that_change_nothing(owners: Owners) {
+    let classified: BTreeSet<&str> = [READING_TOOLS, WRITING_TOOLS].concat().into_iter().collect();
+    assert_eq!(
+        classified,
+        strata::http::mcp::names().collect(),
+        "say of every tool whether a token that reads may call it"
+    );
+    let id = owners.dataset("Scoped", true, 2).await;
+    let key = reader(&owners).await;
+    let call = async |key: &str, tool: &str, arguments: Value| {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+        let request = axum::http::Request::post("/mcp")
+            .header("content-type", "application/json")
+            .header("host", "data.example.org")
+            .header("accept", "application/json, text/event-stream")
+            .header("authorization", key);
+        let body = axum::body::Body::from(message.to_string());
+        let answer = owners.service.call(request.body(body).expect("a request")).await;
+        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        assert!(message["result"]["content"].is_array(), "{message}");
+        (message["result"]["isError"] == json!(true), message["result"]["content"].to_string())
+    };
+    for tool in READING_TOOLS {
+        let arguments = match *tool {
+            "list_datasets" | "list_public_datasets" => json!({}),
+            "diff" => json!({"dataset_id": id, "v1": 1, "v2": 2}),
+            _ => json!({"dataset_id": id}),
+        };
+        let (failed, text) = call(&key, tool, arguments).await;
+        assert!(!failed, "{tool}: {text}");
+        assert!(!text.contains("sk_") && !text.contains("/ping/"), "{tool}: {text}");
+    }
+    for tool in WRITING_TOOLS {
+        for arguments in [json!({}), json!({"x": 1}), json!({"dataset_id": id, "version": 1, "entities": []})] {
+            let (failed, text) = call(&key, tool, arguments.clone()).await;
+            assert!(failed && text.contains(REFUSAL), "{tool}: {text}");
+            let (_, text) = call(&owners.scale, tool, arguments).await;
+            assert!(!text.contains(REFUSAL), "{tool}: {text}");
+        }
+    }
+}
+
+async fn a_token_that_reads_sees_no_keys(owners: Owners) {
+    let id = owners.dataset("Secret", true, 1).await;
+    let key = reader(&owners).await;
+    let list = |value: Value| value["datasets"][0].clone();
+    let view = |value: Value| value["dataset"].clone();
+    let view_uri = format!("/dataset/view?dataset_id={id}");
+    for (uri, record) in [("/dataset/list", &list as &dyn Fn(Value) -> Value), (&view_uri, &view)] {
+        let answer = owners.raw("GET", uri, &[("authorization", &key)], Vec::new()).await;
+        assert!(!answer.text().contains("sk_") && !answer.text().contains("/ping/"), "{}", answer.text());
+        let (seen, mut owned) = (record(ok(&answer)), record(ok(&owners.get(uri).await)));
+        assert!(owned["private_key"].is_string() && owned["ping_url"].is_string());
+        owned["private_key"] = json!(null);
+        owned["ping_url"] = json!(null);
+        assert_eq!(seen, owned, "all else is the same");
+    }
+}

@@ -1,0 +1,353 @@
+//! Pages: how many entities match (`total`), the pages beside one (`Link`), and samples that can be paged (`seed`).
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use strata::model::limits::LINK_BYTES;
+
+use crate::reference::sample::sip_hash;
+use crate::support::owned::Owned;
+use crate::support::{Answer, TestService};
+
+/// Ten entities, two of each `k`.
+async fn service() -> TestService {
+    let service = TestService::start().await;
+    let lines: String = (0..10).map(|n| format!("{{\"n\":{n},\"k\":{}}}\n", n / 2)).collect();
+    service.import("Ten", &lines).await;
+    service
+}
+
+const TEN: &str = "/api/1/ten/v1/";
+
+/// The `n` of the entities, in order.
+fn numbers(answer: &Answer) -> Vec<u64> {
+    assert_eq!((answer.status, answer.whole), (200, true), "{}", answer.text());
+    let entities: Vec<serde_json::Value> = serde_json::from_slice(&answer.body).expect("entities");
+    entities.iter().map(|entity| entity["n"].as_u64().expect("a number")).collect()
+}
+
+/// The links of an answer by their relation, without the address of the service.
+fn links(answer: &Answer) -> BTreeMap<String, String> {
+    let Some(header) = answer.header("link") else { return BTreeMap::new() };
+    assert_eq!(answer.headers.get_all("link").iter().count(), 1);
+    let link = |link: &str| {
+        let (url, relation) = link.strip_prefix('<').and_then(|link| link.split_once(">; rel=\"")).expect(header);
+        let start = url.find("/api/").expect("a path");
+        assert!(url.starts_with("http://"), "{header}");
+        (relation.trim_end_matches('"').to_owned(), url[start..].to_owned())
+    };
+    header
+        .split(", <")
+        .enumerate()
+        .map(|(at, text)| link(&format!("{}{text}", if at > 0 { "<" } else { "" })))
+        .collect()
+}
+
+#[track_caller]
+fn check_links(answer: &Answer, expected: &[(&str, &str)]) {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let expected: BTreeMap<String, String> =
+        expected.iter().map(|(relation, url)| ((*relation).to_owned(), (*url).to_owned())).collect();
+    assert_eq!(links(answer), expected);
+}
+
+// ---- total ----
+
+#[tokio::test]
+async fn the_total_is_what_the_steps_before_the_sample_leave() {
+    let service = service().await;
+    for (query, matches) in [
+        ("", 10),
+        ("limit=3", 10),
+        ("limit=0", 10),
+        ("offset=3&limit=3", 10),
+        ("offset=50", 10),
+        ("filter=k:3", 2),
+        ("filter=k:3&limit=1", 2),
+        ("filter=k:3&offset=2", 2),
+        ("filter=k:3&offset=1", 2),
+        ("filter=k:77&limit=1", 0),
+        ("dedup=true&dedup_key=k", 5),
+        ("dedup=true&dedup_key=k&limit=2", 5),
+        ("dedup=true&dedup_key=k&sort=n:desc&limit=2&offset=1", 5),
+        ("keep_field=k&dedup=1&limit=5", 5),
+        ("keywords=7&limit=1", 1),
+        ("sample=3", 10),
+        ("sample=3&filter_contains=n:1", 1),
+        ("sample=1&filter=k:1", 2),
+        ("sample=3&seed=5&limit=1", 10),
+        ("sample=0", 10),
+        ("sort=n:desc&limit=4", 10),
+    ] {
+        for format in ["json", "jsonl", "csv", "tsv", "xml", "parquet"] {
+            for count in ["", "&count=true"] {
+                let plain = service.get(&format!("{TEN}?format={format}{count}&{query}")).await;
+                assert_eq!(plain.header("x-total-matches"), None);
+                // Once made, then kept.
+                for _ in 0..3 {
+                    let answer = service.get(&format!("{TEN}?total=true&format={format}{count}&{query}")).await;
+                    let found = (answer.status, answer.header("x-total-matches").map(str::to_owned));
+                    assert_eq!(found, (200, Some(matches.to_string())), "{format}{count} {query}");
+                    assert_eq!(answer.header("x-total-count"), plain.header("x-total-count"), "{query}");
+                    let is_drawn = query.contains("sample") && !query.contains("seed") && count.is_empty();
+                    assert!(is_drawn || answer.body == plain.body, "{format}{count} {query}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_total_has_a_tag_of_its_own_and_goes_with_parts_and_revalidation() {
+    let service = service().await;
+    let (without, with) =
+        (service.get(&format!("{TEN}?limit=2")).await, service.get(&format!("{TEN}?limit=2&total=1")).await);
+    let (etag, other) = (with.header("etag").expect("a tag"), without.header("etag").expect("a tag"));
+    assert_ne!(etag, other);
+    assert_eq!(service.get(&format!("{TEN}?limit=2&total=0")).await.header("etag"), Some(other));
+    // Who has the page without the total gets it with the total.
+    let again = service.get_with(&format!("{TEN}?limit=2&total=1"), &[("if-none-match", other)]).await;
+    assert_eq!((again.status, again.header("x-total-matches")), (200, Some("10")));
+    let held = service.get_with(&format!("{TEN}?limit=2&total=1"), &[("if-none-match", etag)]).await;
+    assert_eq!((held.status, held.header("link"), held.header("x-total-matches")), (304, None, None));
+    // A part of an export, before and after it is made.
+    for _ in 0..2 {
+        let uri = format!("{TEN}?format=parquet&limit=2&total=true");
+        let part = service.get_with(&uri, &[("range", "bytes=0-3")]).await;
+        assert_eq!((part.status, part.text()), (206, "PAR1"));
+        assert_eq!((part.header("x-total-count"), part.header("x-total-matches")), (Some("2"), Some("10")));
+        check_part(&part);
+    }
+    let exposed = with.header("access-control-expose-headers").expect("exposed");
+    for name in ["X-Total-Matches", "Link"] {
+        assert!(exposed.split(", ").any(|header| header == name), "{exposed}");
+    }
+}
+
+/// A part of a page has the page's neighbours.
+fn check_part(part: &Answer) {
+    let expected = format!("{TEN}?format=parquet&limit=2&total=true&offset=2");
+    assert_eq!(links(part), BTreeMap::from([("next".to_owned(), expected)]));
+}
+
+#[tokio::test]
+async fn the_count_of_a_page_serves_the_next_one_and_the_count_itself() {
+    let service = service().await;
+    let uri = format!("{TEN}?filter_contains=n:1&total=true&limit=0");
+    assert_eq!(service.get(&uri).await.header("x-total-matches"), Some("1"));
+    service
+        .get(&format!("{TEN}?filter_contains=n:1&count=1&pretty=0"))
+        .await
+        .is("{\"count\":1,\"dataset_id\":1,\"version\":1,\"alt\":false}");
+    // What is kept does not hide that the file is gone: the page itself is made anew.
+    for file in service.version_files() {
+        std::fs::remove_file(file).expect("removed");
+    }
+    let kept = service.get(&format!("{TEN}?filter_contains=n:1&count=1")).await;
+    assert_eq!((kept.status, kept.header("x-total-count")), (200, Some("1")));
+}
+
+// ---- Link ----
+
+#[tokio::test]
+async fn a_full_page_links_to_the_next_and_a_later_one_to_the_one_before() {
+    let service = service().await;
+    let url = |query: &str| format!("{TEN}?{query}");
+    for (query, next, previous) in [
+        ("", None, None),
+        ("limit=3", Some("limit=3&offset=3"), None),
+        ("limit=10", Some("limit=10&offset=10"), None),
+        ("limit=11", None, None),
+        ("limit=0", None, None),
+        ("limit=3&offset=3", Some("limit=3&offset=6"), Some("limit=3&offset=0")),
+        ("offset=2&limit=3", Some("offset=5&limit=3"), Some("offset=0&limit=3")),
+        ("offset=9&limit=3", None, Some("offset=6&limit=3")),
+        ("offset=99&limit=3", None, Some("offset=96&limit=3")),
+        ("offset=18446744073709551615&limit=3", None, Some("offset=18446744073709551612&limit=3")),
+        ("offset=4", None, Some("offset=0")),
+        ("offset=4&limit=0", None, Some("offset=4&limit=0")),
+        ("offset=4&limit=18446744073709551615", None, Some("offset=0&limit=18446744073709551615")),
+        ("limit=3&filter=k:1", None, None),
+        ("limit=2&filter=k:1", Some("limit=2&filter=k:1&offset=2"), None),
+        ("limit=1&count=true", None, None),
+        ("offset=1&count=true", None, None),
+        ("limit=1&sample=5", None, None),
+        ("limit=2&sample=5&seed=7", Some("limit=2&sample=5&seed=7&offset=2"), None),
+        ("limit=2&format=csv", Some("limit=2&format=csv&offset=2"), None),
+        ("limit=2&format=parquet&typed=1", Some("limit=2&format=parquet&typed=1&offset=2"), None),
+    ] {
+        let answer = service.get(&url(query)).await;
+        let next = next.map(|query| ("next".to_owned(), url(query)));
+        let previous = previous.map(|query| ("prev".to_owned(), url(query)));
+        assert_eq!(answer.status, 200, "{query}");
+        assert_eq!(links(&answer), next.into_iter().chain(previous).collect(), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn links_keep_what_was_sent_and_name_the_version_that_was_served() {
+    let service = service().await;
+    let sent = "filter=k%3A1&&keep_field=n,k&x=%F0%9F%A6%80+%3b;&f;=%3C%22%3E&%6Fffset=1&limit=1&strict=0";
+    for path in ["/api/1/ten/active/", "/api/1/ten/latest", "/api/1/ten/v1/", "/api/1/t%65n/active"] {
+        let answer = service.get(&format!("{path}?{sent}")).await;
+        let served = path.replace("active", "v1").replace("latest", "v1");
+        let kept = |offset: u64| {
+            let query = format!(
+                "filter=k%3A1&keep_field=n,k&x=%F0%9F%A6%80+%3b%3B&f%3B=%3C%22%3E&offset={offset}&limit=1&strict=0"
+            );
+            format!("{served}?{query}")
+        };
+        check_links(&answer, &[("next", &kept(2)), ("prev", &kept(0))]);
+        // They can be followed.
+        let following = service.get(&kept(0)).await;
+        assert_eq!(numbers(&following), [2]);
+    }
+    // The address is that of the request, and no link leaves the version, whatever is published later.
+    let answer = service.get_with("/api/1/ten/active?limit=1", &[("host", "data.test:81")]).await;
+    assert_eq!(answer.header("link"), Some("<http://data.test:81/api/1/ten/v1?limit=1&offset=1>; rel=\"next\""));
+    let later = service.import("Ten", "{\"n\":77}").await;
+    assert_eq!(later.version.get(), 2);
+    check_links(&service.get("/api/1/ten/active?limit=1").await, &[("next", "/api/1/ten/v2?limit=1&offset=1")]);
+    check_links(&service.get("/api/1/ten/v1?limit=1").await, &[("next", "/api/1/ten/v1?limit=1&offset=1")]);
+    // An error has no neighbours.
+    assert_eq!(service.get("/api/1/ten/v9?offset=1").await.header("link"), None);
+}
+
+#[tokio::test]
+async fn an_alternate_stays_one() {
+    let owned = Owned::sqlite().await;
+    let id = owned.dataset("Ten", json!({}), &["[{\"n\":1},{\"n\":2}]"]).await;
+    assert_eq!(owned.save(id, 1, "[{\"n\":3},{\"n\":4},{\"n\":5}]").await.status, 200);
+    for (uri, next) in [
+        ("active/alt/?limit=1", "v1/alt/?limit=1&offset=1"),
+        ("latest/alt?alt=false&limit=1", "v1/alt?alt=false&limit=1&offset=1"),
+        ("v1/?alt=true&limit=1", "v1/?alt=true&limit=1&offset=1"),
+    ] {
+        let answer = owned.service.get(&format!("/api/{id}/ten/{uri}")).await;
+        let next = format!("/api/{id}/ten/{next}");
+        check_links(&answer, &[("next", &next)]);
+        assert_eq!(numbers(&owned.service.get(&next).await), [4]);
+    }
+    let total = owned.service.get(&format!("/api/{id}/ten/v1/alt/?limit=1&total=1")).await;
+    assert_eq!(total.header("x-total-matches"), Some("3"));
+    let total = owned.service.get(&format!("/api/{id}/ten/v1/?limit=1&total=1")).await;
+    assert_eq!(total.header("x-total-matches"), Some("2"));
+}
+
+#[tokio::test]
+async fn a_link_that_does_not_fit_is_left_out() {
+    let service = service().await;
+    let overhead = |offset: &str, filler: &str| {
+        let url = format!("http://127.0.0.1:8080{TEN}?limit=1&offset={offset}&x={filler}");
+        format!("<{url}>; rel=\"next\"").len()
+    };
+    let longest = LINK_BYTES - overhead("2", "");
+    for (filler, expected) in [(longest / 4, 2), (longest, 1), (longest + 1, 0), (16_000, 0)] {
+        let answer = service.get(&format!("{TEN}?limit=1&offset=1&x={}", "y".repeat(filler))).await;
+        let found = links(&answer);
+        assert_eq!(found.len(), expected, "{filler}");
+        assert_eq!(found.contains_key("next"), expected > 0);
+        assert!(answer.header("link").unwrap_or_default().len() <= LINK_BYTES);
+    }
+}
+
+#[tokio::test]
+async fn following_the_links_gives_all_of_it_once() {
+    let service = service().await;
+    for query in ["limit=3", "limit=5", "limit=4&sort=n:desc", "limit=3&sample=8&seed=1", "limit=1&filter=k:2"] {
+        let whole = query.split('&').filter(|part| !part.starts_with("limit")).collect::<Vec<_>>().join("&");
+        let expected = numbers(&service.get(&format!("{TEN}?{whole}")).await);
+        let (mut found, mut uri) = (Vec::new(), Some(format!("/api/1/ten/active/?{query}")));
+        let mut last = String::new();
+        while let Some(next) = uri {
+            let answer = service.get(&next).await;
+            found.extend(numbers(&answer));
+            uri = links(&answer).remove("next");
+            last = next;
+        }
+        assert_eq!(found, expected, "{query}");
+        // And back to the first one.
+        let mut steps = 0;
+        while let Some(previous) = links(&service.get(&last).await).remove("prev") {
+            last = previous;
+            steps += 1;
+        }
+        assert!(last.contains("offset=0") || steps == 0, "{last}");
+    }
+}
+
+// ---- seed ----
+
+#[tokio::test]
+async fn a_seed_draws_the_same_list_whatever_the_page_the_format_and_the_name() {
+    let service = service().await;
+    let mut ranked: Vec<u64> = (0..10).collect();
+    ranked.sort_by_key(|position| sip_hash([7, 0], *position));
+    let all = numbers(&service.get(&format!("{TEN}?sample=10&seed=7")).await);
+    assert_eq!(all, ranked);
+    for number in [0, 1, 4, 10, 99] {
+        let drawn = numbers(&service.get(&format!("/api/1/ten/active?seed=7&sample={number}")).await);
+        assert_eq!(drawn, ranked[..number.min(10)], "{number}");
+    }
+    assert_eq!(numbers(&service.get(&format!("{TEN}?sample=6&seed=7&offset=2&limit=3")).await), ranked[2..5]);
+    // The order before it does not matter, what is left does.
+    assert_eq!(numbers(&service.get(&format!("{TEN}?sample=4&seed=7&sort=n:desc")).await), ranked[..4]);
+    let filtered: Vec<u64> = ranked.iter().copied().filter(|number| number / 2 == 3).collect();
+    assert_eq!(numbers(&service.get(&format!("{TEN}?sample=4&seed=7&filter=k:3")).await), filtered);
+    let csv = service.get(&format!("{TEN}?sample=3&seed=7&format=csv&keep_field=n")).await;
+    csv.is(&format!("n\n{}\n{}\n{}\n", ranked[0], ranked[1], ranked[2]));
+    // Another seed is another list; the largest is one, too.
+    let others: Vec<_> = [0, 1, 2, u64::MAX].map(|seed| format!("{TEN}?sample=10&seed={seed}")).into();
+    for other in others {
+        let mut drawn = numbers(&service.get(&other).await);
+        assert_ne!(drawn, all, "{other}");
+        drawn.sort_unstable();
+        assert_eq!(drawn, (0..10).collect::<Vec<_>>());
+    }
+    // Another node draws the same.
+    let beside = service.beside(|config| config.query.threads = 1).await;
+    assert_eq!(numbers(&beside.get(&format!("{TEN}?sample=10&seed=7")).await), ranked);
+}
+
+#[tokio::test]
+async fn a_seeded_sample_has_a_tag_and_others_have_none() {
+    let service = service().await;
+    for (query, is_tagged) in [
+        ("sample=3&seed=1", true),
+        ("sample=3&seed=1&count=1", true),
+        ("sample=3&seed=1&format=parquet", true),
+        ("sample=3", false),
+        ("sample=3&count=1", false),
+    ] {
+        let answer = service.get(&format!("{TEN}?{query}")).await;
+        assert_eq!(answer.header("etag").is_some(), is_tagged, "{query}");
+        let control = if is_tagged { "public, no-cache" } else { "no-store" };
+        assert_eq!(answer.header("cache-control"), Some(control), "{query}");
+        if let Some(etag) = answer.header("etag") {
+            let held = service.get_with(&format!("{TEN}?{query}"), &[("if-none-match", etag)]).await;
+            assert_eq!((held.status, held.header("link")), (304, None), "{query}");
+            assert_ne!(service.get(&format!("{TEN}?{query}2")).await.header("etag"), Some(etag), "{query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_seed_without_a_sample_is_refused() {
+    let service = service().await;
+    for query in ["seed=1", "seed=1&limit=3", "count=1&seed=1"] {
+        let answer = service.get(&format!("{TEN}?{query}")).await;
+        answer.is_error(400);
+        assert_eq!(
+            answer.text(),
+            "Invalid query: parameter seed: \"1\" is given without sample; valid: seed beside sample."
+        );
+    }
+    for query in ["seed=x&sample=1", "seed=-1&sample=1", "seed=18446744073709551616&sample=1", "seed=1&seed=1&sample=1"]
+    {
+        let answer = service.get(&format!("{TEN}?{query}")).await;
+        answer.is_error(400);
+        assert!(answer.text().starts_with("Invalid query: parameter seed: "), "{}", answer.text());
+    }
+    let unlimited = service.get(&format!("{TEN}?seed=18446744073709551615&sample=1")).await;
+    assert_eq!(unlimited.status, 200);
+}

@@ -1,0 +1,256 @@
+//! The same of the parts of version files that only save time, the keyword index, shapes, bloom filters and the
+//! profile: reads answer right without them, and the damage is told.
+
+use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use serde_json::{Value, json};
+use strata::service::{CheckDepth, Finding};
+
+use super::{Damage, Tally, damages, entities, forget_checksums, newest, owned};
+use crate::support::files::damage_documents;
+use crate::support::metrics::growth;
+use crate::support::{Log, comes_about};
+
+/// Entities of so much text that their version has shapes and a keyword index.
+fn texts() -> String {
+    let entity = |number: usize| {
+        let text = "lorem ipsum dolor sit amet consectetur ".repeat(100 + number % 7);
+        json!({"i": number, "text": text, "word": format!("word{} half-{}", number % 60, number % 2), "id": format!("{:x}", number * 7919 + 0xABCDE)})
+            .to_string()
+    };
+    format!("[{}]", (0..400).map(entity).collect::<Vec<_>>().join(","))
+}
+
+/// What the footer of a version file says under a key whose JSON begins like this.
+fn said(file: &[u8], start: &str) -> Value {
+    let at = file.windows(start.len()).rposition(|window| window == start.as_bytes()).expect(start);
+    let mut values = serde_json::Deserializer::from_slice(&file[at..]).into_iter::<Value>();
+    values.next().expect("a value").expect("JSON")
+}
+
+fn number(value: &Value) -> usize {
+    value.as_u64().expect("a number") as usize
+}
+
+/// The bytes that the shapes and the keyword index of a version file of one row group take.
+fn index_range(file: &[u8]) -> Range<usize> {
+    let shapes = &said(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
+    let segment = &said(file, "{\"format\":1,\"segments\":")["segments"][0];
+    assert_eq!(number(&shapes[0]) + number(&shapes[1]), number(&segment["offset"]));
+    let sections =
+        segment["sections"].as_array().expect("sections").iter().flat_map(|class| class.as_array().expect("lengths"));
+    number(&shapes[0])..number(&segment["offset"]) + sections.map(number).sum::<usize>()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_search_with_damaged_shapes_or_keyword_index_is_right() {
+    let owned = owned().await;
+    let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
+    owned.dataset("Others", json!({}), &[&entities(4)]).await;
+    let files = owned.service.version_files();
+    let (file, whole, foreign) = {
+        let mut read: Vec<(PathBuf, Vec<u8>)> =
+            files.iter().map(|file| (file.clone(), fs::read(file).expect("a file"))).collect();
+        let has_index = |bytes: &[u8]| bytes.windows(15).any(|window| window == b"strata.keywords");
+        let at = read.iter().position(|(_, bytes)| has_index(bytes)).expect("a file with an index");
+        let (file, whole) = read.remove(at);
+        (file, whole, read.remove(0).1)
+    };
+    let index = index_range(&whole);
+    assert!(index.len() > 1_000, "{index:?}");
+    let reads: Vec<String> = [
+        "keywords=word7&count=true",
+        "keywords=word7,b2f&format=jsonl&keep_field=i,word",
+        "keywords=half-1&keywords_mode=and&limit=3&keep_field=i",
+        "keywords=zebra&count=true",
+        "filter_contains=text:amet%20lorem&count=true",
+        "keywords=dolor%20sit&count=true",
+        "filter_contains=id:abc&format=jsonl&keep_field=i",
+        "keywords=word7&drop_field=id&count=true",
+        "filter=text:null&count=true",
+    ]
+    .iter()
+    .map(|query| format!("/api/{id}/texts/v1/?{query}"))
+    .collect();
+    let mut before = Vec::new();
+    for uri in &reads {
+        let answer = owned.service.get(uri).await;
+        assert_eq!((answer.status, answer.whole), (200, true), "{uri}: {}", answer.text());
+        before.push(answer);
+    }
+    let mut tally = Tally::default();
+    let (mut count, mut spared) = (0, 0);
+    for seed in damages(24) {
+        let mut random = StdRng::seed_from_u64(seed);
+        let kind = Damage::draw(&mut random);
+        let damaged = match kind {
+            Damage::Cut | Damage::Replaced => kind.apply(&whole, &foreign, &mut random),
+            _ => {
+                [&whole[..index.start], &kind.apply(&whole[index.clone()], &foreign, &mut random), &whole[index.end..]]
+                    .concat()
+            }
+        };
+        if damaged == whole {
+            continue;
+        }
+        count += 1;
+        fs::write(&file, &damaged).expect("written");
+        let fresh = owned.service.beside(|_| {}).await;
+        let mut failed = 0;
+        for (uri, before) in reads.iter().zip(&before) {
+            failed += u64::from(tally.judge(&format!("seed {seed}, {kind:?}"), uri, before, &fresh.get(uri).await));
+        }
+        match kind {
+            // The documents are gone, too.
+            Damage::Cut | Damage::Replaced => tally.noticed(kind),
+            _ => {
+                assert_eq!(failed, 0, "seed {seed}, {kind:?}");
+                spared += 1;
+            }
+        }
+        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "seed {seed}");
+    }
+    fs::write(&file, &whole).expect("written");
+    assert_eq!(owned.service.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    tally.is_right_or_failed(count, "keyword indexes");
+    assert!(spared * 2 > count, "{spared} of {count} damages were of shapes and keyword index alone");
+}
+
+/// The parts of a version file of one row group that only save time, by name.
+fn accelerators(file: &[u8]) -> Vec<(String, Range<usize>)> {
+    let mut found = Vec::new();
+    let shapes = &said(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
+    found.push(("shapes".to_owned(), number(&shapes[0])..number(&shapes[0]) + number(&shapes[1])));
+    // Dictionary, texts, checksums of lists, and lists of each class, without a byte between them.
+    let index = index_range(file);
+    let part = (index.len() - number(&shapes[1])) / 12;
+    for start in (number(&shapes[0]) + number(&shapes[1])..index.end).step_by(part) {
+        found.push((format!("keyword index from {start}"), start..index.end.min(start + part)));
+    }
+    // A segment of the keyword index begins like this, too.
+    let starts: Vec<usize> = memchr::memmem::find_iter(file, "{\"offset\":").collect();
+    let said = |at: &usize| serde_json::Deserializer::from_slice(&file[*at..]).into_iter::<Value>().next()?.ok();
+    let profile = starts.iter().rev().filter_map(said).find(|said| said["sha256"].is_string()).expect("a profile");
+    let start = number(&profile["offset"]);
+    found.push(("profile".to_owned(), start..start + number(&profile["length"])));
+    let bytes = bytes::Bytes::copy_from_slice(file);
+    let metadata = parquet::file::metadata::ParquetMetaDataReader::new().parse_and_finish(&bytes).expect("a footer");
+    for column in metadata.row_groups().iter().flat_map(|row_group| row_group.columns()) {
+        if let (Some(offset), Some(length)) = (column.bloom_filter_offset(), column.bloom_filter_length()) {
+            found.push((
+                format!("bloom filter of {}", column.column_path()),
+                offset as usize..(offset as usize + length as usize),
+            ));
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
+    let owned = owned().await;
+    let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
+    let file = newest(&owned.service);
+    let whole = fs::read(&file).expect("the file");
+    let reads: Vec<String> = [
+        "?keywords=word7,b2f&format=jsonl&keep_field=i,word",
+        "?keywords=dolor%20sit,half-1&keywords_mode=and&count=true",
+        "?keywords=word7&drop_field=id&count=true",
+        "?filter_contains=id:abc&format=jsonl&keep_field=i",
+        "?filter=id:abcde&count=true",
+        "?filter=text:null&count=true",
+        "?filter=i:399&format=jsonl",
+        "?filter=word:word7%20half-1&count=true",
+        "?format=csv&limit=3&keep_field=i,nowhere",
+        "?filter=i:3&strict=true&count=true",
+        "?filter=nowhere.a:3&strict=true",
+    ]
+    .iter()
+    .map(|query| format!("/api/{id}/texts/v1/{query}"))
+    .collect();
+    let mut right = Vec::new();
+    for uri in &reads {
+        let answer = owned.service.get(uri).await;
+        assert!([200, 400].contains(&answer.status), "{uri}: {}", answer.text());
+        right.push(answer);
+    }
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let accelerators = accelerators(&whole);
+    assert!(accelerators.len() > 15, "{accelerators:?}");
+    let mut reported = 0;
+    for (name, range) in accelerators {
+        let mut bytes = whole.clone();
+        bytes[range.start + range.len() / 2] ^= 1;
+        fs::write(&file, bytes).expect("written");
+        let fresh = owned.service.beside(|_| {}).await;
+        log.take();
+        let reading = async {
+            for (uri, right) in reads.iter().zip(&right) {
+                let answer = fresh.get(uri).await;
+                // A refusal may lack what a damaged profile would have suggested.
+                let same = (&name, right.status) == (&"profile".to_owned(), 400) || answer.body == right.body;
+                assert!(answer.status == right.status && same, "{name}: {uri}: {} {}", answer.status, answer.text());
+            }
+        };
+        let damaged = growth("strata_damaged_parts_total", reading).await;
+        let is_named = |line: &Value| line["fields"]["versions"].is_string();
+        // Some bytes are of what these reads do not need; and what other tests damage counts, too.
+        if damaged > 0.0 && comes_about(async || log.lines().iter().any(is_named)).await {
+            fresh.get(&reads[0]).await;
+            let lines = log.take();
+            let named: Vec<&Value> = lines.iter().filter(|line| is_named(line)).collect();
+            let [line] = named.as_slice() else { panic!("{name}: {lines:?}") };
+            let message =
+                "a version file is damaged where it only saves time; its versions are slower until it is restored";
+            assert_eq!(line["fields"]["message"], json!(message), "{name}");
+            assert!(file.ends_with(line["fields"]["path"].as_str().expect("a path")), "{line}");
+            assert_eq!(line["fields"]["versions"], json!(format!("dataset {id} \"Texts\" v1")));
+            reported += 1;
+        }
+        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{name}");
+        let mut found = Vec::new();
+        let mut tell = |finding: &Finding| found.push(finding.clone());
+        let checked = fresh.app.maintenance().check(CheckDepth::Everything, &mut tell).await.expect("checked");
+        assert_eq!(checked.damaged, 1, "{name}: {found:?}");
+    }
+    assert!(reported > 5, "{reported} parts were read");
+    // Documents are something else.
+    damage_documents(&file);
+    owned.service.beside(|_| {}).await.get(&format!("/api/{id}/texts/v1/?format=jsonl")).await.is_error(500);
+}
+
+/// Files without a seal have nothing else that would tell.
+#[tokio::test]
+async fn places_of_keyword_index_and_shapes_that_cannot_be_followed_cost_no_answer() {
+    let owned = owned().await;
+    let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
+    let file = newest(&owned.service);
+    let uri = format!("/api/{id}/texts/v1/?keywords=word7&drop_field=id&format=jsonl");
+    let right = owned.service.get(&uri).await;
+    assert_eq!(right.status, 200);
+    forget_checksums(&file);
+    let whole = fs::read(&file).expect("the file");
+    for (found, instead) in
+        [("\"segments\":[{", "\"segmentz\":[{"), ("\"format\":1,\"row_groups\":[[", "\"format\":1,\"row_group1\":[[")]
+    {
+        let mut bytes = whole.clone();
+        let at = bytes.windows(found.len()).rposition(|window| window == found.as_bytes()).expect(found);
+        bytes[at..at + found.len()].copy_from_slice(instead.as_bytes());
+        fs::write(&file, bytes).expect("written");
+        let fresh = owned.service.beside(|_| {}).await;
+        let answer = fresh.get(&uri).await;
+        assert_eq!((answer.status, &answer.body), (200, &right.body), "{found}");
+        for depth in [CheckDepth::Footers, CheckDepth::Everything] {
+            let mut found = Vec::new();
+            let mut tell = |finding: &Finding| found.push(finding.clone());
+            assert_eq!(fresh.app.maintenance().check(depth, &mut tell).await.expect("checked").damaged, 1, "{found:?}");
+        }
+        assert_eq!(fresh.app.maintenance().scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{found}");
+    }
+}
