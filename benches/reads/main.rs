@@ -8,6 +8,7 @@
 //! cargo bench --bench reads -- --http            over HTTP, with processor time of the server, see `http`
 //! cargo bench --bench reads -- --memory          a mix of reads beside caches of several sizes, see `memory`
 //! cargo bench --bench reads -- --large 5000000   time and peak memory of large answers, see `large`
+//! cargo bench --bench reads -- --scale           1,000,000 entities beside 10,000,000, see `scale`
 //! ```
 //!
 //! Steps, per size:
@@ -29,6 +30,7 @@ mod cases;
 mod http;
 mod large;
 mod memory;
+mod scale;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "each benchmark uses a part of it")]
 mod support;
@@ -87,11 +89,18 @@ struct Arguments {
     /// Answers over versions that the default cache does not hold, each in a process of its own
     #[arg(long, group = "other")]
     large: bool,
+    /// The same reads of versions of several sizes, each in a process of its own; 1,000,000 and 10,000,000 if no other
+    /// size is given
+    #[arg(long, group = "other")]
+    scale: bool,
     #[command(flatten)]
     hidden: Hidden,
     /// The child process that reads
     #[arg(long, num_args = 3, hide = true)]
     read: Option<Vec<String>>,
+    /// The child process that reads the same again and again
+    #[arg(long, num_args = 3, hide = true)]
+    read_again: Option<Vec<String>>,
     /// The child process that returns the bytes of a file
     #[arg(long, hide = true)]
     serve_static: Option<PathBuf>,
@@ -105,10 +114,19 @@ fn main() {
     if let Some(arguments) = &arguments.read {
         return large::run(arguments);
     }
+    if let Some(arguments) = &arguments.read_again {
+        return scale::run(arguments);
+    }
     if let Some(file) = &arguments.serve_static {
         return http::serve_static(file);
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
+    if arguments.scale {
+        let given = arguments.sizes.each();
+        let sizes = if given == [100_000] { vec![1_000_000, 10_000_000] } else { given };
+        print!("{}", scale::measure(&directory, &sizes, &arguments.only));
+        return;
+    }
     let mut tables = String::new();
     for entities in arguments.sizes.each() {
         tables.push_str(&match &arguments {
