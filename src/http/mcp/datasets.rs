@@ -25,7 +25,6 @@ const BYTES: usize = limits::TOOL_RESULT_BYTES;
 
 pub(super) const LIST_DATASETS: Tool = Tool {
     name: "list_datasets",
-    title: "List datasets",
     summary: "Lists the caller's datasets, by id, a page at a time",
     details: "Next: `profile` for the fields of one, then `read`. Where `next_after` is not null there are more: call again \
               with it as `after`. For those of others: `list_public_datasets`.",
@@ -43,7 +42,6 @@ pub(super) const LIST_DATASETS: Tool = Tool {
 
 pub(super) const LIST_PUBLIC_DATASETS: Tool = Tool {
     name: "list_public_datasets",
-    title: "List public datasets",
     summary: "Lists the public datasets that their owners list for everybody, by id, a page at a time",
     details: "Next: `profile` for the fields of one, then `read`. Where `next_after` \
               is not null there are more. Counts as a read.",

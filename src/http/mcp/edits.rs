@@ -31,7 +31,6 @@ const NEXT_OF_PAGE: &str = "Next: edit_alt_version with this etag changes entiti
 
 pub(super) const PULL_FOR_EDIT: Tool = Tool {
     name: "pull_for_edit",
-    title: "Pull for editing",
     summary: "Gives the entities of a version of the caller's, or of its alternate, whole or by page, with the etag that edits take",
     details: "One JSON object with `version`, `etag`, `entities` and, for a page, `total_count` and `next_offset`. limit=0 \
               gives the etag alone. At most 1 MiB. Next: `edit_alt_version` for a few changes, `push_alt_version` for a \
@@ -53,7 +52,6 @@ pub(super) const PULL_FOR_EDIT: Tool = Tool {
 
 pub(super) const EDIT_ALT_VERSION: Tool = Tool {
     name: "edit_alt_version",
-    title: "Edit an alternate",
     summary: "Changes, removes and inserts entities by position in a version's alternate, which begins as a copy of the version",
     details: "All edits or none; what is not named stays. Positions, from 0, are those of the list as it is: of the \
               alternate, or of the version while it has none. `read` with positions=true gives positions and the `etag`, \
@@ -88,7 +86,6 @@ pub(super) const EDIT_ALT_VERSION: Tool = Tool {
 
 pub(super) const PUSH_ALT_VERSION: Tool = Tool {
     name: "push_alt_version",
-    title: "Push an alternate",
     summary: "Saves entities as the alternate of a version of the caller's, unless one was saved or deleted since the pull",
     details: "`entities` is the whole list, in its order: what is left out is gone from the alternate. For a few changes \
               `edit_alt_version` is cheaper. If the etag is stale nothing is saved: pull again, redo the edit, push with \

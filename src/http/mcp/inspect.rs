@@ -28,7 +28,6 @@ const RECORDS: u64 = 20;
 
 pub(super) const PROFILE: Tool = Tool {
     name: "profile",
-    title: "Profile a version",
     summary: "Tells what a version contains: its paths, their types, ranges, frequent values, and how many there are",
     details: "Call it before `read`: the paths are those that filters and keep_field take. `paths` has one line for each: \
               its types, in how many entities where not in all, the number of distinct values, and frequent ones or the \
@@ -53,7 +52,6 @@ pub(super) const PROFILE: Tool = Tool {
 
 pub(super) const DIFF: Tool = Tool {
     name: "diff",
-    title: "Compare two versions",
     summary: "Tells what two versions of one of the caller's datasets differ in: entities added, subtracted, modified",
     details: "One JSON object: `added`, `subtracted`, `modified`, `total_v1` and `total_v2` count all entities; `records` is \
               a page of the changes, with both entities and, where modified, `field_diffs`.",

@@ -36,7 +36,6 @@ const FORMATS: [Format; 4] = [Format::Json, Format::Jsonl, Format::Csv, Format::
 
 pub(super) const READ: Tool = Tool {
     name: "read",
-    title: "Read a version",
     summary: "Filters, sorts, cleans and pages the entities of a version, of any public dataset or one of the caller's",
     details: "Gives two texts. The first is a JSON object: `returned`, `total_count` (all that match, before offset and \
               limit), `next_offset` (null at the end), with total=true `total_matches` (those before sample), and \
@@ -51,7 +50,6 @@ pub(super) const READ: Tool = Tool {
 
 pub(super) const EXPLAIN: Tool = Tool {
     name: "explain",
-    title: "Explain a read",
     summary: "Tells what a read of one of the caller's datasets does, step by step, and what could make it cheaper",
     details: "Takes the arguments of `read`, which describes them, makes that read without giving its entities, and costs as \
               much.",

@@ -13,8 +13,6 @@ use crate::model::scope::Scope;
 pub(super) struct Tool {
     /// What it is called by.
     pub name: &'static str,
-    /// Its name for people.
-    pub title: &'static str,
     /// What it does, in one line without a final full stop, for tables.
     pub summary: &'static str,
     /// What a model must know to use it, after the summary.

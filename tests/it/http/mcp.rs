@@ -112,6 +112,29 @@ fn the_official_client_reads_edits_and_is_refused() {
     assert!(lines[0].starts_with("legacy: 2025-") && lines[1].starts_with("auto: 2026-"), "{printed}");
 }
 
+/// How much it is does not depend on how large the version is.
+#[test]
+fn the_official_client_changes_a_few_entities_without_moving_the_rest() {
+    let machine = Machine::new();
+    let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "agent"];
+    let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
+    let token = added.lines().last().expect("a token");
+    let filler = "lorem ipsum dolor sit amet ".repeat(20);
+    let entity = |number: usize| {
+        let text = if [7, 4_321, 9_999].contains(&number) { "a zebra" } else { "a horse" };
+        json!({"i": number, "text": text, "filler": filler, "group": number % 17}).to_string()
+    };
+    machine.write("large.jsonl", &(0..10_000).map(entity).collect::<Vec<_>>().join("\n"));
+    let import = ["import", "large.jsonl", "--name", "Large", "--owner", "ada@example.test"];
+    let id = one_json_line(&machine.run(&import))["dataset_id"].to_string();
+    let server = Server::start(&machine, &[], &[]);
+    let mut script = tool("python");
+    let script = script.arg(tools_file("large_edit.py")).args([&server.base_url, token, &id, "zebra", "100000"]);
+    let output = script.output().expect("the script runs");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}{errors}{}", server.errors());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_give_and_take_entities_to_the_byte() {
     let owned = Owned::sqlite().await;
