@@ -299,6 +299,10 @@ def versions(anybody: Client, owner: AuthenticatedClient, dataset: DatasetRecord
     changes = [(one.change_type.value, one.v1["name"] if one.v1 else None) for one in diff.records]
     gone = [("modified", "Mercury"), ("subtracted", "Venus"), ("subtracted", "Mars")]
     same("its records", changes, [*gone, ("added", None), ("added", None)])
+    # The client reads the JSON of an answer that may be lines, too; its connection gives these.
+    asked = f"/dataset/diff?dataset_id={dataset_id}&v1=1&v2=2&format=jsonl"
+    lines = owner.get_httpx_client().get(asked).text.splitlines()
+    same("its lines", [json.loads(line) for line in lines], [record.to_dict() for record in diff.records])
     plan = done(explain_read.sync_detailed(client=owner, dataset_id=dataset_id, filter_=["name:venus"]))
     same("a plan", (plan.entity_count, plan.answer.total), (3, 1))
     profile = done(profile_version.sync_detailed(client=owner, dataset_id=dataset_id)).profile
