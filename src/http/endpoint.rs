@@ -98,8 +98,8 @@ pub(in crate::http) enum FieldKind {
     Id,
     /// Any positive integer.
     Positive,
-    /// The same, or null.
-    PositiveOrNull,
+    /// A positive integer of at most this, or null.
+    PositiveOrNull(usize),
     /// A whole number, 0 too.
     WholeNumber,
     Boolean,

@@ -13,6 +13,7 @@ use super::{Caller, JsonBody, QueryString};
 use crate::catalog::{ApiToken, Grant};
 use crate::http::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
 use crate::http::error::HttpError;
+use crate::model::limits::TOKEN_LIFETIME_S;
 use crate::model::scope::Scope;
 use crate::service::App;
 
@@ -38,7 +39,7 @@ static CREATE: Endpoint = Endpoint {
         ),
         Field::optional(
             "expires_in_s",
-            FieldKind::PositiveOrNull,
+            FieldKind::PositiveOrNull(TOKEN_LIFETIME_S),
             "After how many seconds it opens nothing more, at most 3,153,600,000; unless given, never.",
             || json!(86_400),
         ),

@@ -6,7 +6,7 @@ use axum::routing::on;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
-use utoipa::openapi::HttpMethod;
+use utoipa::openapi::{HttpMethod, Object, ObjectBuilder, Type};
 
 use super::records::{Done, time};
 use super::{Caller, JsonBody, QueryString, fields};
@@ -83,7 +83,7 @@ async fn view(
 /// A webhook.
 #[derive(Serialize, ToSchema)]
 struct WebhookRecord {
-    /// Always true.
+    #[schema(schema_with = present)]
     has_webhook: bool,
     /// The receiver.
     url: String,
@@ -102,8 +102,22 @@ struct WebhookRecord {
 /// That there is no webhook.
 #[derive(Serialize, ToSchema)]
 struct NoWebhook {
-    /// Always false.
+    #[schema(schema_with = absent)]
     has_webhook: bool,
+}
+
+// One value each, by which typed clients tell the two records apart.
+
+fn present() -> Object {
+    always(true, "Always true.")
+}
+
+fn absent() -> Object {
+    always(false, "Always false.")
+}
+
+fn always(value: bool, about: &str) -> Object {
+    ObjectBuilder::new().schema_type(Type::Boolean).enum_values(Some([value])).description(Some(about)).build()
 }
 
 /// What is known of a dataset's webhook.

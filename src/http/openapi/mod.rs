@@ -93,6 +93,7 @@ fn document() -> OpenApi {
         .servers(Some([Server::new("/")]))
         .paths(paths)
         .components(Some(components))
+        .security(Some(read::security()))
         .tags(Some(tags))
         .build()
 }

@@ -7,8 +7,8 @@ use utoipa::openapi::security::{
 };
 use utoipa::openapi::tag::{Tag, TagBuilder};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, PathsBuilder, Ref, Required,
-    ResponseBuilder, Type,
+    ComponentsBuilder, ContentBuilder, HttpMethod, ObjectBuilder, PathItem, PathsBuilder, Ref, RefOr, Required,
+    ResponseBuilder, Schema, Type,
 };
 
 use super::errors::ERRORS;
@@ -32,10 +32,23 @@ pub(super) fn section(endpoints: impl Iterator<Item = &'static Endpoint>) -> Sec
             paths = paths.path(endpoint.path, PathItem::new(method.clone(), described(endpoint, method, id)));
         }
         for (name, schema) in (endpoint.answer.schemas)() {
-            components = components.schema(name, schema);
+            components = components.schema(name, complete(schema));
         }
     }
     Section { tags: Group::ALL.map(tag).to_vec(), paths: paths.build(), components: components.build() }
+}
+
+/// A schema of an answer. A record has all its members, null where they do not apply: so generated clients need not
+/// handle what is missing. The derived schemas require only members that are never null. A record made of several
+/// (`allOf`) is left as it is: a pull has some members only of pages.
+fn complete(schema: RefOr<Schema>) -> RefOr<Schema> {
+    match schema {
+        RefOr::T(Schema::Object(mut object)) => {
+            object.required = object.properties.keys().cloned().collect();
+            Schema::Object(object).into()
+        }
+        other => other,
+    }
 }
 
 fn tag(group: Group) -> Tag {
@@ -48,14 +61,13 @@ fn described(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Operation {
         .operation_id(Some(id))
         .tag(endpoint.group.described().0)
         .summary(Some(endpoint.summary));
-    if endpoint.callers != Callers::Anybody {
-        for scheme in [SESSION, API_TOKEN] {
-            described = described.security(SecurityRequirement::new(scheme, Vec::<String>::new()));
-        }
-    }
-    if endpoint.callers == Callers::UsersAndAnybody {
-        described = described.security(SecurityRequirement::default());
-    }
+    let users = [SESSION, API_TOKEN].map(|scheme| SecurityRequirement::new(scheme, Vec::<String>::new()));
+    described = match endpoint.callers {
+        // Said, because the default of the document is that of reads.
+        Callers::Anybody => described.securities(Some([])),
+        Callers::UsersAndAnybody => described.securities(Some(users)).security(SecurityRequirement::default()),
+        _ => described.securities(Some(users)),
+    };
     described = endpoint.parameters().iter().fold(described, |described, field| described.parameter(parameter(field)));
     described = match endpoint.input {
         Input::Nothing | Input::Query(_) => described,

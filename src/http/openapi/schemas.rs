@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
-use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, SchemaFormat, SchemaType};
+use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{ArrayBuilder, Content, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
 
 use crate::http::endpoint::{Field, FieldKind, Need};
@@ -35,20 +35,23 @@ pub(super) fn body(fields: &[Field], or_document: bool) -> RequestBody {
     let body = RequestBodyBuilder::new().content("application/json", json);
     match or_document {
         false => body.required(Some(Required::True)).build(),
-        true => {
-            let documents =
-                ["application/x-ndjson", "text/csv", "text/tab-separated-values", "application/octet-stream"];
-            let body = body.required(Some(Required::False));
-            documents.into_iter().fold(body, |body, media_type| body.content(media_type, document(media_type))).build()
-        }
+        // Documents as bytes alone: generators of clients know no content type such as `text/csv` for a body.
+        true => body
+            .description(Some(
+                "JSON, or a document of any source format, plain or compressed, as `application/octet-stream`. A document \
+                 may also be sent with the content type of its format.",
+            ))
+            .content("application/octet-stream", document())
+            .required(Some(Required::False))
+            .build(),
     }
 }
 
-/// A document of a source format: a text, or bytes.
-fn document(media_type: &str) -> Content {
-    let binary = || SchemaFormat::Custom("binary".to_owned());
-    let format = (media_type == "application/octet-stream").then(binary);
-    ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String).format(format).build())).build()
+/// A document of a source format.
+fn document() -> Content {
+    let format = SchemaFormat::Custom("binary".to_owned());
+    let bytes = ObjectBuilder::new().schema_type(Type::String).format(Some(format));
+    ContentBuilder::new().schema(Some(bytes.build())).build()
 }
 
 /// How a version is named outside of URLs of reads.
@@ -61,9 +64,10 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
     let format = |format: &str| Some(SchemaFormat::Custom(format.to_owned()));
     let schema = match kind {
         FieldKind::Id => object().schema_type(Type::Integer).minimum(Some(1_usize)).maximum(Some(i64::MAX)),
-        FieldKind::PositiveOrNull => {
-            object().schema_type(SchemaType::from_iter([Type::Integer, Type::Null])).minimum(Some(1_usize))
-        }
+        FieldKind::PositiveOrNull(most) => object()
+            .schema_type(SchemaType::from_iter([Type::Integer, Type::Null]))
+            .minimum(Some(1_usize))
+            .maximum(Some(most)),
         FieldKind::Positive => object().schema_type(Type::Integer).minimum(Some(1_usize)),
         FieldKind::Text => text().min_length(Some(1)).pattern(Some(NO_NUL)),
         FieldKind::TextPart(most) => text().max_length(Some(most)).pattern(Some(NO_NUL)),
@@ -81,8 +85,10 @@ pub(super) fn schema(kind: FieldKind, about: Option<&str>) -> RefOr<Schema> {
         }
         FieldKind::OneOf(names) => text().enum_values(Some(names())),
         FieldKind::OneOfOrNull(names) => {
-            let names = names().into_iter().map(Value::from);
-            nullable().enum_values(Some(names.chain([Value::Null])))
+            // A choice of two: generators of clients make several types of one list of names and null.
+            let name = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names()));
+            let null = ObjectBuilder::new().schema_type(Type::Null);
+            return Schema::OneOf(OneOfBuilder::new().item(name).item(null).description(about).build()).into();
         }
         FieldKind::PathOrNull => nullable().min_length(Some(1)).format(format("field-path")),
         FieldKind::ScheduleOrNull => nullable().pattern(Some(SCHEDULE)).format(format("cron")),

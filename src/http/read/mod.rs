@@ -25,7 +25,7 @@ mod operations;
 pub mod path;
 pub(super) mod rate;
 
-pub(super) use operations::section;
+pub(super) use operations::{section, security};
 
 use std::sync::Arc;
 

@@ -30,6 +30,12 @@ const COMMON: &[&[&str]] = &[EVERY, RATE, DATASET, CACHING, CORS, &["X-Unknown-P
 /// What tells of the entities of an answer.
 const PAGE: &[&str] = &["X-Total-Count", "X-Total-Matches", "X-Unknown-Fields", "Link"];
 
+/// How a read authenticates, which is the default of the document: nothing, or the key. Generators of clients take what
+/// an operation itself says for something that it needs.
+pub(in crate::http) fn security() -> [SecurityRequirement; 2] {
+    [SecurityRequirement::default(), SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new())]
+}
+
 pub(in crate::http) fn section() -> Section {
     let version = "The version of the dataset";
     let alternate = "The alternate of the version, as with `alt=true`; 404 when it has none";
@@ -56,10 +62,7 @@ fn operation(id: &str, summary: &str) -> PathItem {
              and a field that no entity has in `X-Unknown-Fields`; `strict=true` refuses both. \
              Booleans are also taken as `1` and `0`, and in any case. Public datasets need no authentication, private ones \
              their private key."
-        )))
-        // Either of the two: nothing, or the key.
-        .security(SecurityRequirement::default())
-        .security(SecurityRequirement::new(PRIVATE_KEY, Vec::<String>::new()));
+        )));
     let names = path_parameters().into_iter().chain(header_parameters()).map(|parameter| parameter.name);
     let queries = PARAMETERS.iter().map(|parameter| parameter.name.to_owned());
     for name in names.chain(queries) {

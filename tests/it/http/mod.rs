@@ -2,6 +2,7 @@
 
 mod agent_tools;
 mod around;
+mod clients;
 mod compression;
 mod conditional;
 mod connections;
@@ -16,6 +17,7 @@ mod ranges;
 mod read;
 mod read_limits;
 mod readiness;
+mod recipes;
 mod request_lines;
 mod server;
 mod stops;

@@ -14,6 +14,19 @@ pub fn tool(name: &str) -> Command {
     Command::new(program)
 }
 
+/// The directory with the npm packages that `tests/run` installs.
+pub fn node_tools() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("node-tools");
+    let packages = directory.join("node_modules");
+    assert!(packages.exists(), "{} is missing; ./tests/run installs it", packages.display());
+    directory
+}
+
+/// One of their programs.
+pub fn node_tool(name: &str) -> Command {
+    Command::new(node_tools().join("node_modules/.bin").join(name))
+}
+
 pub fn tools_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools").join(name)
 }

@@ -1,0 +1,100 @@
+//! Clients that generators make of `/openapi.json`: they are made without a warning, they compile, and programs that
+//! use them (`tests/tools/generated.py` and `generated.ts`) make every operation succeed and read every format.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use strata::model::request::Format;
+
+use crate::support::machine::{Machine, Server, get, succeeded};
+use crate::support::scripts::{node_tool, node_tools, tool, tools_file};
+
+const EMAIL: &str = "grace@example.test";
+const PASSWORD: &str = "the password of Grace";
+
+/// A server with one user, who may have webhooks, and its document.
+struct Served {
+    machine: Machine,
+    server: Server,
+    /// What a program prints that has done everything.
+    expected: String,
+}
+
+impl Served {
+    fn start() -> Served {
+        let machine = Machine::new();
+        succeeded(&machine.run_with_input(&["user", "add", EMAIL, "--plan", "scale"], PASSWORD));
+        // It fetches a source from itself.
+        let server = Server::start(&machine, &[], &[("STRATA_NET__ALLOW", "127.0.0.0/8")]);
+        let (_, document) = get(&format!("{}/openapi.json", server.base_url), None);
+        machine.write("openapi.json", &document);
+        let document: Value = serde_json::from_str(&document).expect("JSON");
+        let items = document["paths"].as_object().expect("paths").values();
+        let operations: usize = items.map(|item| item.as_object().expect("operations").len()).sum();
+        assert!(operations >= 44, "{operations}");
+        let expected = format!("{operations} operations, {} formats\n", Format::ALL.len());
+        Served { machine, server, expected }
+    }
+
+    /// Runs a program that uses the generated client.
+    fn drive(&self, mut program: Command) {
+        program.arg(self.machine.path("openapi.json")).args([&self.server.base_url, EMAIL, PASSWORD]);
+        assert_eq!(run(&mut program, &self.machine.path("")), self.expected, "{program:?}");
+    }
+}
+
+/// What a program prints that ends well: on both streams, for warnings count.
+#[track_caller]
+fn run(program: &mut Command, directory: &Path) -> String {
+    program.current_dir(directory).env("NO_PROXY", "*").env("NO_COLOR", "1");
+    let output = program.output().expect("the program runs");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{program:?}: {printed}");
+    printed
+}
+
+#[test]
+fn a_generated_python_client_compiles_and_makes_every_operation_succeed() {
+    let served = Served::start();
+    let directory = served.machine.path("");
+    // It looks for its formatter in the path.
+    let mut generator = tool("openapi-python-client");
+    let tools = Path::new(generator.get_program()).parent().expect("a directory").to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(tools).chain(std::env::split_paths(&path));
+    generator.env("PATH", std::env::join_paths(paths).expect("a path"));
+    generator.args(["generate", "--fail-on-warning", "--path", "openapi.json", "--output-path", "client"]);
+    assert_eq!(run(&mut generator, &directory).trim(), "Generating client");
+
+    let script = tools_file("generated.py");
+    let mut types = tool("mypy");
+    types.args(["--strict", "--cache-dir", "types", "client/strata_client"]).arg(&script).env("MYPYPATH", "client");
+    let printed = run(&mut types, &directory);
+    assert!(printed.starts_with("Success: no issues found in "), "{printed}");
+
+    let mut program = tool("python");
+    program.arg(&script).env("PYTHONPATH", "client").env("PYTHONDONTWRITEBYTECODE", "1");
+    served.drive(program);
+}
+
+#[test]
+fn generated_typescript_types_compile_and_reach_every_operation() {
+    let served = Served::start();
+    // Beside the packages that it imports.
+    let directory = tempfile::tempdir_in(node_tools()).expect("a directory");
+    for name in ["generated.ts", "tsconfig.json"] {
+        std::fs::copy(tools_file(name), directory.path().join(name)).expect("copied");
+    }
+    let mut generator = node_tool("openapi-typescript");
+    generator.arg(served.machine.path("openapi.json")).args(["--output", "schema.d.ts"]);
+    let printed = run(&mut generator, directory.path());
+    // Its name, and the file that was made: nothing else.
+    assert_eq!(printed.lines().filter(|line| !line.is_empty()).count(), 2, "{printed}");
+
+    assert_eq!(run(&mut node_tool("tsc"), directory.path()), "");
+
+    let mut program = Command::new("node");
+    program.arg(directory.path().join("generated.js"));
+    served.drive(program);
+}

@@ -1,0 +1,247 @@
+//! The programs of `docs/recipes.md`: they print what the page shows, by a service that refuses requests, publishes a
+//! version between two pages and breaks off downloads.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{IF_RANGE, RANGE};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use http_body_util::BodyExt;
+use strata::http::server::serve_router;
+use strata::service::{App, Clock, ImportProgress, ImportRequest, Moment};
+
+use crate::support::machine::get;
+use crate::support::pages::page;
+use crate::support::scripts::tool;
+use crate::support::{TestService, serving};
+
+const PAGE: &str = "docs/recipes.md";
+
+/// The languages, by the word behind the fence.
+const LANGUAGES: [&str; 4] = ["python", "r", "js", "sh"];
+
+/// Reads in a minute: more than a program makes.
+const READS: usize = 25;
+
+/// Downloads that are broken off, one after the other.
+const CUTS: usize = 2;
+
+/// A clock that stands still: first at the begin of a minute, in which the test uses up the reads, then shortly before
+/// its end, until a request is refused. So a program meets a refusal, however late it starts, and waits 2 s.
+#[derive(Clone, Default)]
+struct LateClock {
+    is_late: Arc<AtomicBool>,
+    refused: Arc<OnceLock<Instant>>,
+}
+
+impl Clock for LateClock {
+    fn now(&self) -> Moment {
+        let late = if self.is_late.load(Ordering::SeqCst) { Duration::from_millis(58_500) } else { Duration::ZERO };
+        let elapsed = late + self.refused.get().map(Instant::elapsed).unwrap_or_default();
+        Moment { elapsed, unix: elapsed + Duration::from_secs(1_700_000_000) }
+    }
+}
+
+/// What stands between a program and the service.
+struct Trouble {
+    app: App,
+    clock: LateClock,
+    /// The next version of the dataset.
+    source: PathBuf,
+    was_busy: AtomicBool,
+    has_published: AtomicBool,
+    cuts: AtomicUsize,
+    seen: Mutex<Vec<Seen>>,
+}
+
+/// A request, and how it was answered.
+#[derive(Debug)]
+struct Seen {
+    uri: String,
+    /// Whether it asks for a part, if the file is the same.
+    goes_on: bool,
+    status: u16,
+}
+
+/// Makes trouble once the service has refused a request: 503, a new version after the first page, downloads cut.
+async fn trouble(State(trouble): State<Arc<Trouble>>, request: Request, next: Next) -> Response {
+    let uri = request.uri().to_string();
+    let goes_on = [RANGE, IF_RANGE].iter().all(|name| request.headers().contains_key(name));
+    let mut answer = next.run(request).await;
+    if answer.status() == 429 {
+        let _ = trouble.clock.refused.set(Instant::now());
+    } else if trouble.clock.refused.get().is_some() && answer.status().is_success() {
+        if !trouble.was_busy.swap(true, Ordering::SeqCst) {
+            // A read's has no `Retry-After`.
+            answer = (axum::http::StatusCode::SERVICE_UNAVAILABLE, "Too busy. Try again in 1 s.").into_response();
+        } else if uri.contains("/active/") && !trouble.has_published.swap(true, Ordering::SeqCst) {
+            trouble.publish().await;
+        } else if uri.contains("/earthquakes/v1/?format=parquet") && trouble.takes_a_cut() {
+            answer = cut(answer).await;
+        }
+    }
+    let seen = Seen { uri, goes_on, status: answer.status().as_u16() };
+    trouble.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    answer
+}
+
+impl Trouble {
+    async fn publish(&self) {
+        let request = ImportRequest {
+            source: self.source.to_string_lossy().into_owned(),
+            name: "Earthquakes".to_owned(),
+            owner_email: strata::service::DEMO_OWNER.to_owned(),
+            private: false,
+            format: None,
+            records_path: None,
+            publish_query: false,
+            infer_types: false,
+        };
+        let published = self.app.imports().import(request, Arc::new(ImportProgress::default())).await;
+        assert_eq!(published.expect("imported").version.get(), 2);
+    }
+
+    fn takes_a_cut(&self) -> bool {
+        self.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+/// The answer, whose connection breaks after half of the body.
+async fn cut(answer: Response) -> Response {
+    let (parts, body) = answer.into_parts();
+    let whole = body.collect().await.expect("a body").to_bytes();
+    let half = whole.slice(..whole.len() / 2);
+    // What was given is sent when nothing more comes at once.
+    let broken = futures::stream::once(async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Err(std::io::Error::other("cut"))
+    });
+    let stream = futures::stream::iter([Ok(half)]).chain(broken);
+    Response::from_parts(parts, Body::from_stream(stream))
+}
+
+/// The program of a language, and what it should print.
+fn recipe(language: &str) -> (String, String) {
+    let (mut program, mut expected) = (String::new(), String::new());
+    let text = page(PAGE);
+    let mut is_its = false;
+    for block in text.split("\n```").skip(1).step_by(2) {
+        let (kind, block) = block.split_once('\n').expect("a block");
+        if LANGUAGES.contains(&kind) {
+            is_its = kind == language;
+        }
+        match kind {
+            "text" if is_its => expected.extend([block, "\n"]),
+            _ if kind == language => program.extend([block, "\n"]),
+            _ => {}
+        }
+    }
+    (program, expected)
+}
+
+/// Runs the program of a language, which is called by this command with a file of this name.
+async fn check(language: &str, mut command: Command, file: &str) {
+    let clock = LateClock::default();
+    let service = TestService::clocked(clock.clone(), |config| config.limits.public_per_minute = READS as u64).await;
+    let datasets = service.load_fixtures().await;
+    let key = datasets.iter().find_map(|dataset| dataset.private_key.as_ref()).expect("a key").expose().to_owned();
+    let source = service.directory().join("next.json");
+    std::fs::write(&source, "[{\"properties\":{\"mag\":9.9,\"place\":\"nowhere\"}}]").expect("written");
+    let trouble_made = Arc::new(Trouble {
+        app: service.app.clone(),
+        clock: clock.clone(),
+        source,
+        was_busy: AtomicBool::default(),
+        has_published: AtomicBool::default(),
+        cuts: AtomicUsize::new(CUTS),
+        seen: Mutex::default(),
+    });
+    let router = strata::http::router(service.app.clone()).layer(from_fn_with_state(trouble_made.clone(), trouble));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    tokio::spawn(serve_router(router, listener, serving::limits(), std::future::pending::<()>(), |_| ()));
+
+    let (program, expected) = recipe(language);
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = program.replace("127.0.0.1:8080", &address.to_string());
+    std::fs::write(directory.path().join(file), program).expect("written");
+    command.arg(file).current_dir(directory.path()).env("STRATA_KEY", key).env("NO_PROXY", "*").stdin(Stdio::null());
+    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    let run = tokio::task::spawn_blocking(move || {
+        // The reads of this minute are used up.
+        for _ in 0..READS {
+            get(&format!("http://{address}/api/1/nothing/v1/"), None);
+        }
+        clock.is_late.store(true, Ordering::SeqCst);
+        command.output().expect("the program runs")
+    });
+    let output = run.await.expect("no panic");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let seen = trouble_made.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = &seen[READS..];
+    assert!(output.status.success(), "{printed}{errors}{seen:#?}");
+    assert_eq!(printed, expected, "{PAGE}, {language}: {errors}");
+
+    // It met everything, and the file is whole.
+    let count = |status| seen.iter().filter(|seen| seen.status == status).count();
+    assert_eq!((count(429), count(503)), (1, 1), "{seen:#?}");
+    let parts = seen.iter().filter(|seen| seen.goes_on).map(|seen| seen.status).collect::<Vec<_>>();
+    assert_eq!(parts, [206; CUTS], "{seen:#?}");
+    let pages = seen.iter().filter(|seen| seen.uri.contains("/earthquakes/v1/?") && seen.uri.contains("limit=500"));
+    assert!(trouble_made.has_published.load(Ordering::SeqCst) && pages.count() >= 3, "{seen:#?}");
+    let direct = service.get("/api/3/earthquakes/v1/?format=parquet&typed=true").await;
+    let file = std::fs::read(directory.path().join("earthquakes.parquet")).expect("the file");
+    assert!(file == direct.body, "{} bytes instead of {}", file.len(), direct.body.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_recipes_work() {
+    check("python", tool("python"), "recipes.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_r_recipes_work() {
+    check("r", Command::new("Rscript"), "recipes.R").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_javascript_recipes_work() {
+    check("js", Command::new("node"), "recipes.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_shell_recipes_work() {
+    let mut bash = Command::new("bash");
+    bash.args(["-euo", "pipefail"]);
+    check("sh", bash, "recipes.sh").await;
+}
+
+#[test]
+fn every_program_of_the_recipes_is_run() {
+    let text = page(PAGE);
+    let blocks: Vec<&str> = text.split("\n```").collect();
+    assert!(blocks.len() % 2 == 1, "a block has no end");
+    let kinds: BTreeSet<&str> = blocks.iter().skip(1).step_by(2).filter_map(|block| block.lines().next()).collect();
+    assert_eq!(kinds, BTreeSet::from_iter(LANGUAGES.into_iter().chain(["text", "console"])));
+    for language in LANGUAGES {
+        let (program, expected) = recipe(language);
+        for word in ["127.0.0.1:8080", "STRATA_KEY"] {
+            assert!(program.contains(word), "{language}: {word}");
+        }
+        assert!(expected.contains("344"), "{language}");
+    }
+    // Only the address of the demo stands in them, so that nothing else is asked.
+    let urls = |text: &str| text.matches("://").count();
+    let all: usize = LANGUAGES.iter().map(|language| urls(&recipe(language).0)).sum();
+    assert_eq!(all, LANGUAGES.len());
+}
