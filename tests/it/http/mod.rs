@@ -5,6 +5,7 @@ mod around;
 mod compression;
 mod conditional;
 mod connections;
+mod downloads;
 mod examples;
 mod fields;
 mod management;
