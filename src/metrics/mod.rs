@@ -234,8 +234,8 @@ registry! {
     /// Connections that were cut because their clients sent too many HTTP/2 frames beside requests (PING, SETTINGS,
     /// WINDOW_UPDATE, empty DATA).
     flooding_connections: Counter = "strata_connections_flooding_total";
-    /// Decisions of the rate limits. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free` (a
-    /// range of an export whose download was counted before).
+    /// Decisions of the rate limits. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free`
+    /// (a range of an export whose download was counted before).
     limiter_decisions: Counters = "strata_limiter_decisions_total"
         ["bucket": &["public", "private"], "decision": &["allowed", "refused", "free"]];
     /// Calls of tools over MCP that ended. `tool` is `none` if there is no such tool. `outcome` is `done`, `refused`

@@ -8,8 +8,8 @@
 //! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 400 unknown
 //!    fields of strict requests, 503, 500.
 //!
-//! Requests that come as far as 4 are counted, but for further ranges of an export that was counted. Before anything is planned or read for an answer, the client is asked
-//! whether it has it already: 304.
+//! Requests that come as far as 4 are counted, but for further ranges of an export that was counted. Before anything is
+//! planned or read for an answer, the client is asked whether it has it already: 304.
 //!
 //! | Module | Holds |
 //! |---|---|

@@ -116,10 +116,12 @@ impl ExportsAhead {
                 true => MadeAhead::GaveWay,
                 false => self.reads.make_ahead(&capacity, key, &admitted, &export.request, give_way(&capacity)).await,
             };
-            let outcome = match made {
+            let outcome = match &made {
                 MadeAhead::Made => "made",
                 MadeAhead::NoRoom => "no_room",
                 MadeAhead::GaveWay => "gave_way",
+                // Others have what it needs.
+                MadeAhead::Failed(error) if error.is_of_a_share() => "gave_way",
                 MadeAhead::Failed(error) => {
                     // Who asks for it is told.
                     tracing::debug!(%error, dataset = export.dataset.get(), "an export was not made ahead");
@@ -127,9 +129,10 @@ impl ExportsAhead {
                 }
             };
             metrics().exports_ahead.of([outcome.into()]).increment(1);
-            match outcome {
-                "gave_way" => self.asked.gave_way(&export, key),
-                _ => self.asked.settle(&export, key),
+            if outcome == "gave_way" {
+                self.asked.gave_way(&export, key);
+            } else {
+                self.asked.settle(&export, key);
             }
         }
     }
