@@ -226,16 +226,16 @@ def main() -> None:
     different: list[str] = []
     for program in given.strata or [built()]:
         session = Session(given, program.resolve(), directory)
-        try:
-            reads, rows = session.reads(), session.analyses()
-        finally:
-            session.stop()
-        different += session.different
         print(f"{program}: {session.version}; {given.entities:,} entities; {os.cpu_count()} cores")
         versions = (duckdb.__version__, polars.__version__, pandas.__version__, pyarrow.__version__)
         print("DuckDB {}, Polars {}, pandas {}, pyarrow {}".format(*versions))
-        print("requests (those that count against the rate limit), bytes, seconds once the export is made")
-        print(f"\n{reads}\n\n{rows}\n", flush=True)
+        print("requests (those that count against the rate limit), bytes, seconds once the export is made\n")
+        try:
+            print(f"{session.reads()}\n", flush=True)
+            print(f"{session.analyses()}\n", flush=True)
+        finally:
+            session.stop()
+        different += session.different
     if different:
         sys.exit("\n".join(f"DIFFERENT: {each}" for each in different))
 

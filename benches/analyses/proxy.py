@@ -124,6 +124,8 @@ class Proxy:
                 client.wfile.write(b"%x\r\n%b\r\n" % (len(block), block) if chunked else block)
             if chunked:
                 client.wfile.write(b"0\r\n\r\n")
+            # Read to its end, which the library does not notice by itself.
+            answer.close()
         except (BrokenPipeError, ConnectionResetError):
             # The tool has seen enough.
             client.close_connection = True

@@ -176,6 +176,7 @@ mod tests {
         assert_eq!(often(&asked, begin + 3 * day), [2]);
         assert!(often(&asked, begin + 9 * day).is_empty());
         // Another version, and an alternate, are other exports.
+        let asked = AskedExports::new(10);
         for _ in 0..2 {
             asked.ask(AskedExport { version: VersionSelector::Latest, ..export(3, 1) }, begin);
             asked.ask(AskedExport { alt: true, ..export(3, 1) }, begin);

@@ -238,12 +238,13 @@ mod tests {
         assert_eq!(setup.exports.made_bytes(CacheKey::numbered(1)), Some(7));
         assert_eq!(setup.read(1, &make).await.as_deref(), Some(&b"one two"[..]));
         assert_eq!(made.load(Ordering::SeqCst), 1);
-        // One that does not fit, and one that there is not.
-        let (large, _) = chunks(&[&[1; 600], &[2; 600]]);
-        assert!(matches!(setup.make_ahead(2, &large, std::future::pending()).await, MadeAhead::NoRoom));
+        // One that there is not, and one that does not fit.
         let failing: Make = Arc::new(|_| Box::pin(async { Err(LATE) }));
-        assert!(matches!(setup.make_ahead(3, &failing, std::future::pending()).await, MadeAhead::Failed(_)));
+        assert!(matches!(setup.make_ahead(2, &failing, std::future::pending()).await, MadeAhead::Failed(_)));
         assert_eq!(setup.accounted(), (1, 7));
+        let (large, _) = chunks(&[&[1; 600], &[2; 600]]);
+        assert!(matches!(setup.make_ahead(3, &large, std::future::pending()).await, MadeAhead::NoRoom));
+        assert_eq!(setup.exports.state(CacheKey::numbered(3)), Some(ExportState::TooLarge));
     }
 
     #[tokio::test]
